@@ -13,7 +13,7 @@ from evorun.rollouts.calls import Role
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
-from evorun.tasks.capabilities import GivesFeedback, Verifies
+from evorun.tasks.capabilities import GivesFeedback
 from evorun.training.wire import Objective
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
@@ -144,15 +144,3 @@ class DatasetLevel(Method):
     @abstractmethod
     def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Work on the run; yield the state of every problem after each step, by problem id."""
-
-
-def regime_with_verifier(task: type[Task]) -> Regime:
-    """Return the regime of a method that uses the task's verifier: public tests are known to everybody."""
-    return "public_tests" if issubclass(task, GivesFeedback) else "oracle"
-
-
-def lacking_verifier(task: type[Task], instead: str) -> str | None:
-    """Return one line when the task has no verifier, with what to set instead."""
-    if issubclass(task, Verifies):
-        return None
-    return f"task={task.name} has no symbolic system that scores answers; set {instead}"

@@ -10,10 +10,10 @@ from itertools import count
 from typing import ClassVar
 
 from evorun.errors import at_least, one_of
-from evorun.methods.base import PerProblem, Regime, lacking_verifier, regime_with_verifier
+from evorun.methods.base import PerProblem, Regime
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import DuelSettings, hold_duels, no_duels
-from evorun.methods.lyria.population import Plan, breed
+from evorun.methods.lyria.population import Plan, breed, lacking_verifier, regime_with_verifier
 from evorun.methods.search.proposals import SampleSettings, draw, observed
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step

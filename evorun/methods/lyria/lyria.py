@@ -24,9 +24,20 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from evorun.errors import at_least, one_of, within
-from evorun.methods.base import PerProblem, Regime, SamplingSettings, lacking_verifier, regime_with_verifier
+from evorun.methods.base import PerProblem, Regime, SamplingSettings
 from evorun.methods.context import Context
-from evorun.methods.lyria.population import Evaluator, ExperiencePool, Member, Offspring, Plan, breed, replay, select
+from evorun.methods.lyria.population import (
+    Evaluator,
+    ExperiencePool,
+    Member,
+    Offspring,
+    Plan,
+    breed,
+    lacking_verifier,
+    regime_with_verifier,
+    replay,
+    select,
+)
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step

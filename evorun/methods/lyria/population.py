@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from evorun.methods.base import Regime
 from evorun.methods.context import Context
 from evorun.models.base import Sampling
 from evorun.rollouts.episodes import Asked
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate, Response
-from evorun.tasks.base import Prompt
-from evorun.tasks.capabilities import Diagnosis, Individual, Verification
+from evorun.tasks.base import Prompt, Task
+from evorun.tasks.capabilities import Diagnosis, GivesFeedback, Individual, Verification, Verifies
 
 
 @dataclass(frozen=True)
@@ -262,3 +263,15 @@ def select(population: Sequence[Member], elites: int, rng: np.random.Generator) 
     pairs = rng.integers(len(population), size=(len(population) - len(kept), 2)).tolist()
     # A tie goes to the second: `max` returns the first of equals, and y comes first.
     return [*kept, *(max(population[y], population[x], key=lambda member: member.fitness) for x, y in pairs)]
+
+
+def regime_with_verifier(task: type[Task]) -> Regime:
+    """Return the regime of a method that uses the task's verifier: public tests are known to everybody."""
+    return "public_tests" if issubclass(task, GivesFeedback) else "oracle"
+
+
+def lacking_verifier(task: type[Task], instead: str) -> str | None:
+    """Return one line when the task has no verifier, with what to set instead."""
+    if issubclass(task, Verifies):
+        return None
+    return f"task={task.name} has no symbolic system that scores answers; set {instead}"
