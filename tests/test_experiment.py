@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from building import make_config, make_method, make_run_config, simulated_run, task_config
+from building import composed, make_config, make_method, make_run_config, simulated_run, task_config
 from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
+from evorun.runner import experiment
 from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import check
 from evorun.runs.terminal import Terminal
+from evorun.sandbox.isolation import Probe
 
 
 @dataclass
@@ -115,3 +118,18 @@ def test_python_seldom_looks_for_cycles(tmp_path: Path) -> None:
     calls = json.loads((tmp_path / "results.json").read_text())["cost"]["total"]["calls"]
     assert calls > 3_000
     assert len(started) < calls / 50
+
+
+def test_programs_see_neither_the_run_nor_what_they_are_tested_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden: list[Path] = []
+
+    def probe(sandbox: object, private: list[Path]) -> Probe:
+        hidden.extend(private)
+        return Probe("fake", True, "")
+
+    monkeypatch.setattr(experiment, "probe", probe)
+    config = check(composed("method=zero_shot", "task=livecodebench", f"task.data={tmp_path / 'release'}"))
+    experiment._sandbox(config, tmp_path / "run")
+    assert hidden == [tmp_path / "run", tmp_path / "release"]
