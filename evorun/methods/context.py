@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from evorun.rollouts.calls import Caller, Calls, Remember, Role
 from evorun.runs.archive import Archive
@@ -16,8 +16,6 @@ from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import GivesFeedback, Verification
 from evorun.training.base import TrainedPolicy
-
-T = TypeVar("T")
 
 log = logging.getLogger("evorun")
 

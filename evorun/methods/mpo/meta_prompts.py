@@ -204,11 +204,11 @@ def read_count(text: str, most: int) -> int:
 
 def read_item(reply: Reply, words: int) -> str:
     """Return a criterion between its tags."""
-    rubric = read_refinement(reply, words, wrap=_between_tags)
+
+    def wrap(text: str) -> str:
+        return f"<rubric>\n{text if '<item>' in text else f'<item>{text}</item>'}\n</rubric>"
+
+    rubric = read_refinement(reply, words, wrap)
     if len(rubric.items) > 1:
         raise ValueError(f"several: expected one criterion, got {len(rubric.items)}")
     return f"<item>\n{rubric.items[0].text}\n</item>"
-
-
-def _between_tags(text: str) -> str:
-    return f"<rubric>\n{text if '<item>' in text else f'<item>{text}</item>'}\n</rubric>"
