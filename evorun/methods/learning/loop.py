@@ -135,8 +135,8 @@ class Learning(DatasetLevel):
             )
 
     def objective(self, run: Path) -> Objective:
-        assert self.update is not None  # noqa: S101 - asked for only where weights are trained
-        return self.update.objective(self.last_step or 1)  # not known before `fit_to`, and not needed there
+        # The number of steps is not known before `fit_to`, and not needed there.
+        return super().objective(run) if self.update is None else self.update.objective(self.last_step or 1)
 
     @property
     def last_step(self) -> int | None:

@@ -111,11 +111,8 @@ async def propose(
         )
         for i, episode in sorted(episodes.items())  # retries came in later, ids are by index
     ]
-    return Proposed(
-        parsed=[c for c in candidates if c.error is None],
-        unparsed=[c for c in candidates if c.error is not None],
-        texts=texts,
-    )
+    parsed = [candidate for candidate in candidates if candidate.error is None]
+    return Proposed(parsed, [candidate for candidate in candidates if candidate.error is not None], texts)
 
 
 async def observed(ctx: Context, candidates: Sequence[Candidate]) -> list[Candidate]:
