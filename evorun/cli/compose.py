@@ -10,6 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 import evorun
+from evorun.cli.composing import compose_faster
 from evorun.methods.search.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
@@ -94,6 +95,7 @@ def register(overrides: Sequence[str] = ()) -> None:
 
     overrides: of the command line. A plug-in that they choose is not warned of: its own run says what is wrong with it.
     """
+    compose_faster()
     chosen = {kind: _chosen(kind, overrides) for kind in registry.KINDS}
     store = ConfigStore.instance()
     for group, of in LIKE.items():

@@ -1,0 +1,63 @@
+"""What is composed faster is what Hydra composes by itself."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from evorun.cli.compose import config_folder, register
+from evorun_process import environment
+
+COMMANDS = (
+    ["experiment=espl/simulated_study", "method=lyria", "method.generations=77", "hydra.sweeper.variants=[]"],
+    ["experiment=espl/simulated_study", "method=lyria", "judge=qwen2_5_7b"],
+    ["method=laft", "task=sudoku", "~budget"],
+    ["method=nothing"],
+)
+
+BY_HYDRA = """
+import json, sys
+from unittest import mock
+from evorun.cli import compose
+with mock.patch.object(compose, "compose_faster"):
+    from test_composing import values
+    print(json.dumps([values(words) for words in json.loads(sys.argv[1])]))
+"""
+
+
+def values(words: list[str]) -> Any:
+    """Return all that Hydra composes, references unresolved, or how it refuses."""
+    register()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        try:
+            composed = compose("config", overrides=words, return_hydra_config=True)
+        except Exception as error:
+            return str(error).partition("\n")[0]  # then come all choices, those of earlier tests, too
+    with_flags = [OmegaConf.is_struct(composed), OmegaConf.is_readonly(composed.hydra)]
+    return [OmegaConf.to_yaml(composed), *with_flags]
+
+
+def test_a_composition_is_hydras_own_and_leaves_nothing_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", BY_HYDRA, json.dumps(COMMANDS)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
+    for words, expected in zip(COMMANDS, json.loads(done.stdout), strict=True):
+        assert values(words) == expected, words
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    found = []
+    for text in ("a: 1\n", "a: 2\n", "a: 2\nb: {c: 3}\n"):
+        file.unlink(missing_ok=True)
+        file.write_text(text)
+        with initialize_config_dir(str(tmp_path), version_base="1.3"):
+            found.append(compose("config"))
+    assert found == [{"a": 1}, {"a": 2}, {"a": 2, "b": {"c": 3}}]
