@@ -100,7 +100,7 @@ def register(overrides: Sequence[str] = ()) -> None:
     store = ConfigStore.instance()
     for group, of in LIKE.items():
         for name in choices(of):
-            store.store(group=group, name=name, node={"defaults": [{f"/{of}@_here_": name}, "_self_"]})
+            _offer(group, of, name)
     # A plug-in that cannot be used stays a choice: whoever makes it is told why when the configuration is checked.
     for kind in registry.KINDS:
         for name in registry.plugins(kind):
@@ -115,9 +115,15 @@ def register(overrides: Sequence[str] = ()) -> None:
     for name, task in registry.usable_plugins("task", chosen["task"]).items():
         store.store(group="task", name=name, node=task)
     for name in choices("budget"):
-        budget: Any = OmegaConf.load(config_folder() / "budget" / f"{name}.yaml")
-        for method, values in budget.get("methods", {}).items():
+        for method, values in yaml_values("budget", name).get("methods", {}).items():
             store.store(group="method_on_budget", name=f"{method}_on_{name}", package="method", node=values)
+
+
+@cache
+def _offer(group: str, of: str, name: str) -> None:
+    """Have a group offer a choice of another one."""
+    node = {"defaults": [{f"/{of}@_here_": name}, "_self_"]}
+    ConfigStore.instance().store(group=group, name=name, node=node)
 
 
 def _chosen(group: str, overrides: Sequence[str]) -> set[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from omegaconf import OmegaConf
@@ -25,7 +26,7 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         if dataclasses.is_dataclass(group) and name in values:
             typed(cast(type, group), values[name], f"{key}.{name}")
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
+        merged = OmegaConf.merge(_as_composed(cast(Any, schema)), OmegaConf.create(dict(values)))
         for name in sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE")
         return cast(T, OmegaConf.to_object(merged))
@@ -44,6 +45,12 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         name = expected.__name__ if isinstance(expected, type) else expected
         hint = f"; write {key}.{leaf}=[{values[leaf]}]" if str(name).startswith("list") and given == leaf else ""
         raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}{hint}") from error
+
+
+@cache
+def _as_composed(schema: type) -> Any:
+    """Return a dataclass with its types and defaults, as OmegaConf merges values into a copy of it."""
+    return OmegaConf.structured(schema)
 
 
 def hint_at_key(group: str, key: str, fields: Sequence[str]) -> str:
