@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 import re
 import weakref
@@ -19,6 +20,7 @@ from evorun.models.transformers.engine import TransformersModel
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
 from forward_pass import distribution, plain_model, scorer
+from tiny_llama import write_talking_llama
 from token_turns import check_turns
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
@@ -26,13 +28,16 @@ EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instr
 pytestmark = pytest.mark.embedded
 
 
-def open_engine(**settings: Any) -> TransformersModel:
-    return asyncio.run(make_config("engine", "transformers", **settings).open(EMBEDDED))
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
+    """A small model, for what does not depend on which one is served."""
+    folder = write_talking_llama(tmp_path_factory.mktemp("model"))
+    return ModelConfig(name="talking", id=str(folder), dtype="float32", context_length=8192)
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[TransformersModel]:
-    model = open_engine(max_batch_size=16)
+def engine(served: ModelConfig) -> Iterator[TransformersModel]:
+    model = asyncio.run(make_config("engine", "transformers", max_batch_size=16).open(served))
     yield model
     asyncio.run(model.close())
 
@@ -45,28 +50,41 @@ def tokenizer() -> Any:
 
 
 @pytest.fixture(scope="module")
-def weights() -> Any:
+def weights(served: ModelConfig) -> Any:
     """The same model under transformers' own attention, cache and `generate`."""
+    return plain_model(served.id)
+
+
+@pytest.fixture(scope="module")
+def real_weights() -> Any:
+    """Weights that are nothing like random ones."""
     return plain_model(ensure())
 
 
 @pytest.fixture(scope="module")
-def reference(weights: Any, tokenizer: Any) -> Any:
+def real_engine() -> Iterator[TransformersModel]:
+    model = asyncio.run(make_config("engine", "transformers", max_batch_size=4).open(EMBEDDED))
+    yield model
+    asyncio.run(model.close())
+
+
+@pytest.fixture(scope="module")
+def reference(real_weights: Any, tokenizer: Any) -> Any:
     def greedy(messages: tuple[Message, ...], max_tokens: int) -> str:
         ids = tokenizer.apply_chat_template(
             list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        out = weights.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
+        out = real_weights.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
         return str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
 
     return greedy
 
 
-async def test_greedy_batch_agrees_with_generate(engine: TransformersModel, reference: Any) -> None:
+async def test_greedy_batch_agrees_with_generate(real_engine: TransformersModel, reference: Any) -> None:
     # Prompts of very different lengths, with shared beginnings, one of them longer than a stride of the cache.
     texts = ["Name a colour.", "Name a colour and a fruit.", "The sea is wide. " * 60 + "What is wide?", "2 + 2?"]
     requests = [ask(text, max_tokens=12 + 4 * i, temperature=0.0) for i, text in enumerate(texts)]
-    replies = await asyncio.gather(*(engine.complete(r) for r in requests))
+    replies = await asyncio.gather(*(real_engine.complete(r) for r in requests))
     for request, reply in zip(requests, replies, strict=True):
         assert reply.completions[0].text == reference(request.messages, request.sampling.max_tokens)
 
@@ -113,7 +131,7 @@ async def test_a_schema_may_be_that_of_a_bare_number(engine: TransformersModel) 
 
 
 async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(
-    engine: TransformersModel, weights: Any, tokenizer: Any
+    real_engine: TransformersModel, real_weights: Any, tokenizer: Any
 ) -> None:
     """Against every token of the vocabulary, tried one by one as what comes next."""
     import torch
@@ -123,12 +141,12 @@ async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(
         *("Choose a fruit.",), max_tokens=9, temperature=0.8, n=3, token_ids=True, logprobs=True,
         json_schema={"enum": [json.loads(option) for option in options]},
     )  # fmt: skip
-    reply = await engine.complete(request)
-    texts = tokenizer.batch_decode([[token] for token in range(weights.config.vocab_size)])
+    reply = await real_engine.complete(request)
+    texts = tokenizer.batch_decode([[token] for token in range(real_weights.config.vocab_size)])
     for completion in reply.completions:
         ids, expected = list(completion.token_ids or ()), []
         with torch.no_grad():
-            logits = weights(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
+            logits = real_weights(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
         for count, row in enumerate(logits.double().numpy()):
             said = tokenizer.decode(ids[:count])
             allowed = [any(text and option.startswith(said + text) for option in options) for text in texts]
@@ -144,8 +162,8 @@ async def test_schema_that_cannot_be_enforced_is_rejected_as_data(engine: Transf
     assert "schema" in (reply.error or "")
 
 
-async def test_completion_ends_where_the_context_does(engine: TransformersModel) -> None:
-    model = ModelConfig(name="short", id="short", dtype="float32", embedded=True, context_length=40)
+async def test_completion_ends_where_the_context_does(served: ModelConfig) -> None:
+    model = dataclasses.replace(served, context_length=40)
     short = await make_config("engine", "transformers", max_batch_size=2).open(model)
     try:
         reply = await short.complete(ask("Count to a hundred.", max_tokens=500, temperature=0.0))
@@ -166,8 +184,8 @@ async def test_a_long_batch_does_not_block_the_event_loop(engine: TransformersMo
     assert turns > 2 * 24  # blocked for the whole batch, the loop would have one; for a step at a time, one a step
 
 
-async def test_cancelling_frees_the_row() -> None:
-    model = await make_config("engine", "transformers", max_batch_size=1).open(EMBEDDED)
+async def test_cancelling_frees_the_row(served: ModelConfig) -> None:
+    model = await make_config("engine", "transformers", max_batch_size=1).open(served)
     endless = ask(
         "Count.", max_tokens=4000, json_schema={"type": "array", "items": {"type": "integer"}, "minItems": 3000}
     )
@@ -183,8 +201,8 @@ async def test_cancelling_frees_the_row() -> None:
         await model.close()
 
 
-async def test_close_ends_calls_in_flight_and_the_worker() -> None:
-    model = await make_config("engine", "transformers", max_batch_size=1).open(EMBEDDED)
+async def test_close_ends_calls_in_flight_and_the_worker(served: ModelConfig) -> None:
+    model = await make_config("engine", "transformers", max_batch_size=1).open(served)
     call = asyncio.create_task(model.complete(ask("Tell a story.", max_tokens=2000, temperature=1.0)))
     await asyncio.wait({call}, timeout=0.5)
     await model.close()
@@ -202,7 +220,7 @@ async def test_missing_weights_are_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-async def test_a_failed_open_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_open_keeps_no_weights(served: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[weakref.ref[Any]] = []
 
     def fail(weights: Any) -> None:
@@ -214,15 +232,15 @@ async def test_a_failed_open_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("evorun.models.transformers.kv_cache.use_grouped_attention", fail)
     with pytest.raises(EngineError, match=r"^cannot serve this model$") as caught:
-        await make_config("engine", "transformers").open(EMBEDDED)
+        await make_config("engine", "transformers").open(served)
     assert [ref() for ref in loaded] == [None]  # although the error, and what it refers to, is still there
     assert caught.value is not None
 
 
-async def test_cuda_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cuda_without_a_gpu_is_one_line(served: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(EngineError, match="no GPU"):
-        await make_config("engine", "transformers", device="cuda").open(EMBEDDED)
+        await make_config("engine", "transformers", device="cuda").open(served)
 
 
 @pytest.mark.parametrize(
