@@ -47,8 +47,11 @@ def evorun(*arguments: str | Path, cwd: Path, **options: Any) -> subprocess.Comp
     )
 
 
-def evorun_here(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run `evorun` in this process, for what does not depend on starting, ending or the streams of one."""
+def evorun_here(*arguments: str | Path, cwd: Path, drawn: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run `evorun` in this process, for what does not depend on starting, ending or the streams of one.
+
+    drawn: with figures on its pages. Drawing takes longer than a small run; those of tests/reports are.
+    """
     words = [str(argument) for argument in arguments]
     out, err = io.StringIO(), io.StringIO()
     naming.free_folder.cache_clear()
@@ -56,6 +59,7 @@ def evorun_here(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProces
         contextlib.chdir(cwd),
         mock.patch.dict(os.environ, environment(), clear=True),
         mock.patch.object(sys, "argv", ["evorun", *words]),
+        contextlib.nullcontext() if drawn else mock.patch("evorun.reports.drawing._save", _leave_blank),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -66,6 +70,11 @@ def evorun_here(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProces
         finally:
             logging.getLogger("evorun").removeHandler(output._WARNINGS)
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def _leave_blank(figure: object, buffer: Any, format: str, *_: object) -> None:
+    """Write an empty figure."""
+    buffer.write('<svg viewBox="0 0 1 1"></svg>' if format == "svg" else b"%PDF-1.7")
 
 
 def reopen(run: Path) -> None:
