@@ -9,10 +9,14 @@ RUN_ARGS ?=
 TORCH_INDEX ?=
 # What `make test` is to do differently: make test PYTEST_ARGS="-k journal -x"
 PYTEST_ARGS ?=
+# Whose tests `make test-room` runs: a folder of tests/, or the beginning of a test file's name (cli, configs, net, ...)
+ROOM ?= ratings
 # What `make bench` is to do differently: make bench BENCH_ARGS="stack --against ../before"; scripts/bench/run.py says more
 BENCH_ARGS ?=
-# Test files at once; each may start a process with the embedded model (4 GB).
-TEST_WORKERS ?= 2
+# Test files at once: one a core, as far as memory goes; each may start a process with the embedded model (4 GB).
+TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; \
+	gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
+	print(max(1, min(os.cpu_count() or 1, gigabytes // 4)))')
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -25,7 +29,7 @@ QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test test-vllm lint format bench clean
+.PHONY: help setup setup-dev run test test-all test-room test-vllm lint format bench clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
@@ -38,9 +42,20 @@ run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CP
 	@echo "== run: evorun $(QUICKSTART) $(RUN_ARGS)"
 	$(BIN)/evorun $(QUICKSTART) $(RUN_ARGS)
 
-test: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
-	@echo "== test: pytest, all but the vLLM engine's"
-	$(ONE_THREAD) $(CACHED) $(BIN)/python -m pytest -m "not vllm" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+PYTEST = $(ONE_THREAD) $(CACHED) $(BIN)/python -m pytest
+AT_ONCE = -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, and of all pairs of a method and a task
+	@echo "== test: pytest, all but the vLLM engine's and all_pairs"
+	$(PYTEST) -m "not vllm and not all_pairs" $(AT_ONCE) $(PYTEST_ARGS)
+
+test-all: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
+	@echo "== test-all: pytest, all but the vLLM engine's"
+	$(PYTEST) -m "not vllm" $(AT_ONCE) $(PYTEST_ARGS)
+
+test-room: .venv/.ready-dev  ## run the quick tests of one room: make test-room ROOM=ratings
+	@echo "== test-room: pytest, the quick tests of $(ROOM)"
+	$(PYTEST) -m "not vllm and not all_pairs and not slow" $(or $(wildcard tests/$(ROOM) tests/test_$(ROOM)*.py),tests/$(ROOM)) $(PYTEST_ARGS)
 
 # Only the files with such tests: the others import packages which that environment does not have.
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm

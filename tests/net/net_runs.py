@@ -62,10 +62,14 @@ _OPTIONS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 )
 """Options of methods that show other prompts, or divide a budget: method, task, name, arguments."""
 
+_PAIRS = [(method, task) for method in _METHODS for task in _TASKS]
+
+OTHER_PAIRS = frozenset(f"{method}-{task}" for place, (method, task) in enumerate(_PAIRS) if place % (len(_TASKS) + 1))
+"""All pairs but some that have each method and each task: what `make test-all` runs besides."""
+
 RUNS: dict[str, tuple[str, ...]] = {
-    f"{method}-{task}": (f"method={method}", f"task={task}", *size, "task.limit=2", *source)
-    for method, size in _METHODS.items()
-    for task, source in _TASKS.items()
+    f"{method}-{task}": (f"method={method}", f"task={task}", *_METHODS[method], "task.limit=2", *_TASKS[task])
+    for method, task in _PAIRS
 } | {
     f"{method}-{task}-{name.replace(' ', '_')}": (
         *(f"method={method}", f"task={task}", *_METHODS[method], "task.limit=2", *_TASKS[task]),

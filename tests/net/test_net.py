@@ -7,6 +7,9 @@ control, whose lines are one for each role or record file:
 
     EVORUN_REWRITE_NET=1 pytest tests/net -p no:xdist
 
+Of the pairs of a method and a task `make test` runs a few, which have each of them; `make test-all` and the command
+above run all.
+
 LiveCodeBench's simulated programs hold compressed tables and show Python's own errors: their digests belong to zlib and
 CPython 3.11 as the project's continuous integration has them.
 """
@@ -18,7 +21,7 @@ from pathlib import Path
 import pytest
 from net_digests import Digests, differences, digest_run
 from net_rendering import FAMILIES, render_family
-from net_runs import RUNS, carry_out
+from net_runs import OTHER_PAIRS, RUNS, carry_out
 
 NET = Path(__file__).parent / "net.json"
 OWN_PROMPTS = Path(__file__).parent / "placeholders.json"
@@ -27,7 +30,9 @@ OWN_PROMPTS = Path(__file__).parent / "placeholders.json"
 REWRITE = bool(os.environ.get("EVORUN_REWRITE_NET"))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.all_pairs] if name in OTHER_PAIRS else []) for name in RUNS]
+)
 def test_run(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     asked = carry_out(RUNS[name], path)
