@@ -1,8 +1,10 @@
 """What the tests of processes share."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import hypothesis
@@ -11,6 +13,7 @@ import pytest
 
 from evorun.errors import SandboxError
 from means import user_namespaces_work
+from warm_trainers import forked_trainers
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
 # for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones.
@@ -31,6 +34,13 @@ def below() -> Callable[[], list[psutil.Process]]:
 def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Sign the tests' runs with a key of their own, and write nothing to the user's folders."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked_trainers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fork trainers, where no GPU is, which a fork could not use: each would import torch for seconds."""
+    with nullcontext() if shutil.which("nvidia-smi") else forked_trainers(tmp_path_factory.mktemp("trainers")):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
