@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from evorun.training.objectives import ProximalSettings
 
@@ -106,6 +105,8 @@ def advantages(rewards: Floats, values: Floats, gamma: float, gae_lambda: float)
     Equations 11 and 12 of "High-dimensional continuous control using generalized advantage estimation"; an episode ends
     in a state of value 0. Their recursion is a linear filter backwards in time.
     """
+    from scipy.signal import lfilter  # a second to import, and every trainer loads this module
+
     following = np.pad(values[:, 1:], ((0, 0), (0, 1)))
     surprise = rewards + gamma * following - values
     summed: Floats = lfilter([1.0], [1.0, -gamma * gae_lambda], surprise[:, ::-1], axis=1)[:, ::-1]
