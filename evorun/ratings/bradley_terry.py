@@ -1,8 +1,8 @@
 """Bradley-Terry utilities of items from the outcomes of their duels, with uncertainty.
 
-Duel-Evolve (section 2.2, Equation 2) has item i beat item j with probability sigma(mean_i - mean_j). Under independent
+In Duel-Evolve (section 2.2, Equation 2), item i beats item j with probability sigma(mean_i - mean_j). Under independent
 N(0, prior_sd^2) priors the posterior has one mode, the MAP estimate (section 2.3.1, Equation 4). A Laplace
-approximation around it, of which only the Hessian's diagonal is kept, gives each item a Gaussian summary.
+approximation around it, with a diagonal Hessian, gives each item a Gaussian summary.
 """
 
 from functools import cached_property
@@ -19,9 +19,9 @@ Solver = Literal["newton", "lbfgs"]
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Distance to the MAP at which a fit may stop, as a Euclidean norm in prior standard deviations.
+# A fit may stop at this distance from the MAP, a Euclidean norm in prior standard deviations.
 TOLERANCE = 1e-9
-# The hardest cold start tried took 31 (one item that won 10,000 duels against another, prior_sd 1e5).
+# The hardest cold start tried took 31 iterations (one item that won 10,000 duels against another, prior_sd 1e5).
 MAX_ITERATIONS = 200
 
 
@@ -52,22 +52,24 @@ def fit(
     init: npt.ArrayLike | None = None,
     solver: Solver = "newton",
 ) -> Posterior:
-    """Fit the posterior of `n_items` utilities to duels, in each of which `winners[k]` beat `losers[k]`.
+    """Fit the posterior of `n_items` utilities to duels: in duel k, `winners[k]` beat `losers[k]`.
 
-    The mean is the MAP of Equation 4 of Duel-Evolve, and sd_i = 1 / sqrt(1 / prior_sd^2 + sum of p (1 - p) over the
-    duels of i). Items without duels keep the prior. Repeated and contradictory duels are welcome; leave undecided ones
-    out, or score them 0.5: half a win each. Both solvers find the same mode. "newton" is fast and within 1e-9 prior_sd
-    of it; "lbfgs", the paper's choice, is within 1e-6 for a prior_sd near 1 (its line search compares losses, which
-    rounding blurs: more for wider priors).
+    The mean is the MAP of Equation 4 of Duel-Evolve. The standard deviation is
+    sd_i = 1 / sqrt(1 / prior_sd^2 + sum of p (1 - p) over the duels of i). Items without duels keep the prior. Repeated
+    and contradictory duels are welcome. Leave undecided duels out, or score them 0.5: half a win each.
 
-    `winners` and `losers` are integers of shape (duels,), indices of items. `scores`, of the same shape, are the shares
-    of a win in [0, 1] that `winners[k]` takes and leaves to `losers[k]`; without them, all of it. `init` of shape (m,),
-    m <= n_items, starts the search, as from an earlier fit; the items that it lacks start at 0. It changes the time
-    that a fit takes, not its result. Newton's method calls no multi-threaded BLAS: many processes can fit at once,
-    whatever OMP_NUM_THREADS.
+    Both solvers find the same mode. "newton" is fast and within 1e-9 prior_sd of it. "lbfgs" is the paper's choice. It
+    is within 1e-6 for a prior_sd near 1, and less exact for wider priors: rounding blurs the losses that its line
+    search compares.
 
-    Raises ValueError for arrays of other shapes or types, indices or scores out of range, an item that duels itself, or
-    a prior_sd that is not positive and finite.
+    `winners` and `losers` are integers of shape (duels,), indices of items. `scores`, of the same shape, are the
+    winners' shares of a win, in [0, 1]; the losers get the rest. Without `scores`, winners take all. `init` of shape
+    (m,), m <= n_items, starts the search, for example from an earlier fit; the remaining items start at 0. It changes
+    the time that a fit takes, not its result. Newton's method calls no multi-threaded BLAS: many processes can fit at
+    once, whatever OMP_NUM_THREADS.
+
+    Raises ValueError for arrays of other shapes or types and for indices or scores out of range. It also rejects an
+    item that duels itself, and a prior_sd that is not positive and finite.
     """
     if not 0 < prior_sd < np.inf:
         raise ValueError(f"prior_sd: expected a positive finite number, got {prior_sd}")
@@ -88,7 +90,7 @@ def fit(
 
 
 def _start(n_items: int, init: npt.ArrayLike | None) -> Floats:
-    """Return utilities to start from, of shape (n_items,): `init`, then zeros."""
+    """Return the initial utilities, of shape (n_items,): `init`, then zeros."""
     if n_items < 0:
         raise ValueError(f"n_items: expected a number >= 0, got {n_items}")
     utilities = np.zeros(n_items)
@@ -117,16 +119,16 @@ def _shares(scores: npt.ArrayLike | None, n_duels: int) -> Floats | None:
         return None
     shares = np.asarray(scores, dtype=np.float64)
     if shares.shape != (n_duels,):
-        raise ValueError(f"scores: expected shape ({n_duels},), one a duel, got {shares.shape}")
+        raise ValueError(f"scores: expected shape ({n_duels},), one per duel, got {shares.shape}")
     if not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError("scores: expected shares of a win in [0, 1]")
     return shares
 
 
 class _Point(NamedTuple):
-    """The derivatives of the negative log posterior at some utilities.
+    """Derivatives of the negative log posterior at some utilities.
 
-    The Hessian has `diagonal` on its diagonal, and -`coupling[k]` where the two items of pair k meet.
+    The Hessian has `diagonal` on its diagonal, and -`coupling[k]` in the two entries of pair k.
     """
 
     utilities: Floats
@@ -137,11 +139,11 @@ class _Point(NamedTuple):
 
 
 class _LogPosterior:
-    """Equation 4 of Duel-Evolve over the duels counted by pair: its cost grows with pairs, not with duels."""
+    """Equation 4 of Duel-Evolve over duels counted by pair: the cost grows with pairs, not with duels."""
 
     def __init__(self, n_items: int, winners: Indices, losers: Indices, scores: Floats | None, prior_sd: float) -> None:
         self.n_items, self.prior_sd, self.n_duels = n_items, prior_sd, winners.size
-        # One integer a pair, whichever of the two won: numpy counts integers faster than rows.
+        # One integer per pair, whichever item won: numpy counts integers faster than rows.
         keys = np.minimum(winners, losers) * n_items + np.maximum(winners, losers)
         pairs, pair_of_duel = np.unique(keys, return_inverse=True)
         self.low, self.high = np.divmod(pairs, max(n_items, 1))
@@ -151,7 +153,7 @@ class _LogPosterior:
         self.low_wins = np.bincount(pair_of_duel, weights=low_share, minlength=pairs.size)
 
     def loss(self, utilities: Floats) -> float:
-        """Return the negative log posterior, less a constant."""
+        """Return the negative log posterior, up to a constant."""
         logits = utilities[self.low] - utilities[self.high]
         softplus = np.maximum(logits, 0) + np.log1p(np.exp(-np.abs(logits)))  # a seventh of the time of np.logaddexp
         log_likelihood = np.sum(self.low_wins * logits - self.duels * softplus)
@@ -170,7 +172,7 @@ class _LogPosterior:
 
     @cached_property
     def _hessian(self) -> tuple[csr_array, Indices]:
-        """The matrix that all steps fill, and where its entries stand in [diagonal, coupling, coupling]."""
+        """The matrix that all steps fill, and the positions of its entries in [diagonal, coupling, coupling]."""
         items = np.arange(self.n_items)
         rows, columns = np.concatenate([items, self.low, self.high]), np.concatenate([items, self.high, self.low])
         order = np.argsort(rows * self.n_items + columns)  # no two are equal
@@ -179,7 +181,7 @@ class _LogPosterior:
         return csr_array((np.zeros(rows.size), columns[order], np.append(0, ends)), shape=shape), order
 
     def hessian(self, point: _Point) -> csr_array:
-        """Return the Hessian of `loss`, of shape (n_items, n_items), until it is asked for at another point."""
+        """Return the Hessian of `loss`, of shape (n_items, n_items). The next call overwrites it."""
         matrix, order = self._hessian
         matrix.data = np.concatenate([point.diagonal, -point.coupling, -point.coupling])[order]
         return matrix
@@ -187,31 +189,31 @@ class _LogPosterior:
     def gradient_tolerance(self) -> float:
         """Return the norm of the gradient at which utilities are within TOLERANCE of the MAP."""
         # The Hessian is at least 1 / prior_sd^2, so the gradient's norm times prior_sd bounds the distance to the MAP
-        # in prior standard deviations. The second term is what rounding may leave of a gradient that sums all duels.
+        # in prior standard deviations. The second term bounds the rounding error of a gradient that sums all duels.
         return float(TOLERANCE / self.prior_sd + 16 * np.finfo(np.float64).eps * self.n_duels)
 
 
 def _newton(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
     """Minimise by Newton's method on the sparse Hessian, with step halving on the norm of the gradient.
 
-    The norm, and not the loss, is what must fall: near the mode the loss no longer changes in floating point. The loss
-    is strictly convex, so the norm has no other local minimum, and inexact steps keep the guarantee (Eisenstat and
-    Walker, Globally Convergent Inexact Newton Methods, 1994).
+    Each step must reduce the norm, not the loss: near the mode the loss no longer changes in floating point. The loss
+    is strictly convex, so the norm has no other local minimum. Inexact steps keep the guarantee (Eisenstat and Walker,
+    Globally Convergent Inexact Newton Methods, 1994).
     """
     point, tolerance = posterior.at(start), posterior.gradient_tolerance()
     for iteration in range(MAX_ITERATIONS):
         norm, diagonal = point.gradient_norm, point.diagonal
         if norm <= tolerance:
             return point, iteration
-        # Conjugate gradients over the pairs that met, instead of a dense Cholesky factorisation: they take as long at
-        # 200 items, less above, and do without BLAS, whose threads stall on such small matrices where processes share
-        # cores. The closer the mode, the more exact the step: convergence stays quadratic.
+        # Conjugate gradients over the pairs that met, instead of a dense Cholesky factorisation: as fast at 200 items,
+        # faster above. They need no BLAS, whose threads stall on small matrices when processes share cores. The closer
+        # the mode, the more exact the step: convergence stays quadratic.
         residual = max(0.01 * norm * min(1.0, norm), 0.1 * tolerance)
         matrix = posterior.hessian(point)
         hessian = LinearOperator(matrix.shape, matvec=matrix.__matmul__, dtype=np.float64)  # half a matrix's time
         jacobi = LinearOperator(matrix.shape, matvec=lambda v, d=diagonal: v / d, dtype=np.float64)
         step, _ = cg(hessian, point.gradient, rtol=0.0, atol=residual, M=jacobi)
-        # Halve the step until the gradient shrinks by at least a part of what a linear gradient would lose.
+        # Halve the step until the gradient shrinks by at least a fraction of the decrease of a linear gradient.
         size = 1.0
         while (candidate := posterior.at(point.utilities - size * step)).gradient_norm > (1 - 1e-4 * size) * norm:
             size /= 2
@@ -221,7 +223,7 @@ def _newton(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
 
 def _lbfgs(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
     """Minimise by L-BFGS (Liu and Nocedal, 1989), as in section 2.3.1 of Duel-Evolve."""
-    # scipy bounds the gradient's largest entry, we bound its norm
+    # scipy bounds the gradient's largest entry; evorun bounds its norm.
     largest_entry = posterior.gradient_tolerance() / np.sqrt(max(start.size, 1))
     result = minimize(
         posterior.loss,

@@ -8,10 +8,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 SCALE = 400 / log(10)
-"""Points a logit: 400 points are odds of 10 to 1, as in chess and in Chatbot Arena (Chiang et al., 2024)."""
+"""Points per logit: 400 points are odds of 10 to 1, as in chess and in Chatbot Arena (Chiang et al., 2024)."""
 
 _FARTHEST = 300.0
-"""Decimal orders of the odds beyond which an expectation is 0 in floating point; 10.0**309 would raise an error."""
+"""Orders of magnitude of the odds beyond which an expectation counts as 0; 10.0**309 would raise an error."""
 
 
 def rate(
@@ -26,14 +26,16 @@ def rate(
     """Return the ratings of `n_players` after matches between `first[i]` and `second[i]`, played in this order.
 
     `first` and `second` are indices of players, of shape (matches,). `score[i]` is the score of `first[i]`: 1 for a
-    win, 0.5 for a tie, 0 for a loss. All begin with the rating `initial`. A match moves each of its two ratings by `k`
-    times the player's score less its expectation, 1 / (1 + 10^((opponent - own) / 400)). Elo keeps no uncertainty, and
-    its ratings depend on the order of the matches: Bradley-Terry utilities, fitted to all of them at once, do not. The
-    defaults are MPO's K (section 3.2) and Chatbot Arena's initial rating; each player's own expectation is computed, as
-    MPO's released code does, so that its published logs give its published ratings to the last bit.
+    win, 0.5 for a tie, 0 for a loss. All players start at the rating `initial`. A match moves each rating by `k` times
+    the difference between score and expected score. The expected score is 1 / (1 + 10^((opponent - own) / 400)).
 
-    Raises ValueError for arrays of other lengths or types, a player that is not there, one that meets itself, a score
-    other than 1, 0.5 and 0, a `k` that is not in [0, inf), and an `initial` that is not finite.
+    Elo keeps no uncertainty, and its ratings depend on the order of the matches. Bradley-Terry utilities, fitted to all
+    matches at once, do not. The defaults are MPO's K (section 3.2) and Chatbot Arena's initial rating. Each player's
+    expected score is computed separately, as in MPO's released code: its logs then give the published ratings to the
+    last bit.
+
+    Raises ValueError for arrays of other lengths or types, an unknown player, or a player that meets itself. It also
+    rejects scores other than 1, 0.5 and 0, a `k` outside [0, inf) and an `initial` that is not finite.
     """
     if n_players < 0:
         raise ValueError(f"n_players: expected a number >= 0, got {n_players}")
@@ -41,30 +43,31 @@ def rate(
         raise ValueError(f"k: expected a finite number >= 0, got {k}")
     if not -inf < initial < inf:
         raise ValueError(f"initial: expected a finite number, got {initial}")
-    ones, others = _players("first", first, n_players), _players("second", second, n_players)
+    firsts, seconds = _players("first", first, n_players), _players("second", second, n_players)
     scores = np.asarray(score, dtype=np.float64)
-    if not ones.shape == others.shape == scores.shape:
+    if not firsts.shape == seconds.shape == scores.shape:
+        shapes = f"{firsts.shape}, {seconds.shape}, {scores.shape}"
+        raise ValueError(f"first, second and score: expected equal lengths, got shapes {shapes}")
+    if (firsts == seconds).any():
         raise ValueError(
-            f"first, second and score: expected equal lengths, got shapes {ones.shape}, {others.shape}, {scores.shape}"
+            f"expected two players in each match, got player {firsts[firsts == seconds][0]} against itself"
         )
-    if (ones == others).any():
-        raise ValueError(f"expected two players in each match, got player {ones[ones == others][0]} against itself")
     if not np.isin(scores, (0, 0.5, 1)).all():
         raise ValueError(f"score: expected 1, 0.5 or 0, got {scores[~np.isin(scores, (0, 0.5, 1))][0]}")
     # Python's floats, not arrays: each match waits for the one before it, and numpy's scalars are four times as slow.
     ratings = [float(initial)] * n_players
-    for one, other, share in zip(ones.tolist(), others.tolist(), scores.tolist(), strict=True):
-        behind = (ratings[other] - ratings[one]) / 400
-        # An expectation each, not one and its complement: in the last bit they differ, and MPO's published ratings too.
-        ratings[one] += k * (share - 1 / (1 + 10.0 ** min(behind, _FARTHEST)))
-        ratings[other] += k * ((1 - share) - 1 / (1 + 10.0 ** min(-behind, _FARTHEST)))
+    for i, j, share in zip(firsts.tolist(), seconds.tolist(), scores.tolist(), strict=True):
+        behind = (ratings[j] - ratings[i]) / 400
+        # Two expectations, not one and its complement: they differ in the last bit, and so would MPO's ratings.
+        ratings[i] += k * (share - 1 / (1 + 10.0 ** min(behind, _FARTHEST)))
+        ratings[j] += k * ((1 - share) - 1 / (1 + 10.0 ** min(-behind, _FARTHEST)))
     return np.array(ratings, dtype=np.float64)
 
 
 def _players(name: str, values: npt.ArrayLike, n_players: int) -> npt.NDArray[np.int64]:
     """Return indices of players as an array of shape (matches,). Raises ValueError."""
     indices = np.asarray(values)
-    # an empty list has numpy's default type, float
+    # An empty list has numpy's default type, float.
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ValueError(f"{name}: expected integers of shape (matches,), got {indices.dtype} of shape {indices.shape}")
     if indices.size and (indices.min() < 0 or indices.max() >= n_players):

@@ -1,4 +1,4 @@
-"""TrueSkill: Gaussian beliefs in skills, moved by a ranking (Herbrich et al., 2006; E-SPL, appendix B)."""
+"""TrueSkill: Gaussian beliefs about skills, updated by a ranking (Herbrich et al., 2006; E-SPL, appendix B)."""
 
 from math import copysign, exp, inf, isclose, isfinite, pi, sqrt
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from scipy.special import erfcx, ndtri
 Floats = npt.NDArray[np.float64]
 
 CONVERGED = 1e-8
-"""Change of a message, relative to it and to the performance's prior, that ends the sweeps (ours)."""
-MOST_SWEEPS = 200
-"""Sweeps at most (ours): a handful is usual; without convergence the messages of the last sweep are taken."""
+"""The sweeps end when no message changes by more, relative to itself and to the performance's prior (ours)."""
+MAX_SWEEPS = 200
+"""Maximum number of sweeps (ours); a handful is usual. Without convergence, the last sweep's messages count."""
 
 
 class Ratings(NamedTuple):
-    """Beliefs in the skills of n players: normal distributions."""
+    """Beliefs about the skills of n players: normal distributions."""
 
     mean: Floats
     """Shape (n,)."""
@@ -33,19 +33,19 @@ def rate(
     tau: float,
     draw_probability: float,
 ) -> Ratings:
-    """Return the beliefs in n players' skills after a ranking of all of them.
+    """Return the beliefs about n players' skills after a ranking of all of them.
 
     `mean` and `sd`, of shape (n,), are the beliefs before. `ranks`, of shape (n,): lower is better, equal is a tie.
-    beta: sd of a performance around its skill. tau: sd of a skill's drift before each ranking. draw_probability: of two
-    players of equal skill.
+    `beta` is the sd of a performance around its skill, `tau` the sd of a skill's drift before each ranking.
+    `draw_probability` is that of two players of equal skill.
 
-    Expectation propagation over the pairs that are neighbours in the ranking, until it converges. Tied players stand in
-    the order given, which matters a little: a chain of neighbours is not symmetric in them.
+    Expectation propagation runs over pairs of neighbours in the ranking until it converges. Tied players keep the order
+    given, which matters a little: a chain of neighbours is not symmetric in them.
 
-    Raises ValueError for arrays of unequal lengths, values that are not finite, an sd or beta that is not positive, a
-    negative tau, or a draw_probability outside (0, 1).
+    Raises ValueError for arrays of unequal lengths, values that are not finite, or an sd or beta that is not positive.
+    It also rejects a negative tau and a draw_probability outside (0, 1).
     """
-    means, sds, places = (np.asarray(one, dtype=np.float64) for one in (mean, sd, ranks))
+    means, sds, places = (np.asarray(values, dtype=np.float64) for values in (mean, sd, ranks))
     if not means.shape == sds.shape == places.shape or means.ndim != 1:
         raise ValueError(f"expected three arrays of shape (n,), got {means.shape}, {sds.shape} and {places.shape}")
     if not (np.isfinite([means, sds, places]).all() and (sds > 0).all()):
@@ -82,7 +82,7 @@ class _Natural(NamedTuple):
 
 
 def _messages(means: list[float], variances: list[float], ties: list[bool], margin: float) -> list[_Natural]:
-    """Return what the ranking says of each performance, best player first.
+    """Return the ranking's message about each performance, best player first.
 
     means, variances: of the performances before the ranking. ties: whether each pair of neighbours is a draw.
     """
@@ -91,12 +91,12 @@ def _messages(means: list[float], variances: list[float], ties: list[bool], marg
     from_above = [_Natural(0.0, 0.0)] * len(priors)  # of the pair with the player above, and with the one below
     from_below = [_Natural(0.0, 0.0)] * len(priors)
     pairs = [*range(len(ties)), *range(len(ties) - 2, 0, -1)]  # down the ranking and up again
-    for _ in range(MOST_SWEEPS if len(ties) > 1 else 1):
+    for _ in range(MAX_SWEEPS if len(ties) > 1 else 1):
         before = [*from_above, *from_below]
-        for one in pairs:
-            other = one + 1
-            better, worse = priors[one].times(from_above[one]), priors[other].times(from_below[other])
-            from_below[one], from_above[other] = _pair(better, worse, margin, ties[one])
+        for upper in pairs:
+            lower = upper + 1
+            better, worse = priors[upper].times(from_above[upper]), priors[lower].times(from_below[lower])
+            from_below[upper], from_above[lower] = _pair(better, worse, margin, ties[upper])
         after = zip(before, [*from_above, *from_below], variances * 2, strict=True)
         if all(
             isclose(old.precision, new.precision, rel_tol=CONVERGED, abs_tol=CONVERGED / variance)
@@ -108,7 +108,7 @@ def _messages(means: list[float], variances: list[float], ties: list[bool], marg
 
 
 def _pair(better: _Natural, worse: _Natural, margin: float, draw: bool) -> tuple[_Natural, _Natural]:
-    """Return the messages of one pair to its two performances, given what all else says of them."""
+    """Return the messages of one pair to its two performances, given all other messages about them."""
     variances = 1 / better.precision, 1 / worse.precision
     means = better.shift * variances[0], worse.shift * variances[1]
     c = sqrt(sum(variances))
@@ -129,20 +129,20 @@ def _mills(x: float) -> float:
 
 
 def _win(x: float) -> tuple[float, float]:
-    """Return v and w of a win at x = t - epsilon: how far the mean and the variance of a truncated normal move."""
+    """Return v and w of a win at x = t - epsilon: the shifts of a truncated normal's mean and variance."""
     mills = _mills(x)
     v = 0.0 if mills == inf else 1 / mills
-    # Far below 0 v + x is all rounding, and an asymptotic series is exact.
+    # Far below 0, v + x is only rounding error, and an asymptotic series is exact.
     w = v * (v + x) if x > -300 else 1 - 1 / x**2 + 6 / x**4
     return v, min(1.0, max(0.0, w))
 
 
 def _draw(t: float, epsilon: float) -> tuple[float, float]:
     """Return v and w of a draw."""
-    # By the symmetry in t, and relative to the pdf at the nearer bound: nothing over- or underflows far out.
+    # Uses the symmetry in t, relative to the pdf at the nearer bound: nothing over- or underflows in the tails.
     near, far = epsilon - abs(t), -epsilon - abs(t)
     ratio = exp(-2 * epsilon * abs(t))  # of the pdf at the farther bound to that at the nearer one
-    if ratio < 1e-20:  # the farther bound is out of sight
+    if ratio < 1e-20:  # the farther bound is negligible
         v, w = _win(near)
         return copysign(v, -t), w
     density = 1 / (_mills(near) - ratio * _mills(far))

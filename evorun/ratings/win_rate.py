@@ -9,8 +9,8 @@ def log_odds(
 ) -> npt.NDArray[np.float64]:
     """Return the logit of each item's win rate, of shape (n_items,).
 
-    `winners[k]` takes the share `scores[k]` of the win of duel k, `losers[k]` the rest. So many wins and as many losses
-    are added to everyone's: without them one win in one duel would be infinitely good.
+    `winners[k]` takes the share `scores[k]` of the win of duel k, `losers[k]` the rest. Each item gets `pseudo_count`
+    extra wins and as many losses: otherwise one win in one duel would be infinitely good.
     """
     ahead, behind = np.asarray(winners, dtype=np.int64), np.asarray(losers, dtype=np.int64)
     share = np.asarray(scores, dtype=np.float64)

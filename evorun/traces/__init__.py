@@ -1,4 +1,4 @@
-"""Fine-tuning data from recorded runs (Lyria paper, sections 5.1 and 5.2). Reads run directories only."""
+"""Fine-tuning data from recorded runs (Lyria paper, sections 5.1 and 5.2). The package reads run directories only."""
 
 from evorun.traces.collection import Traces, collect
 from evorun.traces.counts import REASONS, Counts

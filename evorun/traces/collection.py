@@ -1,4 +1,4 @@
-"""From run directories to training examples and counts."""
+"""Turns run directories into training examples and counts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ from evorun.traces.selection import Selection
 
 
 class Traces(NamedTuple):
-    """Fine-tuning data, and what was kept and dropped for it."""
+    """Fine-tuning data, with counts of the responses kept and dropped."""
 
     examples: list[bytes]
-    """JSON, one a line; see `evorun.traces.selection.Example`."""
+    """JSON lines; see `evorun.traces.selection.Example`."""
     counts: Counts
 
 
@@ -24,8 +24,8 @@ def collect(folders: Sequence[Path], settings: Settings) -> Traces:
 
     Raises RunDirectoryError for a run that does not fit, DataError and JournalError for records that cannot be used.
     """
-    manifests = [usable_manifest(folder, settings) for folder in folders]  # all, before the first is read
-    # One selection over all runs: they may repeat each other's answers.
+    manifests = [usable_manifest(folder, settings) for folder in folders]  # check all runs before reading the first
+    # One selection for all runs, which may repeat each other's answers.
     selection = Selection(settings)
     for folder, manifest in zip(folders, manifests, strict=True):
         for fragment in fragments(folder, manifest):

@@ -16,20 +16,20 @@ REASONS = {
     "answered": "not the first answer",
     "below_top": "below the top share",
 }
-"""Why a response is dropped, in words; the first reason that holds counts."""
+"""Reasons to drop a response, in words; the first one that holds counts."""
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """Counts of what became of some responses."""
+    """Counts of the outcomes of some responses."""
 
     found: int
     kept: int
     dropped: dict[str, int]
-    """By reason; no entry for a reason that never held."""
+    """Counts by reason; a reason that never held has no entry."""
 
 
 class RunTally(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, and what became of its responses."""
+    """A run, and the outcomes of its responses."""
 
     run: str
     task: str
@@ -37,7 +37,7 @@ class RunTally(msgspec.Struct, frozen=True, kw_only=True):
     """None where the task has no splits."""
     method: str
     model: str
-    """Id of the model whose responses they are."""
+    """Id of the model that wrote the responses."""
     simulated: bool
     provenance: str
     """Digest of the run's problems."""
@@ -45,7 +45,7 @@ class RunTally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts file."""
+    """Contents of the counts file."""
 
     kind: str
     top: float | None
@@ -57,7 +57,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcomes:
-    """Counts outcomes as they come: `kept` or a reason, for an operator in a run."""
+    """Counts outcomes as they arrive: `kept` or a reason, by run and operator."""
 
     def __init__(self) -> None:
         self._counter: Counter[tuple[str, str, str]] = Counter()
@@ -68,11 +68,11 @@ class Outcomes:
 
     @property
     def operators(self) -> list[str]:
-        """Those that made any response, in alphabetical order."""
+        """The operators that made any response, in alphabetical order."""
         return sorted({operator for _, operator, _ in self._counter})
 
     def tally(self, *, run: str | None = None, operator: str | None = None) -> Tally:
-        """Sum up, of one run or operator or of all (None)."""
+        """Return the counts of one run or operator, or of all (None)."""
         outcomes: Counter[str] = Counter()
         for (in_run, by_operator, outcome), count in self._counter.items():
             if run in (None, in_run) and operator in (None, by_operator):

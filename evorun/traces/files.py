@@ -1,4 +1,4 @@
-"""The two files of an export: the examples, and the counts beside them. Neither is replaced unasked."""
+"""The two files of an export: the examples, and their counts. Nothing replaces either without being asked to."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ from evorun.traces.counts import Counts
 
 
 def counts_file(output: Path) -> Path:
-    """Return where the counts of an export go."""
+    """Return the path of an export's counts."""
     return output.with_suffix(".counts.json")
 
 
 def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
     """Write both files, each atomically, the examples last.
 
-    Raises ConfigError when one of them is there with another content, unless told to overwrite, and
-    RunDirectoryError when one cannot be written.
+    Raises ConfigError when a file exists with another content and `overwrite` is false, RunDirectoryError when one
+    cannot be written.
     """
     contents = {
         counts_file(output): msgspec.json.format(msgspec.json.encode(traces.counts), indent=2) + b"\n",
@@ -32,7 +32,7 @@ def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
 
 
 def simulated_runs(examples: Path) -> list[str]:
-    """Return the runs of simulated models that an export's examples come from; none for a file that is no export."""
+    """Return the simulated runs among the sources of an export; none for a file that is no export."""
     file = counts_file(examples)
     if not file.is_file():  # a pipe would block
         return []

@@ -1,4 +1,4 @@
-"""A run taken apart into fragments: each response, the call that wrote it, and the fitness of what it was made from."""
+"""Splits a run into fragments: each response, the call that wrote it, and its parents' fitness."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +19,7 @@ from evorun.runs.schema import CandidateRecord, Manifest
 from evorun.traces.kinds import Settings
 
 SYMBOLIC = ("external_crossover", "external_mutation")
-"""Lyria's operators without a model."""
+"""Lyria's operators that call no model."""
 PENALISED_SCORE = "penalised_score"
 
 
@@ -35,7 +35,7 @@ class Exchange(NamedTuple):
 
     @property
     def chat(self) -> tuple[Message, ...]:
-        """The whole chat; the model has the last turn."""
+        """The whole chat; the last turn is the model's."""
         asked = (Message(role=message["role"], content=message["content"]) for message in self.messages)
         return (*asked, Message(role="assistant", content=self.completion.text))
 
@@ -48,18 +48,18 @@ class Fragment(NamedTuple):
     task: str
     record: CandidateRecord
     parents_fitness: tuple[float, ...]
-    """In [0, 100], of both parents or of the original."""
+    """Fitness, in [0, 100], of both parents or of the original."""
     exchange: Exchange | None
-    """None for what a symbolic operator made."""
+    """None for the output of a symbolic operator."""
 
     @property
     def fitness(self) -> float | None:
-        """Fitness by the method; where it has none, the penalised score, which is the oracle's."""
+        """The method's fitness; without one, the oracle's penalised score."""
         return self.record.scores.get(PENALISED_SCORE) if self.record.fitness is None else self.record.fitness
 
 
 def usable_manifest(folder: Path, settings: Settings) -> Manifest:
-    """Return the manifest of a run. Raises RunDirectoryError unless it is complete and of a method that fits."""
+    """Return the manifest of a run. Raises RunDirectoryError unless the run is complete and its method fits."""
     manifest = load_manifest(folder)
     shown = display(folder)
     if manifest.method not in settings.kind.methods:
@@ -80,7 +80,7 @@ def usable_manifest(folder: Path, settings: Settings) -> Manifest:
 def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
     """Yield the fragments of a run in the order of candidates.jsonl, where parents come before their children.
 
-    Raises DataError for records that do not fit together, JournalError for calls that the journal does not hold.
+    Raises DataError for records that contradict each other, JournalError for calls that the journal lacks.
     """
     file = folder / "candidates.jsonl"
     fitness: dict[tuple[str, str], float | None] = {}
@@ -89,16 +89,18 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
         for record in read_records(file, CandidateRecord):
             if record.kind != "response":
                 continue
-            one = f"candidate '{record.id}' of problem '{record.problem}'"
-            # Ids are unique within a problem only.
+            subject = f"candidate '{record.id}' of problem '{record.problem}'"
+            # Ids are only unique within a problem.
             fitness[record.problem, record.id] = record.fitness
             # Parents come before their children in the file, so one pass knows their fitness.
             known = [fitness.get((record.problem, name)) for name in (*record.parents, record.id)]
             if record.parents and None in known:
-                raise DataError(f"{file}: expected the fitness of {one} and, before it, of its parents; one is missing")
+                raise DataError(
+                    f"{file}: expected the fitness of {subject} and, before it, of its parents; one is missing"
+                )
             if record.call is None and record.operator not in SYMBOLIC:
                 raise DataError(
-                    f"{file}: {one} names no model call; an evorun that recorded none made this run: make it again"
+                    f"{file}: {subject} names no model call; an evorun that recorded none made this run: make it again"
                 )
             yield Fragment(
                 run=display(folder),

@@ -1,16 +1,17 @@
-"""Selection of training examples among responses (Lyria paper, sections 5.1 and 5.2), read as follows.
+"""Selects training examples from responses (Lyria paper, sections 5.1 and 5.2).
 
-- Fitter than both parents, or than the original: by more than rounding.
-- What a symbolic operator made has no response of a model to imitate, so it is dropped; as a parent it counts.
-- A refused request has no response; one that was cut short would teach never to come to an end: both are dropped.
-- A response without a readable answer stays, since the paper keeps initial populations whole, unless `parsed_only`.
-- A text that was generated again (a retry, a repeated answer) is no candidate of its run, so it is not found here.
-  DPFT@Full, which takes all 345 answers as they come, needs a run with method.dedup_attempts=0.
-- The same response to the same prompt stays once, in whichever runs it came: runs may repeat each other.
-- Where each question is answered once, that is the first usable answer, in the order of the runs; a question is a
-  prompt.
-- The top share is of what is left then, of each task by itself, rounded up. Among equal scores at its edge a digest of
-  prompt and response decides: no problem comes before another, and the order of the runs plays no part.
+evorun reads the paper as follows:
+
+- A response stays if it is fitter than both parents, or than the original, by more than rounding.
+- The output of a symbolic operator is dropped: no model wrote it, so there is nothing to learn. It counts as a parent.
+- Refused requests are dropped, and so are truncated responses, which would teach the model never to stop.
+- A response without a readable answer stays unless `parsed_only`, since the paper keeps initial populations whole.
+- A text that was generated again (a retry, a repeated answer) is no candidate of its run, so it does not appear here.
+  DPFT@Full, which takes all 345 answers, needs a run with method.dedup_attempts=0.
+- The same response to the same prompt stays once, whichever runs contain it: runs may repeat each other.
+- Where each question has one answer, the first usable answer stays, in the order of the runs. A question is a prompt.
+- The top share applies to the remaining responses, per task, rounded up. A digest of prompt and response breaks ties at
+  its edge, so that neither the order of the problems nor that of the runs matters.
 """
 
 import math
@@ -29,11 +30,11 @@ from evorun.traces.fragments import PENALISED_SCORE, Exchange, Fragment
 from evorun.traces.kinds import Settings
 
 ROUNDING = 1e-9
-"""A difference in fitness that is none: the same tour the other way round has another floating-point length."""
+"""Differences in fitness up to this are rounding: a tour reversed has another floating-point length."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the output: a chat, and where it came from."""
+    """A line of the output: a chat, and its origin."""
 
     messages: tuple[Message, ...]
     problem: str
@@ -52,15 +53,15 @@ class _Kept(NamedTuple):
     run: str
     operator: str
     digest: bytes
-    """Of prompt and response."""
+    """Digest of prompt and response."""
     score: float
-    """Penalised score; 0 where it plays no part."""
+    """Penalised score; 0 if the kind is not ranked."""
     untyped: tuple[bool, bool]
-    """Fitness is null; parents_fitness is empty."""
+    """Whether fitness is null, and whether parents_fitness is empty."""
 
 
 class Selection:
-    """Takes fragments in, one after the other, and keeps what becomes an example."""
+    """Receives fragments one by one, and keeps those that become examples."""
 
     def __init__(self, settings: Settings) -> None:
         self.outcomes = Outcomes()
@@ -70,36 +71,36 @@ class Selection:
         self._questions: set[bytes] = set()
 
     def offer(self, fragment: Fragment) -> None:
-        """Keep the fragment or drop it. Raises DataError for one without the score that the kind ranks by."""
+        """Keep the fragment or drop it. Raises DataError if it lacks the score that the kind ranks by."""
         reason = self._take(fragment)
         if reason is not None:
             self.outcomes.note(fragment.run, fragment.record.operator, reason)
 
     def examples(self) -> list[bytes]:
-        """End the selection and return the examples as JSON lines, for one call."""
+        """End the selection and return the examples as JSON lines. Call it once."""
         chosen = _top(self._kept, self._settings.top) if self._settings.kind.ranked else set(range(len(self._kept)))
         for index, kept in enumerate(self._kept):
             self.outcomes.note(kept.run, kept.operator, KEPT if index in chosen else "below_top")
-        # `datasets` takes a column's type from the first lines: they must not be all null or all empty
+        # `datasets` infers a column's type from the first lines, which must not be all null or all empty.
         return [kept.line for kept in sorted((self._kept[i] for i in sorted(chosen)), key=lambda kept: kept.untyped)]
 
     def _take(self, fragment: Fragment) -> str | None:
-        """Keep the fragment, or return why not: the first reason that holds, in the order of `REASONS`."""
+        """Keep the fragment, or return the first reason against it, in the order of `REASONS`."""
         exchange, record = fragment.exchange, fragment.record
         if exchange is None:
             return "symbolic"
         if exchange.completion.finish_reason == "rejected":
             return "refused"
-        # It would teach never to come to an end.
+        # A truncated response would teach the model never to stop.
         if exchange.completion.truncated:
             return "truncated"
         if self._settings.parsed_only and record.answer is None:
             return "unparsable"
-        # Fitter than all that it was made from; one from scratch, without parents, always is.
+        # Fitter than all its parents; a response without parents always is.
         fitness = record.fitness
         if not all(fitness is not None and fitness > parent + ROUNDING for parent in fragment.parents_fitness):
             return "not_fitter"
-        # A question is the whole prompt: methods that show other texts with a problem ask another question.
+        # A question is the whole prompt: a method that shows other texts with a problem asks another question.
         question, pair = _digest(exchange.messages), _digest(exchange.chat)
         if pair in self._pairs:
             return "duplicate"
@@ -141,14 +142,13 @@ class Selection:
 
 
 def _top(kept: Sequence[_Kept], share: Decimal) -> set[int]:
-    """Return the indices of each task's best."""
+    """Return the indices of each task's best examples."""
     by_task: dict[str, list[int]] = defaultdict(list)
-    for index, one in enumerate(kept):
-        by_task[one.task].append(index)
+    for index, example in enumerate(kept):
+        by_task[example.task].append(index)
     chosen: set[int] = set()
     for indices in by_task.values():
-        # Equal scores are told apart by content, so that neither the order of the runs nor that of the problems
-        # decides.
+        # Content breaks ties, so that neither the order of the runs nor that of the problems matters.
         best_first = sorted(indices, key=lambda index: (-kept[index].score, kept[index].digest))
         chosen.update(best_first[: math.ceil(share * len(indices))])
     return chosen

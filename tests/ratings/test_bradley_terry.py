@@ -263,7 +263,7 @@ def test_win_probability_is_the_logistic_of_the_difference_and_never_overflows()
         ({"winners": [1], "losers": [-1]}, r"losers: expected indices in 0\.\.2, got -1\.\.-1"),
         ({"winners": [1.0], "losers": [0]}, "winners: expected integers"),
         ({"winners": [[1]], "losers": [[0]]}, "winners: expected integers of shape"),
-        ({"scores": [1.0, 1.0]}, r"scores: expected shape \(1,\), one a duel, got \(2,\)"),
+        ({"scores": [1.0, 1.0]}, r"scores: expected shape \(1,\), one per duel, got \(2,\)"),
         ({"scores": [1.5]}, r"scores: expected shares of a win in \[0, 1\]"),
         ({"scores": [float("nan")]}, r"scores: expected shares"),
         ({"prior_sd": 0.0}, "prior_sd: expected a positive finite number, got 0.0"),
