@@ -1,7 +1,7 @@
-"""Conformance suites for methods, tasks and engines, those of plug-ins too.
+"""Conformance suites for methods, tasks and engines, including those of plug-ins.
 
-Each is a plain function that raises AssertionError, with a message that says what was expected, for a method, task or
-engine that breaks a rule that evorun relies on. None needs a test runner.
+Each suite is a plain function. It raises AssertionError if the method, task or engine breaks a rule that evorun relies
+on; the message says what was expected. None needs a test runner.
 """
 
 from evorun.testing.engines import check_engine

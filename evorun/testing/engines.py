@@ -1,4 +1,4 @@
-"""Conformance of engines, whatever their model knows: texts, usage, limits, schemas, refusals, cancelling."""
+"""Conformance of engines with any model: texts, usage, limits, schemas, refusals, cancellation."""
 
 import asyncio
 import json
@@ -14,15 +14,15 @@ from evorun.models.encoding import encode_request
 from evorun.testing.expectations import expect, expect_equal
 
 Decode = Callable[[Sequence[int]], str]
-"""Turns token ids into text, the end-of-sequence token into `EOS`."""
+"""Converts token ids to text, and the end-of-sequence token to `EOS`."""
 
 Score = Callable[[Sequence[int], Sequence[int], Sampling], Sequence[float]]
-"""Gives the log-probabilities of tokens (the second) after a prompt's (the first), from elsewhere than the engine: with
-temperature and top_p applied, or of greedy completions as they are at temperature 1."""
+"""Gives the log-probabilities of completion tokens (second argument) after prompt tokens (first), independently of the
+engine: with temperature and top_p applied, or, for greedy completions, at temperature 1."""
 
 EOS = "<end of sequence>"
 OVERLONG_WORDS = 40_000
-"""Length of a prompt that exceeds the context of any model that engines are checked with."""
+"""Length of a prompt that exceeds the context of any model used in these checks."""
 
 VERDICT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -36,7 +36,7 @@ VERDICT_SCHEMA: dict[str, Any] = {
 
 
 def ask(text: str, **more: Any) -> Request:
-    """Return a request with a system and a user message; `more` are fields of Request and of Sampling."""
+    """Return a request with a system and a user message; `more` sets fields of Request and Sampling."""
     own = {key: more.pop(key) for key in ("seed", "json_schema", "token_ids", "logprobs") if key in more}
     messages = (
         Message(role="system", content="You are a helpful assistant."),
@@ -46,26 +46,26 @@ def ask(text: str, **more: Any) -> Request:
 
 
 def decoder(tokenizer: Any) -> Decode:
-    """Return a function that turns the token ids of a Hugging Face tokenizer into text."""
+    """Return a function that converts token ids to text with a Hugging Face tokenizer."""
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)).replace(tokenizer.eos_token, EOS)
 
 
 async def check_engine(
     open_engine: Callable[[], Awaitable[LanguageModel]], decode: Decode | None = None, score: Score | None = None
 ) -> None:
-    """Check an engine with some model, and close it. Raises AssertionError for the first rule that it breaks.
+    """Check an engine with any model, and close it. Raises AssertionError for the first rule that it breaks.
 
-    decode: see `decoder`; without it, token ids are not checked against the texts. score: without it, of
-    log-probabilities only the number is checked, and the sign.
+    decode: see `decoder`; without it, token ids are not compared with the texts. score: see `Score`; without it, only
+    the number and the sign of log-probabilities are checked.
     """
     engine = await open_engine()
     try:
         await _check_usage(engine)
-        learned = await _Learned.of(engine, decode, score)
-        await _check_token_ids(engine, learned)
-        await _check_token_ids_change_nothing(engine, learned)
-        await _check_next_turn(engine, learned)
-        await _check_stop_strings(engine, learned)
+        checks = await _TokenChecks.of(engine, decode, score)
+        await _check_token_ids(engine, checks)
+        await _check_token_ids_change_nothing(engine, checks)
+        await _check_next_turn(engine, checks)
+        await _check_stop_strings(engine, checks)
         await _check_schemas(engine)
         await _check_many_at_once(engine)
         await _check_refusals(engine)
@@ -75,7 +75,7 @@ async def check_engine(
         await engine.close()  # closing is idempotent
 
 
-async def _one(engine: LanguageModel, text: str, **more: Any) -> Completion:
+async def _complete_one(engine: LanguageModel, text: str, **more: Any) -> Completion:
     reply = await engine.complete(ask(text, **more))
     expect_equal(len(reply.completions), 1, "completions of a request for one")
     return reply.completions[0]
@@ -95,38 +95,39 @@ async def _check_usage(engine: LanguageModel) -> None:
     expect_equal(several.completion_tokens, sum(c.tokens for c in several.completions), "tokens of all completions")
     longer = await engine.complete(ask("Hello there, friend. " * 50, max_tokens=2))
     expect(longer.prompt_tokens > reply.prompt_tokens + 100, "expected a longer prompt to cost more tokens")
-    cut = await _one(engine, "Count from one to one hundred in words.", max_tokens=3, temperature=0.0)
+    cut = await _complete_one(engine, "Count from one to one hundred in words.", max_tokens=3, temperature=0.0)
     expect_equal((cut.finish_reason, cut.tokens), ("length", 3), "a completion that max_tokens=3 cuts")
-    # Alone: in a batch of other requests, floating-point sums may differ, and with them the text.
-    texts = [(await _one(engine, "Say something.", max_tokens=10, temperature=0.0)).text for _ in range(2)]
+    # Without other requests: in a batch, floating-point sums may differ, and with them the text.
+    texts = [(await _complete_one(engine, "Say something.", max_tokens=10, temperature=0.0)).text for _ in range(2)]
     expect_equal(texts[1], texts[0], "the same greedy request alone, again")
 
 
 @dataclass(frozen=True)
-class _Learned:
-    """Completions to learn from: with token ids and, where the engine has them, log-probabilities."""
+class _TokenChecks:
+    """Requests with token ids and, if the engine has them, log-probabilities, and the checks of their replies."""
 
     decode: Decode | None
     score: Score | None
     logprobs: bool
 
     @classmethod
-    async def of(cls, engine: LanguageModel, decode: Decode | None, score: Score | None) -> "_Learned":
-        """Ask an engine for log-probabilities: it may not have them, but has to say so."""
+    async def of(cls, engine: LanguageModel, decode: Decode | None, score: Score | None) -> "_TokenChecks":
+        """Ask an engine for log-probabilities: it may lack them, but must say so."""
         error = (await engine.complete(ask("Hello.", max_tokens=1, token_ids=True, logprobs=True))).error
-        expect(error is None or "log-probabilities" in error, f"expected to be told of log-probabilities: {error}")
+        named = error is None or "log-probabilities" in error
+        expect(named, f"expected an error that names log-probabilities, found: {error}")
         return cls(decode, score, logprobs=error is None)
 
     def ask(self, text: str, **more: Any) -> Request:
         return ask(text, token_ids=True, logprobs=self.logprobs, **more)
 
     def check(self, request: Request, reply: Reply) -> None:
-        """Check that there is a log-probability for each token and, of the shortest completion, the right one."""
+        """Check that each token has a log-probability, and that those of the shortest completion are right."""
         for completion in reply.completions:
             logprobs = completion.logprobs or ()
             expect_equal(len(completion.token_ids or ()), completion.tokens, "token ids of a completion")
             expect_equal(len(logprobs), completion.tokens * self.logprobs, "log-probabilities of a completion's tokens")
-            expect(all(one <= 0 for one in logprobs), f"expected logarithms of probabilities, found {logprobs}")
+            expect(all(logprob <= 0 for logprob in logprobs), f"expected logarithms of probabilities, found {logprobs}")
         if self.logprobs and self.score is not None:
             shortest = min(reply.completions, key=lambda completion: completion.tokens)
             ids, logprobs = shortest.token_ids or (), shortest.logprobs or ()
@@ -136,49 +137,49 @@ class _Learned:
                 expect(close, f"log-probability of token {token}: expected {right}, found {found} ({request.sampling})")
 
 
-async def _check_token_ids(engine: LanguageModel, learned: _Learned) -> None:
+async def _check_token_ids(engine: LanguageModel, checks: _TokenChecks) -> None:
     requests = [
-        learned.ask("Name a colour.", max_tokens=70, temperature=0.7, n=4, seed=1),
-        learned.ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2),
-        learned.ask("Name a fruit.", max_tokens=12, temperature=1.3, top_p=0.7, seed=2),
+        checks.ask("Name a colour.", max_tokens=70, temperature=0.7, n=4, seed=1),
+        checks.ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2),
+        checks.ask("Name a fruit.", max_tokens=12, temperature=1.3, top_p=0.7, seed=2),
     ]
     replies = await asyncio.gather(*(engine.complete(request) for request in requests))
     for request, reply in zip(requests, replies, strict=True):
-        learned.check(request, reply)
-        # A server that draws greedy completions one by one is paid for the prompt each time.
+        checks.check(request, reply)
+        # A server that draws greedy completions one by one charges for the prompt each time.
         expect(reply.prompt_tokens % len(reply.prompt_ids or "?") == 0, "expected the token ids of the whole prompt")
     completions = [completion for reply in replies for completion in reply.completions]
     for completion in completions:
-        if learned.decode is not None:
-            # With nothing else to end it, a completion stops at the end-of-sequence token, which is sampled too.
+        if checks.decode is not None:
+            # Without another reason, a completion stops at the end-of-sequence token, which is sampled too.
             expected = completion.text + EOS * (completion.finish_reason == "stop")
-            expect_equal(learned.decode(completion.token_ids or ()), expected, "the text of the sampled tokens")
+            expect_equal(checks.decode(completion.token_ids or ()), expected, "the text of the sampled tokens")
     reasons = {completion.finish_reason for completion in completions}
     expect_equal(reasons, {"stop", "length"}, "how a few colours and cut completions end")
 
 
-async def _check_next_turn(engine: LanguageModel, learned: _Learned) -> None:
-    first = learned.ask("Name a colour.", max_tokens=8, temperature=0.0)
+async def _check_next_turn(engine: LanguageModel, checks: _TokenChecks) -> None:
+    first = checks.ask("Name a colour.", max_tokens=8, temperature=0.0)
     reply = await engine.complete(first)
-    # A prompt built from the text again may split into other tokens than those sampled, and training would then learn
-    # from tokens that the model never saw. The text here is another one on purpose: the tokens must win.
+    # A prompt rebuilt from the text may have other tokens than those sampled. Training would then use tokens that the
+    # model never saw. The text here differs on purpose: the tokens must win.
     seen = (*(reply.prompt_ids or ()), *(reply.completions[0].token_ids or ()))
     turns = (Message(role="assistant", content="Another text."), Message(role="user", content="And a second one?"))
     request = msgspec.structs.replace(first, messages=(*first.messages, *turns), seen=seen)
     next_reply = await engine.complete(request)
     if next_reply.error is not None:
-        expect("token ids" in next_reply.error, f"expected to be told of token ids, found: {next_reply.error}")
+        expect("token ids" in next_reply.error, f"expected an error that names token ids, found: {next_reply.error}")
         return
     expect_equal((next_reply.prompt_ids or ())[: len(seen)], seen, "the tokens that a next turn's prompt begins with")
-    learned.check(request, next_reply)
+    checks.check(request, next_reply)
 
 
-async def _check_token_ids_change_nothing(engine: LanguageModel, learned: _Learned) -> None:
+async def _check_token_ids_change_nothing(engine: LanguageModel, checks: _TokenChecks) -> None:
     request = ask("Name a colour.", max_tokens=8, temperature=0.0)
-    asking = msgspec.structs.replace(request, token_ids=True, logprobs=learned.logprobs)
+    asking = msgspec.structs.replace(request, token_ids=True, logprobs=checks.logprobs)
     without, with_ids = await engine.complete(request), await engine.complete(asking)
     expect_equal(without.completions[0].token_ids, None, "token ids that nobody asked for")
-    # Journals that were recorded before token ids existed must still be read, and match the same requests.
+    # evorun must still read journals from before token ids existed, and match the same requests.
     fields = set(msgspec.to_builtins(without.completions[0]))
     expect_equal(fields, {"text", "finish_reason", "tokens"}, "a completion in the journal")
     expect_equal(encode_request("m", request), encode_request("m", asking), "the digest with and without token ids")
@@ -186,25 +187,25 @@ async def _check_token_ids_change_nothing(engine: LanguageModel, learned: _Learn
     expect_equal(recorded, with_ids, "a reply read back from the journal")
 
 
-async def _check_stop_strings(engine: LanguageModel, learned: _Learned) -> None:
+async def _check_stop_strings(engine: LanguageModel, checks: _TokenChecks) -> None:
     about = "Tell me about the sea."
-    text = (await _one(engine, about, max_tokens=24, temperature=0.0)).text
-    stop = text[10:14]  # of its own greedy text: whatever the model, this string comes
-    request = learned.ask(about, max_tokens=24, temperature=0.0, stop=(stop,))
+    text = (await _complete_one(engine, about, max_tokens=24, temperature=0.0)).text
+    stop = text[10:14]  # from the greedy text itself, so that it occurs with any model
+    request = checks.ask(about, max_tokens=24, temperature=0.0, stop=(stop,))
     reply = await engine.complete(request)
-    learned.check(request, reply)
+    checks.check(request, reply)
     [cut] = reply.completions
     expect_equal(cut.text, text[: text.index(stop)], f"the text before the stop string {stop!r}")
     expect_equal(cut.finish_reason, "stop", "how a completion with a stop string ends")
-    if learned.decode is not None:
+    if checks.decode is not None:
         ids, whole = cut.token_ids or (), cut.text + stop
-        expect(learned.decode(ids).startswith(whole), "expected the token ids to reach the end of the stop string")
-        expect(not learned.decode(ids[:-1]).startswith(whole), "expected no token ids beyond the stop string")
+        expect(checks.decode(ids).startswith(whole), "expected the token ids to reach the end of the stop string")
+        expect(not checks.decode(ids[:-1]).startswith(whole), "expected no token ids beyond the stop string")
 
 
 async def _check_schemas(engine: LanguageModel) -> None:
     request = ask("Which is better, A or B?", max_tokens=80, temperature=0.7, n=4, json_schema=VERDICT_SCHEMA)
-    # Completions that max_tokens cuts are JSON up to there; with four, one will end.
+    # Completions that max_tokens truncates are JSON prefixes; at least one of four will end.
     finished = [c for c in (await engine.complete(request)).completions if c.finish_reason == "stop"]
     expect(finished, "expected some completion under a JSON schema to end within 80 tokens")
     for completion in finished:
@@ -212,11 +213,11 @@ async def _check_schemas(engine: LanguageModel) -> None:
         expect_equal(set(value), {"solution", "reasoning"}, "keys under a JSON schema")
         expect(value["solution"] in ("A", "B", "T"), f"expected a value of the schema's enum, found {value!r}")
         fits = isinstance(value["reasoning"], str) and len(value["reasoning"]) <= 40
-        expect(fits, f"expected at most 40 characters, as the schema has it, found {value!r}")
+        expect(fits, f"expected at most 40 characters, as the schema says, found {value!r}")
 
 
 async def _check_many_at_once(engine: LanguageModel) -> None:
-    # Mixed lengths, temperatures, seeds and schemas, since a batch must not mix up whose is which.
+    # Mixed lengths, temperatures, seeds and schemas: a batch must not confuse its requests.
     requests = [
         ask(
             f"Tell me fact number {i}.",
@@ -246,7 +247,7 @@ async def _check_refusals(engine: LanguageModel) -> None:
 async def _check_cancelling(engine: LanguageModel) -> None:
     doomed = asyncio.create_task(engine.complete(ask("Write a long story.", max_tokens=64)))
     others = [asyncio.create_task(engine.complete(ask(f"Number {i}?", max_tokens=4))) for i in range(3)]
-    await asyncio.sleep(0)  # let it start
+    await asyncio.sleep(0)  # let the request start
     doomed.cancel()
     for reply in await asyncio.gather(*others):
         expect(reply.completions[0].tokens >= 1, "expected a cancelled request to leave the others alone")

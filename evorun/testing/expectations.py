@@ -1,4 +1,4 @@
-"""Assertions that say what was expected, also without a test runner that rewrites `assert`."""
+"""Assertions whose messages say what was expected, even without a test runner that rewrites `assert`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Conformance of methods: records that agree, costs that add up, runs that resume and replay to the byte."""
+"""Conformance of methods: records agree, costs add up, and runs resume and replay byte for byte."""
 
 import copy
 import json
@@ -24,15 +24,14 @@ from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out
 UNINFORMED = ("problem_only", "public_tests")
 
 RunOnce = Callable[..., Run]
-"""Carries out the run in a folder of this name, with other values for some fields of RunConfig."""
+"""Carries out the run in a folder with this name, with changed values for some fields of RunConfig."""
 
 
 def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_programs: bool = False) -> None:
     """Check a method that trains no weights, on a task's simulator. Raises AssertionError for the first broken rule.
 
-    config: an instance of the method's `Config`, of a size that takes some dozens of calls. task: one with a few
-    problems whose data is available. real_programs: run the programs of a task that has any; otherwise they get fake
-    verdicts.
+    config: an instance of the method's `Config`, small enough for a few dozen calls. task: a task with a few problems
+    and available data. real_programs: run the programs of a task that has any; otherwise they get fake verdicts.
     """
     with tempfile.TemporaryDirectory() as folder:
 
@@ -46,7 +45,7 @@ def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_pr
         _check_references(finished)
         _check_costs(finished)
         _check_regime(finished, task)
-        # The order in which problems finish must change nothing: seeds and keys come from names, not from the order.
+        # The order in which problems finish must not matter: seeds and keys derive from names, not from the order.
         _check_same(run("alone", run=RunSettings(concurrency=1)), finished, "a run with one problem in flight")
         _check_replay(finished, run)
         _check_resume(finished, run, counted=not real_programs)
@@ -80,12 +79,12 @@ def _check_predictions(finished: Run) -> None:
 
 
 def _check_references(finished: Run) -> None:
-    candidates = {(one["problem"], one["id"]): one for one in finished.records("candidates")}
+    candidates = {(record["problem"], record["id"]): record for record in finished.records("candidates")}
     expect_equal(len(candidates), len(finished.records("candidates")), "candidates with an id of their own")
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for (problem, name), candidate in candidates.items():
         for parent in candidate["parents"]:
-            # Parents come first; a mutant and its original may be of the same generation.
+            # Parents come first; a mutant and its original may belong to the same generation.
             expect((problem, parent) in seen, f"candidate {name}: expected its parent {parent} to stand before it")
             older = seen[problem, parent]["generation"] <= candidate["generation"]
             expect(older, f"candidate {name}: its parent {parent} is of a later generation")
@@ -105,14 +104,14 @@ def _check_references(finished: Run) -> None:
 
 
 def _check_costs(finished: Run) -> None:
-    # A key is `problem|step|role|index|...`: counted here from the journal, by other code than the costs.
+    # A key is `problem|step|role|index|...`. Count calls from the journal, independently of the code for costs.
     made = Counter(key.rsplit("|", 4)[2] for key in finished.calls())
     cost = finished.json("results.json")["cost"]
     paid = {role: spent["calls"] for role, spent in cost.items() if role != "total"}
     expect_equal(paid, dict(made), "calls that are paid for, by role")
     expect_equal(cost["total"]["calls"], len(finished.asked), "calls of all roles")
     usages = [json.loads(usage) for *_, usage, _ in finished.effects() if usage is not None]
-    # The tokens of results.json and of predictions.jsonl each have to add up to those of the journal.
+    # The tokens in results.json and in predictions.jsonl must each add up to those in the journal.
     for kind in ("prompt_tokens", "completion_tokens"):
         expect_equal(cost["total"][kind], sum(usage[kind] for usage in usages), kind)
         predicted = [spent[kind] for p in finished.records("predictions") for spent in p["cost"].values()]
@@ -136,7 +135,7 @@ def _check_regime(finished: Run, config: TaskConfig) -> None:
         messages = task.generation_prompt(problem).messages
         return {line for message in messages for line in message["content"].splitlines()}
 
-    # A validation problem is recognised by the longest line of its prompt that no problem of the run has.
+    # The longest line of its prompt that no problem of the run shares identifies a validation problem.
     common = {line for problem in loaded.problems for line in lines(problem)}
     prompts = [message["content"] for request in finished.asked for message in request.messages]
     for example in loaded.validation:
@@ -171,15 +170,15 @@ def _check_replay(finished: Run, run: RunOnce) -> None:
 
 
 def _check_resume(finished: Run, run: RunOnce, counted: bool) -> None:
-    """Interrupt a run early, resume and interrupt it again, then let it end.
+    """Interrupt a run early, resume and interrupt it again, then let it finish.
 
-    counted: programs get fake verdicts, which are counted.
+    counted: programs get fake verdicts, so their number is known.
     """
     before: list[tuple[str, bytes, bytes, str | None, float]] = []
     asked = 0
     tested = FakeSandbox.tested
     for share in (0.1, 0.6):
-        # The limit counts calls that reach the engine: those in the journal are not among them.
+        # The limit counts only calls that reach the engine, not those in the journal.
         broken = run("resumed", breaks_after=max(0, int(share * len(finished.asked)) - asked))
         expect(isinstance(broken.outcome.error, EngineError), f"expected the engine's error, got {broken.outcome}")
         asked += len(broken.asked)
@@ -188,7 +187,7 @@ def _check_resume(finished: Run, run: RunOnce, counted: bool) -> None:
     resumed = run("resumed")
     _check_same(resumed, finished, "a resumed run")
     _check_kept(before, resumed)
-    # No call is made twice: neither one that was recorded nor one that another coroutine has made.
+    # No call happens twice: neither a recorded one nor one that another coroutine has made.
     recorded = sum(effect[3] is not None for effect in before)
     expect_equal(len(resumed.asked), len(resumed.calls()) - recorded, "calls of a resumed run beside those recorded")
     if counted:
@@ -203,7 +202,7 @@ def _check_kept(before: list[tuple[str, bytes, bytes, str | None, float]], run: 
 
 def _check_budgets(finished: Run, run: RunOnce) -> None:
     problems = len(finished.records("problems"))
-    # Two thirds of what the method would spend, so that the budget has to stop it.
+    # Two thirds of what the method would spend, so that the budget must stop it.
     whole = max(problems, 2 * len(finished.asked) // 3)
     each = max(1, whole // problems)
     for key, limit, budget in (

@@ -1,4 +1,4 @@
-"""Runs in this process on simulated models: counted, interrupted on request, with fake verdicts for programs."""
+"""Carries out runs in this process on simulated models: counts calls, interrupts on request, fakes verdicts."""
 
 import contextlib
 import io
@@ -27,12 +27,12 @@ from evorun.sandbox.isolation import Probe
 COMPLETED = Outcome("completed")
 RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")
 RECORDS_OF_LEARNING = ("training", "rollouts", "ratings")
-"""Of methods that have training steps, or candidates that serve all problems."""
+"""Records of methods with training steps, or with candidates that serve all problems."""
 
 
 @dataclass
 class CountedConfig(SimulatedConfig):
-    """The simulated engine with a record of its calls; it fails once it has answered `breaks_after` of them."""
+    """The simulated engine, which also records its requests and fails after `breaks_after` answers."""
 
     breaks_after: int | None = None
     asked: list[Request] = field(default_factory=list)
@@ -58,15 +58,15 @@ class _Counted:
 
 
 class FakeSandbox:
-    """Gives verdicts without running anything: always the same ones for a program, about half of them `accepted`."""
+    """Gives verdicts without running anything: always the same for a program, about half of them `accepted`."""
 
-    # Of all instances: a resumed run opens a sandbox of its own.
+    # Counts over all instances, since a resumed run opens another sandbox.
     tested = 0
 
     def __init__(self, config: SandboxConfig, private: Sequence[Path] = ()) -> None: ...
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
-        """Give each case a verdict by a digest of the program and the case's number."""
+        """Give each case a verdict from a digest of the program and the case's number."""
         FakeSandbox.tested += 1
         results: list[CaseResult] = []
         for number in range(len(suite.cases)):
@@ -78,18 +78,18 @@ class FakeSandbox:
         return tuple(results)
 
     async def close(self) -> None:
-        """Do nothing: nothing was started."""
+        """Do nothing, since nothing was started."""
 
 
 class Run(NamedTuple):
-    """A run that has ended, and the requests that reached its engine."""
+    """A finished run, and the requests that reached its engine."""
 
     path: Path
     outcome: Outcome
     asked: list[Request]
 
     def records(self, name: str) -> list[dict[str, Any]]:
-        """Return the records of a file."""
+        """Return the records of a JSONL file."""
         return [json.loads(line) for line in (self.path / f"{name}.jsonl").read_text().splitlines()]
 
     def files(self) -> dict[str, bytes]:
@@ -102,16 +102,16 @@ class Run(NamedTuple):
         return json.loads((self.path / name).read_text())
 
     def effects(self) -> list[tuple[str, bytes, bytes, str | None, float]]:
-        """Return key, request, result, usage (of model calls) and seconds of what the journal holds, by key."""
+        """Return key, request, result, usage (of model calls) and seconds of the journal's effects, sorted by key."""
         effects = sorted(read_journal(self.path / "journal.sqlite"), key=lambda effect: effect.key)
-        return [(one.key, one.request, one.result, one.usage, one.seconds) for one in effects]
+        return [(effect.key, effect.request, effect.result, effect.usage, effect.seconds) for effect in effects]
 
     def calls(self) -> list[str]:
         """Return the keys of the model calls in the journal."""
         return [key for key, _, _, usage, _ in self.effects() if usage is not None]
 
     def results_without_times(self) -> Any:
-        """Return results.json without the seconds, in which any two runs differ."""
+        """Return results.json without the seconds, which differ between runs."""
         results = self.json("results.json")
         for role in results["cost"].values():
             del role["seconds"]
@@ -121,7 +121,7 @@ class Run(NamedTuple):
 def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None, real_programs: bool = False) -> Run:
     """Carry out a run to its end, or until the simulated engine fails after `breaks_after` calls.
 
-    real_programs: run programs in the sandbox; otherwise they get the verdicts of `FakeSandbox`.
+    real_programs: run programs in the sandbox; otherwise `FakeSandbox` gives their verdicts.
     """
     counted: CountedConfig | None = None
     if config.engine.simulated:

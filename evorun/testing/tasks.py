@@ -1,4 +1,4 @@
-"""Conformance of tasks: the same splits each time, hidden answers, parsers that never raise, right grades."""
+"""Conformance of tasks: reproducible splits, hidden answers, parsers that never raise, right grades."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ MAX_ERRORS = 2
 
 @dataclass(frozen=True)
 class _Case:
-    """A problem with three responses to it, by its simulated models."""
+    """A problem with three simulated responses."""
 
     problem: Problem
     right: Response
@@ -76,22 +76,24 @@ class _Case:
 def check_task(config: TaskConfig, *, problems: int = 3) -> None:
     """Check a task on its first `problems`. Raises AssertionError for the first broken rule.
 
-    The programs of a task that has any run in the sandbox.
+    If the task has programs, they run in the sandbox.
     """
     loaded = _check_loading(config)
-    training = _training(config, loaded)
-    cases = [_case(loaded, problem) for problem in loaded.problems[:problems]]
+    training = _check_training(config, loaded)
+    cases = [_make_case(loaded, problem) for problem in loaded.problems[:problems]]
     _check_hidden_answers(loaded, cases)
     _check_parsers(loaded.task, cases[0].problem)
     for case in cases:
         _check_prompts(loaded, case)
     asyncio.run(_check_grading(loaded, cases))
     if training is not None:
-        asyncio.run(_check_grading(training, [_case(training, problem) for problem in training.problems[:problems]]))
+        asyncio.run(
+            _check_grading(training, [_make_case(training, problem) for problem in training.problems[:problems]])
+        )
 
 
 def _check_loading(config: TaskConfig) -> LoadedTask:
-    # Loaded twice: a draw that depends on the order of a set or on a shared generator would differ.
+    # Load twice: a draw that depends on the order of a set or on a shared generator would differ.
     loaded, again = config.load(), config.load()
     expect(loaded.problems, "expected problems to work on")
     for what in ("problems", "validation", "provenance"):
@@ -107,9 +109,9 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
     return loaded
 
 
-def _training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
-    """Return the problems to train on, checked; None where there are none."""
-    try:  # to have no training split is allowed
+def _check_training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
+    """Check the training problems and return them; None if there are none."""
+    try:  # a task may have no training split
         training = config.training()
     except DataError:
         return None
@@ -133,19 +135,21 @@ def _check_apart(problems: Sequence[Problem], others: Sequence[Problem], split: 
         )
 
 
-def _case(loaded: LoadedTask, problem: Problem) -> _Case:
+def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     task: Any = loaded.task
     expect(isinstance(task, Generates), "expected a task that generates: methods answer its problems from scratch")
     prompt = task.generation_prompt(problem)
-    # Replies come from the task's own simulator: right with skill 1, wrong with skill 0, unreadable if malformed.
-    right, wrong = (_said(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0))
-    unread = task.parse(problem, _said(loaded, problem, prompt, Skill(malformed=1)))
+    # The task's simulator gives the replies: right with skill 1, wrong with skill 0, unreadable if malformed.
+    right, wrong = (
+        _simulate_reply(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0)
+    )
+    unread = task.parse(problem, _simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
     return _Case(problem, task.parse(problem, right), task.parse(problem, wrong), unread)
 
 
-def _said(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
-    """Return the simulator's reply to a prompt: its last turn, where the task's tools answer those before it."""
+def _simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
+    """Return the last turn of the simulator's reply to a prompt; the task's tools answer earlier turns."""
     task, simulator, messages = loaded.task, loaded.simulator.with_skill(skill), prompt.messages
     turns = task.max_turns(problem) if isinstance(task, UsesTools) else 1
     expect(turns >= 1, f"max_turns: expected at least 1, found {turns}")
@@ -164,20 +168,20 @@ def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
     task: Any = loaded.task
     for case in cases:
         answer = case.right.answer or ""
-        found = answer in _leaves(msgspec.to_builtins(case.problem.data))
+        found = answer in _list_leaves(msgspec.to_builtins(case.problem.data))
         expect(not found, f"problem {case.problem.id}: expected no answer among its data, found {answer!r}")
         prompt = "\n".join(message["content"] for message in task.generation_prompt(case.problem).messages)
-        # Short answers, such as the letter of an option, stand in the prompt anyway.
+        # Short answers, such as the letter of an option, always occur in the prompt.
         told = len(answer) >= LONG and answer in prompt
         expect(not told, f"problem {case.problem.id}: expected no answer in its prompt, found {answer!r}")
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _list_leaves(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _leaves(one)
+        for item in value:
+            yield from _list_leaves(item)
     else:
         yield str(value)
 
@@ -200,14 +204,14 @@ async def _check_tools(task: UsesTools, problem: Problem) -> None:
             answer = await task.answer_tools(problem, Message(role="assistant", content=text))
         except EvorunError as error:
             raise AssertionError(f"answer_tools: expected an answer to {text[:50]!r}, got {error!r}") from error
-        except Exception:  # noqa: S112 - an answer too: the episode goes on with it
+        except Exception:  # noqa: S112 - allowed: the episode continues with the error as the answer
             continue
         tools = answer is None or (answer["role"] == "tool" and isinstance(answer["content"], str))
         expect(tools, f"answer_tools: expected a message of the role tool or None, found {answer!r} for {text[:50]!r}")
 
 
 def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any, object]]:
-    """Yield the name of each parser of the task, its result on a text, and whether that has the right form."""
+    """Yield the name of each of the task's parsers, its result on a text, and whether the result has the right form."""
     response = task.parse(problem, text)
     yield "parse", response, isinstance(response, Response) and (response.answer is not None or response.error)
     if response.answer is not None:
@@ -234,7 +238,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
         for message in prompt.messages:
             expect(isinstance(message["content"], str), f"{name}: expected texts, found {message['content']!r}")
         json.dumps(prompt.json_schema)
-        text = _said(loaded, case.problem, prompt, Skill(skill=1, malformed=0))
+        text = _simulate_reply(loaded, case.problem, prompt, Skill(skill=1, malformed=0))
         expect(read(text), f"{name}: expected a reply of its simulator that can be read, found {text[:300]!r}")
     _check_format_is_told("generation_prompt", task.generation_prompt(case.problem))
     if isinstance(task, Instructs):
@@ -247,7 +251,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
 
 
 def _check_format_is_told(name: str, prompt: Prompt) -> None:
-    # Completions to learn from are drawn without the schema, and some servers have none: the words have to do.
+    # Completions for training are drawn without the schema, and some servers support none: the text must suffice.
     told = "\n".join(message["content"] for message in prompt.messages)
     for key in (prompt.json_schema or {}).get("required", ()):
         expect(key in told, f"{name}: expected its text to name the key '{key}', which its JSON schema requires")
@@ -256,9 +260,9 @@ def _check_format_is_told(name: str, prompt: Prompt) -> None:
 def _prompts(
     task: Any, case: _Case, validation: Sequence[Demonstration]
 ) -> Iterator[tuple[str, Prompt, Callable[[str], object]]]:
-    """Yield the name of each prompt, the prompt, and a function that is true of replies that can be read."""
+    """Yield the name of each prompt, the prompt, and a function that is true for readable replies."""
     problem, responses = case.problem, case.responses
-    individuals = [_individual(response) for response in responses]
+    individuals = [_make_individual(response) for response in responses]
 
     def answered(text: str) -> bool:
         return task.parse(problem, text).answer is not None
@@ -293,8 +297,8 @@ def _prompts(
         for rubric in (task.given_rubric("initial", task.rubric_key(problem)), _TWO_ITEMS):
             scoring = task.scoring_prompt(problem, case.wrong, rubric)
             yield "scoring_prompt", scoring, partial(read_scores, rubric=rubric)  # which raises
-        one = task.scoring_prompt(problem, case.wrong, _TWO_ITEMS, _TWO_ITEMS.items[1], plan="Look at the end.")
-        yield "scoring_prompt", one, partial(read_scores, rubric=_TWO_ITEMS, item=_TWO_ITEMS.items[1])
+        item_prompt = task.scoring_prompt(problem, case.wrong, _TWO_ITEMS, _TWO_ITEMS.items[1], plan="Look at the end.")
+        yield "scoring_prompt", item_prompt, partial(read_scores, rubric=_TWO_ITEMS, item=_TWO_ITEMS.items[1])
         yield "planning_prompt", task.planning_prompt(problem, _TWO_ITEMS), str.strip
     if isinstance(task, Scores):
         yield (
@@ -313,13 +317,13 @@ def _prompts(
 _TWO_ITEMS = read_rubric("<rubric><item>Steps\n- 5: sound</item><item>End\n- 2.5: right</item></rubric>")
 
 
-def _individual(response: Response) -> Individual:
+def _make_individual(response: Response) -> Individual:
     errors = Diagnosis(text="- It is wrong.") if response.answer is None else Diagnosis()
     return Individual(response=response, fitness=50.0, errors=errors)
 
 
 class _GraderTools(LazySandbox):
-    """The sandbox, and the task's simulator as the gold judge."""
+    """The sandbox, with the task's simulator as the gold judge."""
 
     def __init__(self, simulator: Simulator) -> None:
         super().__init__(SandboxConfig())
@@ -342,7 +346,7 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
                     f"problem {case.problem.id}: expected a right, a wrong and an unread answer to be graded as that"
                 )
                 expect(found == [True, False, False], f"{expected}, found {found}: {answers}")
-            # Every response has every score, also one that cannot be read: means are over all.
+            # Every response has every score, even an unreadable one: means are over all responses.
             for score in (score for score in loaded.task.scores if not score.is_correctness):
                 low, high = (
                     -math.inf if score.low is None else score.low,
@@ -367,12 +371,15 @@ async def _check_symbolic_system(task: Any, case: _Case, tools: Tools) -> None:
         seen = await task.observe(problem, case.right, tools)
         expect(seen.feedback is not None and 0 <= seen.feedback.score <= 1, "observe: expected a score from 0 to 1")
     if isinstance(task, Verifies):
-        right, wrong, unread = [await task.verify(problem, one, MAX_ERRORS, tools) for one in case.responses]
+        right, wrong, unread = [await task.verify(problem, response, MAX_ERRORS, tools) for response in case.responses]
         expect_equal(right.fitness, 100, "verify: fitness of a right answer")
         expect(0 <= wrong.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {wrong.fitness}")
         expect_equal(unread.fitness, 0, "verify: fitness of what cannot be read")
         expect(len(wrong.errors.findings) <= MAX_ERRORS, f"verify: expected at most {MAX_ERRORS} errors")
     if isinstance(task, Operates):
-        for one in map(_individual, case.responses):
-            for child in (task.mutate(problem, one, rng), task.crossover(problem, one, _individual(case.right), rng)):
+        for individual in map(_make_individual, case.responses):
+            for child in (
+                task.mutate(problem, individual, rng),
+                task.crossover(problem, individual, _make_individual(case.right), rng),
+            ):
                 expect(isinstance(child, Response), f"an operator: expected a Response, found {child!r}")
