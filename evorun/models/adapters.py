@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT writes them to a folder: their identity, whether they fit a model, and merging."""
+"""LoRA adapters in PEFT's folder format: identifies them, checks that they fit a model, and merges them into it."""
 
 import hashlib
 import re
@@ -15,12 +15,12 @@ from evorun.models.base import Reply, Request
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
-# Two: the newest adapter, and the one before it for requests still being answered when training makes a new one.
+# Two: the newest adapter, and the one before it for requests in progress when training makes a new one.
 HELD = 2
-"""Adapters that an engine keeps loaded for views of itself. `ours`."""
+"""Adapters that an engine keeps loaded for its views. `ours`."""
 
 SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Values that vLLM 0.32 takes for `max_lora_rank` (vllm/config/lora.py)."""
+"""Values of `max_lora_rank` that vLLM 0.32 accepts (vllm/config/lora.py)."""
 
 OUTPUT_LAYER_SERVED = frozenset(
     {
@@ -28,8 +28,8 @@ OUTPUT_LAYER_SERVED = frozenset(
         *("PhiMoEForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SolarForCausalLM"),
     }
 )
-"""Architectures for which vLLM 0.32 takes an adapter on the output layer: those whose class has `lm_head` among its
-`embedding_modules` (vllm/model_executor/models). Of others, Qwen2 among them, it refuses such an adapter."""
+"""Architectures for which vLLM 0.32 accepts an adapter on the output layer: those whose class lists `lm_head` in its
+`embedding_modules` (vllm/model_executor/models). For others, such as Qwen2, it refuses such an adapter."""
 
 _ABOUT_THE_FILE = frozenset(
     {
@@ -43,20 +43,20 @@ _ABOUT_THE_FILE = frozenset(
         "task_type",
     }
 )
-"""Settings about an adapter's origin and training, which do not change its computation."""
+"""Settings about an adapter's origin and training, which do not affect its computation."""
 _SETS = ("exclude_modules", "modules_to_save", "target_modules")
 """Settings that PEFT writes in random order, from Python sets."""
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+?)(\.base_layer)?\.lora_(?P<side>[AB])\.weight")
 _CHUNK = 2**20
 _LONGEST_CONFIG = 2**24
-"""Bytes; a longer one is cut, and so no JSON."""
+"""Bytes to read of a configuration; a longer one is truncated, and therefore invalid JSON."""
 
 
 _Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
 class _Settings(msgspec.Struct):
-    """The part of adapter_config.json that is read here."""
+    """The part of adapter_config.json that evorun reads."""
 
     peft_type: str
     r: _Rank
@@ -68,15 +68,15 @@ class Adapter:
     """A LoRA adapter on disk."""
 
     folder: Path
-    """Absolute."""
+    """Absolute path."""
     rank: int
-    """The largest of its modules."""
+    """Maximum rank of its modules."""
     digest: str
     """First 12 hexadecimal digits of `_digest`."""
 
     @property
     def served_name(self) -> str:
-        """Name of the adapter on a server, or in vLLM; adapters of the same name compute the same."""
+        """Name of the adapter on a server or in vLLM; adapters with the same name compute the same."""
         return f"evorun-{self.digest}"
 
 
@@ -100,7 +100,7 @@ def read_adapter(folder: str | Path) -> Adapter:
             written = file.read(_LONGEST_CONFIG)
         settings = msgspec.json.decode(written, type=_Settings)
         digest = _digest(msgspec.json.decode(written), path / WEIGHTS)
-    # TypeError: a list that holds more than names; RecursionError: one inside another, a thousand times
+    # TypeError: a list holds other things than names. RecursionError: a thousand nested lists.
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise EngineError(f"adapter {path}: cannot be read: {error}; export the adapter again") from error
     if settings.peft_type != "LORA":
@@ -111,7 +111,7 @@ def read_adapter(folder: str | Path) -> Adapter:
 
 
 def served_rank(rank: int) -> int:
-    """Return the least `max_lora_rank` of vLLM that takes adapters of this rank. Raises EngineError beyond all."""
+    """Return vLLM's smallest `max_lora_rank` for adapters of this rank. Raises EngineError if the rank is too large."""
     for allowed in SERVED_RANKS:
         if rank <= allowed:
             return allowed
@@ -119,13 +119,13 @@ def served_rank(rank: int) -> int:
 
 
 def _digest(settings: dict[str, Any], weights: Path) -> str:
-    """Return SHA-256 over an adapter's settings, in canonical form, and the bytes of its weights file, in hexadecimal.
+    """Return the SHA-256 of an adapter's settings in canonical form and of its weights file, in hexadecimal.
 
-    Only settings that may change what the adapter computes count.
+    Only settings that may affect the adapter's computation count.
     """
     # The same adapter written twice has different bytes: PEFT writes sets in random order, its own version, and the
-    # path of the base model. Settings that are off (null, false, empty) are left out, because a newer PEFT writes more
-    # of them and the digest must not change with it.
+    # path of the base model. The digest ignores settings that are off (null, false, empty): newer versions of PEFT
+    # write more of them.
     kept = {key: value for key, value in settings.items() if value and key not in _ABOUT_THE_FILE}
     for key in _SETS:
         if isinstance(kept.get(key), list):
@@ -138,12 +138,12 @@ def _digest(settings: dict[str, Any], weights: Path) -> str:
 
 
 def require_fit(adapter: Adapter, model: Any, name: str) -> None:
-    """Check that each of the adapter's matrices has its linear layer in `model`, a module of transformers.
+    """Check that `model`, a module of transformers, has a linear layer for each of the adapter's matrices.
 
-    Raises EngineError naming the first matrix that does not fit the model of that name.
+    Raises EngineError naming the model and the first matrix that does not fit it.
     """
-    # Checked here because nobody else does: PEFT skips matrices without a layer, and vLLM pads those that are too
-    # small, both in silence.
+    # Nobody else checks this: PEFT silently skips matrices without a layer, and vLLM silently pads those that are too
+    # small.
     matrices = _matrices(adapter)
     flaw = None if matrices else f"its {WEIGHTS} holds no LoRA matrices"
     for module, side, shape in matrices:
@@ -165,7 +165,7 @@ def require_fit(adapter: Adapter, model: Any, name: str) -> None:
 
 
 def _matrices(adapter: Adapter) -> list[tuple[str, str, list[int]]]:
-    """Return module, side (A: inputs, B: outputs) and shape of each LoRA matrix, from the file's header alone."""
+    """Return module, side (A: inputs, B: outputs) and shape of each LoRA matrix. Reads only the file's header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -177,9 +177,9 @@ def _matrices(adapter: Adapter) -> list[tuple[str, str, list[int]]]:
 
 
 def merged(model: Any, adapter: Adapter, name: str) -> Any:
-    """Return a model of transformers with the adapter's update added to its weights.
+    """Return a model of transformers with the adapter merged into its weights.
 
-    Changes `model` itself. Raises EngineError when PEFT is not installed or the adapter does not fit.
+    Changes `model` in place. Raises EngineError when PEFT is not installed or the adapter does not fit.
     """
     try:
         from peft import PeftModel
@@ -189,7 +189,7 @@ def merged(model: Any, adapter: Adapter, name: str) -> Any:
     _untie(model, adapter)
     try:
         with_adapter = PeftModel.from_pretrained(model, str(adapter.folder), torch_device=str(model.device))
-        # Merged, each layer stays one matrix product: as fast as without an adapter.
+        # After merging, each layer is one matrix product: as fast as without an adapter.
         return with_adapter.merge_and_unload()
     except Exception as error:  # PEFT, torch and safetensors each raise their own types
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -197,7 +197,7 @@ def merged(model: Any, adapter: Adapter, name: str) -> Any:
 
 
 def _untie(model: Any, adapter: Adapter) -> None:
-    """Give a model's output layer weights of its own where the adapter changes it and the embedding has the same."""
+    """Untie a model's output layer from its embedding if the adapter changes the output layer."""
     output = model.get_output_embeddings()
     names = {name for name, module in model.named_modules() if module is output}
     if output is None or names.isdisjoint(module for module, *_ in _matrices(adapter)):

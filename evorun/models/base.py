@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 Role = Literal["system", "user", "assistant", "tool"]
-"""tool: a tool's answer to the assistant's turn before it. Engines refuse it where the template has none."""
+"""tool: a tool's answer to the previous turn of the assistant. Engines refuse it if the template lacks this role."""
 
 
 class Message(TypedDict):
@@ -25,12 +25,14 @@ class Message(TypedDict):
 
 
 FinishReason = Literal["stop", "length", "overlong", "rejected"]
-"""Why a completion ended.
+"""The reason for which a completion ended.
 
-`stop`: an end-of-sequence token, a stop string, or the end of the JSON schema. `length`: `max_tokens` or the context
-was used up. `overlong`: the engine gave more text than `max_tokens` tokens can have, and evorun cut it (`bounded`; no
-engine gives this reason itself). `rejected`: the engine refused this one request (prompt longer than the context,
-content filter); the text is then empty and `Reply.error` says why.
+- `stop`: an end-of-sequence token, a stop string, or the end of the JSON schema.
+- `length`: `max_tokens` or the context was exhausted.
+- `overlong`: the engine gave more text than `max_tokens` tokens can have, and evorun cut it (`bounded`). No engine
+  gives this reason itself.
+- `rejected`: the engine refused this request (prompt longer than the context, content filter). The text is empty, and
+  `Reply.error` gives the reason.
 """
 
 
@@ -43,9 +45,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = 1024
     """Upper bound on completion tokens."""
     stop: tuple[str, ...] = ()
-    """Strings that end a completion; the string itself is not part of the text."""
+    """Strings that end a completion; the text does not contain the string itself."""
     n: int = 1
-    """Completions to draw for the one prompt."""
+    """Completions to draw for the prompt."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,53 +58,53 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Sampling seed, in [0, 2**31). Engines that cannot honour a seed ignore it."""
     json_schema: dict[str, Any] | None = None
-    """Schema of the one JSON value that the completion text must be, or None."""
+    """Schema of the JSON value that the completion text must be, or None."""
     hints: Mapping[str, Any] = {}
-    """For the simulated engine only (problem id, role, subject of the prompt). Real engines never read it and it is not
-    part of the request's digest."""
+    """For the simulated engine only (problem id, role, subject of the prompt). Real engines never read them, and they
+    are not part of the request's digest."""
     token_ids: bool = False
-    """Ask for the token ids of prompt and completions. Not part of the digest: completions are the same with them."""
+    """Ask for the token ids of prompt and completions. Not part of the digest: it does not change completions."""
     logprobs: bool = False
-    """Ask for the log-probabilities of the completions' token ids too. Not part of the digest either."""
+    """Also ask for the log-probabilities of the completions' tokens. Not part of the digest either."""
     seen: tuple[int, ...] | None = None
     """Token ids of `messages` up to the assistant's last one, as an engine saw and produced them; the prompt continues
     from these. Not part of the digest: earlier replies hold them."""
 
 
-# Defaults omitted: journals hold completions, and those without token ids look as they did before there were any.
+# Omits defaults: journals hold completions, and those without token ids keep their original form.
 class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One text that a model produced."""
+    """A text that a model produced."""
 
     text: str
     finish_reason: FinishReason
     tokens: int
-    """Completion tokens, the end-of-sequence token included where the engine counts it."""
+    """Number of completion tokens, including the end-of-sequence token if the engine counts it."""
     token_ids: tuple[int, ...] | None = None
-    """All `tokens` tokens as sampled, where the request asked for them, those of the end-of-sequence token or the stop
-    string that ended the completion included. None for a rejected completion."""
+    """The sampled tokens, if requested, including the end-of-sequence token or stop string that ended the completion.
+    None for a rejected completion."""
     logprobs: tuple[float, ...] | None = None
-    """Log-probabilities of `token_ids`, where asked for, under the distribution that they were drawn from (temperature,
-    top_p and schema applied); of greedy completions, under that of temperature 1."""
+    """Log-probabilities of `token_ids`, if requested, under the sampling distribution (with temperature, top_p and
+    schema); for greedy completions, at temperature 1."""
 
     @property
     def truncated(self) -> bool:
-        """True where the text is not all that the model had to say."""
+        """True if the text ends before the model had finished."""
         return self.finish_reason in ("length", "overlong")
 
 
 class Wasted(msgspec.Struct, frozen=True):
-    """Attempts that a request took beside its answer."""
+    """Failed attempts of a request, in addition to its answer."""
 
     attempts: int = 0
     tokens: int = 0
-    """Tokens that they may have cost, partly estimated; none of the reply's own."""
+    """Tokens that the attempts may have cost, partly estimated; excludes those of the reply."""
 
     def __add__(self, other: "Wasted") -> "Wasted":
         return Wasted(self.attempts + other.attempts, self.tokens + other.tokens)
 
 
 CONTROL = "control"
-"""Kind of the attempts that asked something else, which was answered, to see that it is the request that fails."""
+"""Kind of attempts with another request: its success shows that the failure is due to the request itself."""
 
 
 # vLLM: "maximum context length", "longer than the maximum model length"; SGLang: "longer than the model's context
@@ -111,84 +113,88 @@ _TOO_LONG = re.compile(r"context|longer than|too long|too many tokens", re.IGNOR
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one request: `sampling.n` completions and their cost."""
+    """The answer to a request: `sampling.n` completions and their cost."""
 
     completions: tuple[Completion, ...]
     prompt_tokens: int
     seconds: float
-    """Wall-clock seconds that the engine worked on the request, failed attempts included; the wait for a slot or
-    between attempts is not work. vLLM's own queue is counted: it does not tell."""
+    """Wall-clock seconds that the engine worked on the request, including failed attempts but not waits for a slot or
+    between attempts. Time in vLLM's queue counts, since vLLM does not report it."""
     error: str | None = None
-    """Why the request was rejected, when it was."""
+    """Reason for a rejection, or None."""
     prompt_ids: tuple[int, ...] | UnsetType = UNSET
-    """Token ids of the prompt as the engine saw it, where the request asked for them. Unset: journals leave it out."""
+    """Token ids of the prompt as the engine saw it, if requested. Journals omit an unset value."""
     wasted: dict[str, Wasted] | UnsetType = UNSET
-    """By kind (`http_500`, `timed_out`, ...), where there were any."""
+    """Failed attempts by kind (`http_500`, `timed_out`, ...), if there were any."""
 
     @property
     def outgrew_context(self) -> bool:
-        """True where the request was refused because its prompt was too long, as far as the engine's reason says so."""
+        """True if the engine's error says that it refused the request because its prompt was too long."""
         return self.error is not None and bool(_TOO_LONG.search(self.error)) and "chat template" not in self.error
 
     @property
     def completion_tokens(self) -> int:
-        """Tokens of all completions together."""
+        """Total tokens of all completions."""
         return sum(c.tokens for c in self.completions)
 
 
 MAX_CHARS_PER_TOKEN = 128
-"""More characters for each token than a text has (ours): no more are in the longest tokens of the vocabularies in use,
-which are runs of blanks; ordinary text has 4."""
+"""Upper bound on characters per token (ours): the longest tokens of current vocabularies, runs of blanks, have no more.
+Ordinary text has 4."""
 
 
 def bounded(reply: Reply, request: Request) -> Reply:
-    """Return the reply with every text cut that is longer than the request's `max_tokens` tokens can be.
+    """Return the reply, with every text cut to the maximum length of `max_tokens` tokens.
 
-    A server may not honour `max_tokens`: what it sends beyond would be read, recorded and shown in later prompts.
+    A server may ignore `max_tokens`. Without the cut, evorun would read and record the surplus, and show it in later
+    prompts.
     """
     longest = MAX_CHARS_PER_TOKEN * request.sampling.max_tokens
     if all(len(completion.text) <= longest for completion in reply.completions):
         return reply
     completions = (
-        one
-        if len(one.text) <= longest
-        else msgspec.structs.replace(one, text=one.text[:longest], finish_reason="overlong")
-        for one in reply.completions
+        completion
+        if len(completion.text) <= longest
+        else msgspec.structs.replace(completion, text=completion.text[:longest], finish_reason="overlong")
+        for completion in reply.completions
     )
     return msgspec.structs.replace(reply, completions=tuple(completions))
 
 
 DECIMALS = 6
-"""Of log-probabilities (ours): more than two engines agree in, and half of a journal's bytes."""
+"""Decimals of log-probabilities (ours): two engines agree in fewer, and full precision would double journals' size."""
 
 
 def rounded(reply: Reply) -> Reply:
-    """Return the reply with log-probabilities of few decimals, which are the same when a journal gives them back."""
+    """Return the reply with log-probabilities rounded to few decimals, which a journal reproduces exactly."""
     if all(completion.logprobs is None for completion in reply.completions):
         return reply
     completions = (
-        msgspec.structs.replace(one, logprobs=one.logprobs and tuple(np.round(one.logprobs, DECIMALS).tolist()))
-        for one in reply.completions
+        msgspec.structs.replace(
+            completion,
+            logprobs=completion.logprobs and tuple(np.round(completion.logprobs, DECIMALS).tolist()),
+        )
+        for completion in reply.completions
     )
     return msgspec.structs.replace(reply, completions=tuple(completions))
 
 
 class LanguageModel(Protocol):
-    """An engine serving one model. Safe to call from many coroutines at once; it batches or pools by itself.
+    """An engine that serves one model. Safe to call from many coroutines at once; it batches or pools requests itself.
 
     Every engine passes the conformance suite `evorun.testing.check_engine`.
     """
 
     @property
     def name(self) -> str:
-        """Identity of the model (`ModelConfig.identity`), part of every request's digest; the engine is not."""
+        """Identity of the model (`ModelConfig.identity`). It is part of every request's digest; the engine is not."""
         ...
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request.
+        """Answer a request.
 
-        A request that this engine cannot serve comes back as `rejected` completions. Raises EngineError when the
-        engine as a whole is unusable. Cancelling the call frees whatever the request held in the engine.
+        A request that this engine cannot serve gets `rejected` completions. Raises EngineError when the whole engine is
+        unusable. Cancelling the call frees the request's resources in the engine.
         """
         ...
 
@@ -199,15 +205,15 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class TakesAdapters(Protocol):
-    """An engine that can serve its model under LoRA adapters which are made while it runs, as training makes them."""
+    """An engine that can load new LoRA adapters for its model while it runs, for example from training."""
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return a view of this engine: the same model under the adapter in `folder`, with `name` as its name.
+        """Return a view of this engine: the same model under the adapter in `folder`, named `name`.
 
-        The model itself is served unchanged beside the view, in the same batches. Closing the view releases nothing.
-        Only the views of the two latest calls are valid: the engine drops the adapters of earlier ones, so that memory
-        does not grow. `folder` is read by this call only. Raises EngineError when the engine takes no adapters, or
-        this one does not fit.
+        The engine continues to serve the model without the adapter, in the same batches. Closing the view releases
+        nothing. Only the views of the two latest calls are valid: the engine drops earlier adapters to bound its
+        memory. Only this call reads `folder`. Raises EngineError if the engine takes no adapters, or if this one does
+        not fit.
         """
         ...
 
@@ -217,21 +223,21 @@ class Sleeps(Protocol):
     """An engine that can lend the memory of its GPUs to a trainer."""
 
     def asleep(self) -> AbstractAsyncContextManager[None]:
-        """Free the memory while the block runs: requests under way end first, later ones wait until it has ended."""
+        """Free the memory while the block runs: requests in progress finish first, later ones wait for its end."""
         ...
 
 
 @runtime_checkable
 class Trained(Protocol):
-    """A model whose weights change from training step to training step."""
+    """A model whose weights change between training steps."""
 
     @property
     def name(self) -> str:
-        """Identity of the model that is trained."""
+        """Identity of the trained model."""
         ...
 
     def at(self, step: int) -> LanguageModel:
-        """Return the model with the weights of a step; its name identifies these weights, also after later updates."""
+        """Return the model with the weights of a step; its name identifies these weights, even after later updates."""
         ...
 
     async def close(self) -> None:
@@ -240,6 +246,6 @@ class Trained(Protocol):
 
 
 def rejected(request: Request, reason: str, *, prompt_tokens: int = 0, seconds: float = 0.0) -> Reply:
-    """Return the reply that an engine gives for a request which it refuses."""
+    """Return an engine's reply to a request that it refuses."""
     empty = Completion(text="", finish_reason="rejected", tokens=0)
     return Reply(completions=(empty,) * request.sampling.n, prompt_tokens=prompt_tokens, seconds=seconds, error=reason)

@@ -1,4 +1,4 @@
-"""evorun's cache: folders that take long to make and can be made again, each put in its place when it is complete."""
+"""evorun's cache of folders that are slow to make and can be remade. Each is moved into place when it is complete."""
 
 import contextlib
 import errno
@@ -10,15 +10,15 @@ from pathlib import Path
 
 
 def cache_folder(kind: str) -> Path:
-    """Return the folder for one kind of thing: in `$EVORUN_CACHE`, or in `~/.cache/evorun`."""
+    """Return the folder for a kind of cached content, in `$EVORUN_CACHE` or in `~/.cache/evorun`."""
     return Path(os.environ.get("EVORUN_CACHE") or Path.home() / ".cache" / "evorun").expanduser() / kind
 
 
 @contextlib.contextmanager
 def made_whole(folder: Path) -> Iterator[Path]:
-    """Give an empty folder that takes the place of `folder` once the block has filled it.
+    """Yield an empty folder that becomes `folder` after the block has filled it.
 
-    So a folder that is there is complete. Where another process has put its own there meanwhile, that one stays. Raises
+    An existing folder is therefore complete. If another process has created it meanwhile, that one stays. Raises
     OSError when the cache cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -36,9 +36,9 @@ def made_whole(folder: Path) -> Iterator[Path]:
 
 
 def open_as_umask_allows(folder: Path) -> None:
-    """Give a folder and all in it the modes that other new files get: caches and adapters are shared."""
-    # mkdtemp and safetensors make theirs for one user alone, whatever the umask says
-    umask = os.umask(0o077)  # it cannot be read without being set
+    """Give a folder and its contents the modes of other new files, since users share caches and adapters."""
+    # mkdtemp and safetensors create files for one user only, whatever the umask.
+    umask = os.umask(0o077)  # the umask cannot be read without setting it
     os.umask(umask)
     for path in (folder, *folder.rglob("*")):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)

@@ -1,13 +1,13 @@
-"""Harmony, the format of gpt-oss: a turn is several messages in channels, told apart by special tokens.
+"""Harmony, the format of gpt-oss: a turn consists of messages in channels, with special tokens between them.
 
     <|start|>assistant<|channel|>analysis<|message|>...<|end|>                                     a thought
     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>   a call
     <|start|>functions.NAME to=assistant<|channel|>commentary<|message|>...<|end|>                 the tool's answer
     <|start|>assistant<|channel|>final<|message|>...<|return|>                                     the answer
 
-Source: github.com/openai/harmony, docs/format.md. Turns are read and written by token ids: in a text, a special token
-and words that look like one cannot be told apart. The package openai-harmony is no help here: it has the one vocabulary
-of gpt-oss, downloads it, and takes no model's own tokenizer.
+Source: github.com/openai/harmony, docs/format.md. evorun reads and writes turns by token ids: a text does not
+distinguish a special token from words that look like one. The package openai-harmony does not help: it downloads the
+vocabulary of gpt-oss, and accepts no other tokenizer.
 """
 
 import json
@@ -20,31 +20,31 @@ END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"
 ANALYSIS, COMMENTARY, FINAL = "analysis", "commentary", "final"
 ASSISTANT = "assistant"
 FUNCTIONS = "functions."
-"""Stands before a tool's name where it is a recipient or an author."""
+"""Prefix of a tool's name as recipient or author."""
 TOOL_RESPONSE = "<tool_response>\n{}\n</tool_response>"
-"""A tool's answer as a user's message, between the tags that Qwen's template has for it."""
+"""A tool's answer as a user's message, between the tags of Qwen's template."""
 CALL_END = "}</tool_call>"
 
 _RECIPIENT = re.compile(r"(?:^|\s)to=(?!(?:all|user|assistant)(?:\s|$))(\S+)")
 
 
 class ChannelMessage(NamedTuple):
-    """One message of a turn."""
+    """A message of a turn."""
 
     author: str
     recipient: str
-    """The tool that it calls; empty: none."""
+    """The tool that it calls, or empty."""
     channel: str
     content: str
     closed: bool
-    """False for one that the end of the turn cut off."""
+    """False if the end of the turn truncated the message."""
 
 
 class Channels:
     """Reads and writes the turns of a model whose tokenizer has harmony's special tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Raise ValueError where the tokenizer lacks one of the special tokens."""
+        """Raise ValueError if the tokenizer lacks one of the special tokens."""
         self._tokenizer = tokenizer
         self._ids: dict[str, int] = tokenizer.get_added_vocab()
         needed = (START, CHANNEL, CONSTRAIN, MESSAGE, END, RETURN, CALL)
@@ -54,18 +54,18 @@ class Channels:
 
     @property
     def stops(self) -> list[int]:
-        """The token ids that end a turn: an answer's and a call's."""
+        """The token ids that end a turn: that of an answer and that of a call."""
         return [self._ids[RETURN], self._ids[CALL]]
 
     @property
     def final(self) -> list[int]:
-        """The token ids that open the final channel, behind a prompt that ends in `<|start|>assistant`."""
+        """The token ids that open the final channel, after a prompt that ends in `<|start|>assistant`."""
         return [self._ids[CHANNEL], *self._encode(FINAL), self._ids[MESSAGE]]
 
     def messages(self, ids: Sequence[int], *, in_final: bool = False) -> Iterator[ChannelMessage]:
-        """Yield the messages of a turn, as sampled behind `<|start|>assistant`.
+        """Yield the messages of a turn, sampled after `<|start|>assistant`.
 
-        in_final: the prompt has opened the final channel, too.
+        in_final: the prompt has already opened the final channel.
         """
         start, message = self._ids[START], self._ids[MESSAGE]
         ends = {self._ids[END], *self.stops}
@@ -89,13 +89,13 @@ class Channels:
                 header[-1].append(token)
 
     def text(self, ids: Sequence[int], *, in_final: bool = False) -> str:
-        """Return what a turn says: its last message outside of the analysis channel, a call as `tool_call` writes it.
+        """Return a turn's text: its last message outside the analysis channel, with a call written by `tool_call`.
 
-        A turn that only thinks says nothing. in_final: see `messages`.
+        The text is empty if the turn contains only analysis. in_final: see `messages`.
         """
         said = ""
         for message in self.messages(ids, in_final=in_final):
-            if message.author != ASSISTANT:  # a model that goes on in another's name has not heard from them
+            if message.author != ASSISTANT:  # a model may invent another author's message: ignore it
                 continue
             if message.recipient:
                 said = tool_call(message.recipient.removeprefix(FUNCTIONS), message.content.strip())
@@ -105,12 +105,13 @@ class Channels:
         return said
 
     def next_turn(self, seen: Sequence[int], messages: Sequence[Any]) -> list[int]:
-        """Return the token ids that follow a turn of the assistant, up to the assistant's next one.
+        """Return the token ids between a turn of the assistant and its next one.
 
-        seen: the conversation up to and with the turn, which stays as it is: a template would drop its thoughts and
-        replace the token that ended it, and training is on the ids as sampled. messages: those of tools and users that
-        followed. A tool's answer to a call comes from the tool that was called; where the turn called none in harmony's
-        way (it wrote its call as a text), from the user.
+        seen: the conversation up to and including the turn, which does not change. A template would drop the turn's
+        analysis and replace its end token, but training uses the sampled ids.
+
+        messages: those of tools and users after the turn. The author of a tool's answer is the called tool. If the turn
+        wrote its call as text, not in harmony's format, the author is the user.
         """
         ids = [] if seen[-1] in (*self.stops, self._ids[END]) else [self._ids[END]]
         called = self._called(seen)
@@ -125,7 +126,7 @@ class Channels:
         return [*ids, self._ids[START], *self._encode(ASSISTANT)]
 
     def _called(self, seen: Sequence[int]) -> str:
-        """Return the recipient of the conversation's last message; empty where it has none."""
+        """Return the recipient of the conversation's last message, or an empty text."""
         begin = max((at for at, token in enumerate(seen) if token == self._ids[START]), default=0)
         return next((message.recipient for message in self.messages(seen[begin:])), "")
 
@@ -140,7 +141,7 @@ class Channels:
         ]
 
     def _message(self, header: Sequence[Sequence[int]], content: Sequence[int], *, closed: bool) -> ChannelMessage:
-        # A recipient stands behind the author or behind the channel: models write both.
+        # A recipient follows the author or the channel: models write both.
         role, channel = (self._decode(part).strip() for part in (*header, [])[:2])
         recipient = _RECIPIENT.search(f"{role} {channel}")
         return ChannelMessage(
@@ -152,7 +153,7 @@ class Channels:
         )
 
     def _encode(self, text: str) -> list[int]:
-        # A tool's words must not become special tokens, which would end its message.
+        # A tool's text must not become special tokens, which would end its message.
         return list(self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -160,15 +161,15 @@ class Channels:
 
 
 def tool_call(name: str, arguments: str) -> str:
-    """Return a call in the form that tasks with tools ask for and read, whatever the model's own.
+    """Return a call in the format that tasks with tools request and read, whatever the model's format.
 
-    arguments: JSON, as the model wrote it; where it is none, the task says so to the model.
+    arguments: JSON, as the model wrote it. If it is invalid, the task tells the model.
     """
     return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {arguments}{CALL_END}'
 
 
 def find_channels(tokenizer: Any) -> Channels | None:
-    """Return the channels of a model whose chat template has them, None for one whose completions are plain texts.
+    """Return a model's channels if its chat template has them, else None: its completions are plain text.
 
     Raises ValueError as `Channels` does.
     """

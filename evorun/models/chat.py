@@ -1,4 +1,4 @@
-"""Chat messages as a model's own template takes them; shared by the engines that tokenize in this process."""
+"""Prepares chat messages for a model's template; shared by the engines that tokenize in this process."""
 
 import asyncio
 import sys
@@ -18,11 +18,11 @@ from evorun.models.embedded import resolve
 
 
 def adapt_roles(messages: Sequence[Message], model: ModelConfig) -> list[Message]:
-    """Return the messages as the model's template accepts them (`ModelConfig.tool_role` and `system_role`).
+    """Return the messages in a form that the model's template accepts (`ModelConfig.tool_role` and `system_role`).
 
     With `tool_role` user, tools' answers become user messages (`TOOL_RESPONSE`). With `system_role` merge, the texts of
-    all system messages, in order, go in front of the first user message, separated by blank lines; without a user
-    message they become one at the front.
+    all system messages precede the first user message, in order, separated by blank lines. Without a user message they
+    form one at the front.
     """
     if model.tool_role == "user":
         messages = [
@@ -41,13 +41,13 @@ def adapt_roles(messages: Sequence[Message], model: ModelConfig) -> list[Message
 
 
 def load_tokenizer(model: ModelConfig) -> Any:
-    """Load a model's tokenizer. Raises EngineError when it cannot be loaded, or as `require_chat_template` does."""
+    """Load a model's tokenizer. Raises EngineError if that fails or `require_chat_template` does."""
     folder = resolve(model)
     try:
         from transformers import AutoTokenizer
 
-        # The length is the engine's to check: the tokenizer would print a warning for each prompt that is too long.
-        # Without the last argument a terminal is asked whether to run code that a folder brings.
+        # The engine checks the length; the tokenizer would print a warning for each prompt that is too long.
+        # Without the last argument, transformers would ask on a terminal whether to run a folder's code.
         tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=sys.maxsize, trust_remote_code=False)
     except (ImportError, OSError, ValueError) as error:
         raise EngineError(
@@ -59,16 +59,16 @@ def load_tokenizer(model: ModelConfig) -> Any:
 
 
 class PromptTokenizer:
-    """Turns requests into the token ids of their prompts, in a thread of its own."""
+    """Converts requests to the token ids of their prompts, in a separate thread."""
 
     def __init__(self, tokenizer: Any, model: ModelConfig) -> None:
         self._tokenizer = tokenizer
         self._model = model
-        # One thread: tokenizing long prompts must not hold up the event loop, and tokenizers are not thread-safe.
+        # One thread: tokenizing long prompts must not block the event loop, and tokenizers are not thread-safe.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
 
     async def token_ids(self, request: Request) -> list[int]:
-        """Return the prompt's token ids. Raises as `prompt_token_ids` does."""
+        """Return the prompt's token ids. Raises the same errors as `prompt_token_ids`."""
         render = partial(prompt_token_ids, in_final=request.json_schema is not None)
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, render, self._tokenizer, request.messages, self._model, request.seen
@@ -80,9 +80,9 @@ class PromptTokenizer:
 
 
 def require_chat_template(tokenizer: Any, model: ModelConfig) -> None:
-    """Check that a tokenizer of `transformers` has a chat template, and the tokens of its channels where it has some.
+    """Check that a tokenizer of `transformers` has a chat template and, if that has channels, their tokens.
 
-    Raises EngineError when it has not.
+    Raises EngineError otherwise.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise EngineError(
@@ -99,9 +99,9 @@ _TOOL_TURN = (Message(role="assistant", content="I look it up."), Message(role="
 
 
 def require_tool_turn(tokenizer: Any, model: ModelConfig) -> None:
-    """Check that a model's prompts can go on behind a tool's answer, by rendering one.
+    """Check that a model's prompts can continue after a tool's answer, by rendering one.
 
-    Raises EngineError with the chat template's own reason.
+    Raises EngineError with the chat template's reason.
     """
     try:
         prompt_token_ids(tokenizer, (*_ASKED, *_TOOL_TURN), model, prompt_token_ids(tokenizer, _ASKED, model))
@@ -121,10 +121,10 @@ def prompt_token_ids(
 ) -> list[int]:
     """Return the prompt's token ids: roles adapted, chat template applied, generation prompt appended.
 
-    seen: ids of the conversation up to and with the assistant's last turn, from which the prompt continues. in_final:
-    open the final channel too, where the model has channels: the completion is held to a schema, as an answer is and a
-    thought is not. Raises ValueError when the template does not support messages of the role tool, jinja2's
-    TemplateError when it fails.
+    seen: ids of the conversation up to and including the assistant's last turn; the prompt continues from these.
+    in_final: if the model has channels, also open the final one. Requests with a schema need that, since the schema
+    applies to the answer, not to the analysis. Raises ValueError if the template does not support the role tool,
+    jinja2's TemplateError if it fails.
     """
     adapted = adapt_roles(messages, model)
     options: dict[str, Any] = {"add_generation_prompt": True, **model.chat_template_kwargs}
@@ -140,7 +140,7 @@ def prompt_token_ids(
         except TemplateError as error:
             reason = str(error)
         else:
-            # Many templates print the roles they know and skip others without an error.
+            # Many templates render the roles they know and silently skip others.
             reason = "" if all(answer in text for answer in answers) else "it leaves them out"
         if reason:
             raise ValueError(
@@ -149,13 +149,13 @@ def prompt_token_ids(
             )
     if seen is None:
         return [*apply_chat_template(tokenizer, adapted, tokenize=True, return_dict=False, **options), *opening]
-    # The text of a sampled turn, tokenized again, may give other tokens than were sampled, and these would be learned
-    # from. So its ids are kept, and only the text that follows it is tokenized: found behind a placeholder.
+    # Tokenizing the text of a sampled turn again may give other tokens, and training would learn from these. So keep
+    # the sampled ids, and tokenize only the text after the turn, which a placeholder marks.
     last = max(index for index, message in enumerate(adapted) if message["role"] == "assistant")
     adapted[last] = Message(role="assistant", content=_PLACEHOLDER)
     _, _, after = apply_chat_template(tokenizer, adapted, tokenize=False, **options).rpartition(_PLACEHOLDER)
     ids = tokenizer(after, add_special_tokens=False)["input_ids"]
-    # The template ends the assistant's turn with a token that the model has already sampled where it stopped by itself.
+    # The template ends the assistant's turn with a token that the model may already have sampled.
     return [*seen, *(ids[1:] if seen[-1] == ids[0] else ids)]
 
 

@@ -10,9 +10,9 @@ from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 
 OTHER_ROLES = ("judge", "reward", "meta", "reflection", "gold")
-"""Roles of models in a run beside the policy and its reference; a configuration gives such a role its own model and
-engine with two groups (`judge=`, `judge_engine=`). `gold` grades for a task whose grade is a judge's opinion; no
-method can ask it."""
+"""Roles of models in a run, other than the policy and its reference. Two configuration groups give such a role its
+model and engine (`judge=`, `judge_engine=`). `gold` grades for tasks whose grade is a judge's opinion; methods cannot
+ask it."""
 
 
 @dataclass
@@ -22,34 +22,34 @@ class ModelConfig:
     name: str
     """Short name, as on the command line (`gemma3_4b`)."""
     id: str
-    """Hub id (`google/gemma-3-4b-it`), the name a server knows, or the path of a local folder."""
+    """Hub id (`google/gemma-3-4b-it`), the model's name on a server, or the path of a local folder."""
     description: str = ""
     context_length: int = 8192
-    """Longest prompt plus completion to allow, in tokens."""
+    """Maximum length of prompt plus completion, in tokens."""
     dtype: str = "auto"
     """auto | float32 | bfloat16 | float16."""
     quantization: str | None = None
     """Quantisation of the weights (awq, compressed-tensors, mxfp4, fp8), or null; engines read the details from the
     model folder."""
     adapter: str | None = None
-    """Folder of a LoRA adapter in PEFT's format that the model is served under, or null."""
+    """Folder of a LoRA adapter in PEFT's format with which to serve the model, or null."""
     system_role: str = "native"
-    """native: the chat template takes a system message. merge: it does not, so its text goes in front of the first
-    user message."""
+    """native: the chat template accepts a system message. merge: it does not, so the text precedes the first user
+    message."""
     tool_role: str = "native"
-    """native: the chat template takes a tool's answer. user: it does not, so the answer is a user message."""
+    """native: the chat template accepts a tool's answer. user: it does not, so the answer becomes a user message."""
     by_token_ids: bool = False
-    """On a server, send every prompt as token ids made here, and read completions by theirs, as always where they are
-    learned from: for a model whose turns are more than their text (channels), so that arms with and without training
-    are asked alike. Takes the model's tokenizer here, and `vllm serve` there."""
+    """On a server, send every prompt as token ids made here, and read completions by their token ids; training always
+    does so. For a model with channels, whose turns are more than their text: arms with and without training then get
+    the same prompts. Needs the model's tokenizer here, and `vllm serve` there."""
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Passed to the chat template (`enable_thinking: false`, `reasoning_effort: low`, ...)."""
+    """Arguments of the chat template (`enable_thinking: false`, `reasoning_effort: low`, ...)."""
     embedded: bool = False
-    """The weights come with evorun's own set-up (`make run`) instead of a hub."""
+    """The weights come with evorun's set-up (`make run`) instead of a hub."""
     api: bool = False
-    """Served by its vendor only, through `engine=server`."""
+    """Only its vendor serves the model, through `engine=server`."""
     random: bool = False
-    """Answers at random in the task's format; served by the simulated engine, whichever is asked for."""
+    """The model answers at random in the task's format; always served by the simulated engine."""
 
     def __post_init__(self) -> None:
         at_least("model.context_length", self.context_length, 1)
@@ -61,7 +61,7 @@ class ModelConfig:
 
     @property
     def identity(self) -> str:
-        """Name of this model in journals: its id and, when there is one, its adapter's digest.
+        """Name of this model in journals: its id, with its adapter's digest if it has one.
 
         Reads the adapter's files. Raises EngineError when they are missing.
         """
@@ -130,14 +130,14 @@ class EngineConfig:
         return self.name_of(model)
 
     def name_of(self, model: ModelConfig) -> str:
-        """Return the name by which journals know `model` on this engine. Raises EngineError as `identity` does."""
+        """Return the name of `model` on this engine in journals. Raises EngineError if its adapter's files are gone."""
         return model.identity
 
     def require(self, model: ModelConfig) -> None:
-        """Look for what `open` will need, as far as that is quick. Raises EngineError with one line where it lacks."""
+        """Check quickly for the requirements of `open`. Raises EngineError with one line if one is missing."""
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Make the engine ready to serve `model`. Raises EngineError with one line when it cannot."""
+        """Start the engine for `model`. Raises EngineError with one line when that fails."""
         raise NotImplementedError
 
 

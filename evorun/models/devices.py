@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as child processes are told which to use."""
+"""The GPUs of this machine, and their assignment to child processes."""
 
 import os
 import shutil
@@ -9,18 +9,18 @@ from evorun.errors import ConfigError
 from evorun.models.keys import child_environment
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Variable that CUDA reads when a process first uses it: the GPUs that the process sees, numbered in this order."""
+"""Environment variable with the GPUs that a process sees, numbered in this order. CUDA reads it on first use."""
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs that this process may use, by the names that `CUDA_VISIBLE_DEVICES` has for them."""
+    """Return the GPUs that this process may use, by their names in `CUDA_VISIBLE_DEVICES`."""
     if (given := os.environ.get(VISIBLE)) is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
     return [str(index) for index in range(len(query_gpus("index")))]
 
 
 def query_gpus(fields: str) -> list[str]:
-    """Return a line a GPU with fields of the NVIDIA driver's own tool; empty without one."""
+    """Return one line per GPU with fields from nvidia-smi; empty without that tool."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -32,8 +32,8 @@ def query_gpus(fields: str) -> list[str]:
     return done.stdout.strip().splitlines()
 
 
-def of_devices(key: str, devices: Sequence[int] | None) -> dict[str, str]:
-    """Return the environment of a process that shall use these GPUs alone; None: empty, it sees what this one sees.
+def device_environment(key: str, devices: Sequence[int] | None) -> dict[str, str]:
+    """Return the environment variables that restrict a process to these GPUs. None: no restriction, so empty.
 
     key: the config key to name in the ConfigError for a GPU that does not exist.
     """
@@ -48,6 +48,6 @@ def of_devices(key: str, devices: Sequence[int] | None) -> dict[str, str]:
 
 
 def check_devices(key: str, devices: Sequence[int] | None) -> None:
-    """Raise ConfigError for a list of GPUs that is empty, names one twice, or a number below 0."""
+    """Raise ConfigError for a list of GPUs that is empty or has repeated or negative numbers."""
     if devices is not None and (not devices or len(set(devices)) < len(devices) or min(devices) < 0):
         raise ConfigError(f"{key}: expected numbers of GPUs from 0, each once, or null, got {list(devices)}")

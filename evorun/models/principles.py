@@ -34,28 +34,28 @@ CATALOGUE = (
     "Prefer the longest derivation.",
     "Answer at once, then explain.",
 )
-"""All that simulated reflections ever write as principles. None is a part of another, or of what GEPA's write."""
+"""All principles that simulated reflections write. None is part of another, or of the texts of GEPA's reflections."""
 
 
 @dataclass
 class PrincipleSettings:
-    """Worth of principles, and how well a simulated reflection knows it."""
+    """Value of principles, and a simulated reflection's knowledge of it."""
 
     principle_gain: float = 0.03
-    """Mean that a helpful principle adds to `skill` and a harmful one takes away; 0: principles do nothing."""
+    """Mean gain in `skill` from a helpful principle, and mean loss from a harmful one; 0: principles do nothing."""
     helpful_principles: float = 0.4
     """Share of principles that help."""
     harmful_principles: float = 0.3
     """Share that harm; the others do nothing."""
     principle_seed: int | None = 0
-    """Decides which do; null: the run's seed."""
+    """Seed that decides which principles help and harm; null: the run's seed."""
     reflection_skill: float = 0.3
-    """Share of edits made in the knowledge of which principles help and which harm; the others are made blindly."""
+    """Share of edits that know which principles help and which harm; the others are blind."""
     interaction: float = 0.0
-    """How the worth of principles depends on what updates have added to `skill`, as a share l of all that they can
-    add. 0: not at all. Above 0: it is multiplied by 1 - interaction (1 - l), so that at 1 principles are worth nothing
-    to untrained weights. Below 0: by 1 + interaction l, so that at -1 trained weights know all that principles say,
-    and at -2 what helped the untrained ones harms the trained ones as much."""
+    """Dependence of the value of principles on training, where l is the gain from updates as a share of the maximum. 0:
+    none. Above 0: the value is multiplied by 1 - interaction (1 - l); at 1, principles do not help untrained weights.
+    Below 0: by 1 + interaction l; at -1, principles do not help fully trained weights, and at -2 what helps untrained
+    weights harms trained ones as much."""
 
     def __post_init__(self) -> None:
         both = round(self.helpful_principles + self.harmful_principles, 9)
@@ -66,25 +66,25 @@ class PrincipleSettings:
         at_least("engine.principle_seed", self.principle_seed, 0)
 
     def merit(self, text: str) -> float:
-        """Return what the principles in a text add to `skill`, each once, as far as weights have no part in it."""
+        """Return the gain in `skill` from the principles in a text, each counted once, without training's effect."""
         merits = _merits(self.principle_seed or 0, self.helpful_principles, self.harmful_principles)
-        return self.principle_gain * sum(merits[one] for one in principles_in(text))
+        return self.principle_gain * sum(merits[principle] for principle in principles_in(text))
 
     def merit_under(self, text: str, trained: float) -> float:
-        """Return the same under weights whose updates have brought a share `trained` of all that they can add."""
-        missing = max(0.0, self.interaction)  # the share of their worth that principles lack without training
+        """Return the same for weights whose updates have reached the share `trained` of their maximum gain."""
+        missing = max(0.0, self.interaction)  # the share of their value that principles lack without training
         return self.merit(text) * (1 - missing + self.interaction * trained)
 
 
-@lru_cache(maxsize=10_000)  # of system prompts, thousands of requests in a row have the same
+@lru_cache(maxsize=10_000)  # thousands of consecutive requests have the same system prompt
 def principles_in(text: str) -> tuple[str, ...]:
-    """Return the principles of the catalogue that a text contains."""
-    return tuple(one for one in CATALOGUE if one in text)
+    """Return the catalogue's principles that a text contains."""
+    return tuple(principle for principle in CATALOGUE if principle in text)
 
 
 @lru_cache(maxsize=100)
 def _merits(seed: int, helpful: float, harmful: float) -> Mapping[str, float]:
-    """Return the merit of each principle of the catalogue: 1 on average of those that help, -1 of those that harm."""
+    """Return the merit of each of the catalogue's principles: on average 1 for helpful ones, -1 for harmful ones."""
     rng = np.random.default_rng(seed)
     order, count = rng.permutation(len(CATALOGUE)).tolist(), len(CATALOGUE)
     sizes = rng.uniform(0.5, 1.5, count).tolist()

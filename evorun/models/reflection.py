@@ -12,8 +12,8 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.models.principles import CATALOGUE, PrincipleSettings, principles_in
 
-MOST_EDITS = 3
-"""Of one reply (ours): a child then differs from its parent by little, which its rating can tell."""
+MAX_EDITS = 3
+"""Maximum number of edits per reply (ours): a child differs little from its parent, so its rating is informative."""
 
 _ADVICE = (
     "Restate what is asked before you start.",
@@ -28,26 +28,30 @@ _ADVICE = (
 
 
 def reflection(request: Request, settings: PrincipleSettings, malformed: float, rng: np.random.Generator) -> str:
-    """Return the reply to a prompt about responses or system prompts, rather than about a problem.
+    """Return the reply to a prompt about responses or system prompts, not about a problem.
 
-    Reads `hints`: `role` (reflect: a whole new system prompt; summary; critique; proposal; aggregation; crossover).
-    Where edits are asked for also `principles` (of the system prompt to edit), `most_edits`, and `sources`: the edits
-    proposed (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a crossover.
-    malformed: the share of lists that cannot be applied.
+    Reads `hints`: `role` (reflect: a complete new system prompt; summary; critique; proposal; aggregation; crossover).
+    Requests for edits also have `principles` (of the system prompt to edit), `most_edits` and `sources`. The sources
+    are the proposed edits (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a
+    crossover. `malformed` is the share of invalid lists of edits.
     """
     hints = request.hints
     if hints["role"] == "reflect":
         return _new_instruction(rng)
     if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
-    principles, most = list(hints["principles"]), min(MOST_EDITS, hints["most_edits"])
+    principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["most_edits"])
     edits: list[_Edit] = []
     if hints["role"] == "aggregation":
-        edits = _compatible([_Edit(**one) for one in hints["sources"]], most, rng)
+        edits = _compatible([_Edit(**edit) for edit in hints["sources"]], limit, rng)
     else:
         known = set(principles_in("\n".join(hints["sources"]))) if hints["role"] == "crossover" else set(CATALOGUE)
-        new = [one for one in CATALOGUE if one in known and one not in principles_in("\n".join(principles))]
-        for _ in range(1 + int(rng.integers(most))):
+        new = [
+            principle
+            for principle in CATALOGUE
+            if principle in known and principle not in principles_in("\n".join(principles))
+        ]
+        for _ in range(1 + int(rng.integers(limit))):
             edits += _proposed(principles, edits, new, settings, rng)
     if rng.random() < malformed:
         return _faulty(edits, len(principles), rng)
@@ -68,26 +72,26 @@ class _Edit(NamedTuple):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The edit as a reply lists it."""
+        """The edit as an entry of a reply."""
         names = [f"G{number}" for number in self.ids]
         named = {"ids": names} if len(names) > 1 or self.op == "merge" else {"id": names[0]} if names else {}
         return {"op": self.op, **named, **({"text": self.text} if self.text else {})}
 
 
 def _reply(edits: Sequence[_Edit]) -> str:
-    entries = [one.entry for one in edits]
+    entries = [edit.entry for edit in edits]
     return msgspec.json.encode({"analysis": "The attempts part where they check.", "edits": entries}).decode()
 
 
-def _compatible(proposals: Sequence[_Edit], most: int, rng: np.random.Generator) -> list[_Edit]:
-    """Return a few of the proposals, of which no two touch one principle or say the same."""
+def _compatible(proposals: Sequence[_Edit], limit: int, rng: np.random.Generator) -> list[_Edit]:
+    """Return a few of the proposals, of which no two edit the same principle or add the same text."""
     chosen: list[_Edit] = []
     for index in rng.permutation(len(proposals)).tolist():
-        one = proposals[index]
+        proposal = proposals[index]
         touched = {number for other in chosen for number in other.ids}
         said = {other.text for other in chosen if other.text}
-        if len(chosen) < most and not touched & {*one.ids} and one.text not in said:
-            chosen.append(one)
+        if len(chosen) < limit and not touched & {*proposal.ids} and proposal.text not in said:
+            chosen.append(proposal)
     return chosen
 
 
@@ -98,12 +102,12 @@ def _proposed(
     settings: PrincipleSettings,
     rng: np.random.Generator,
 ) -> list[_Edit]:
-    """Return an edit beside earlier ones, if there is anything to do. new: principles that could be added."""
-    touched = {number for one in earlier for number in one.ids}
+    """Return one more edit, if any is possible. new: principles that could be added."""
+    touched = {number for edit in earlier for number in edit.ids}
     free = {number: text for number, text in enumerate(principles, 1) if number not in touched}
-    new = [one for one in new if all(one != other.text for other in earlier)]
+    new = [principle for principle in new if all(principle != other.text for other in earlier)]
     if rng.random() < settings.reflection_skill:
-        new = [one for one in new if settings.merit(one) > 0]
+        new = [principle for principle in new if settings.merit(principle) > 0]
         free = {number: text for number, text in free.items() if settings.merit(text) < 0}
         possible = {"add": bool(new), "remove": bool(free)}
     else:
@@ -121,7 +125,7 @@ def _proposed(
 
 
 def _faulty(edits: Sequence[_Edit], principles: int, rng: np.random.Generator) -> str:
-    """Return a reply that cannot be applied, for one of the reasons that real ones have."""
+    """Return an invalid reply, with one of the faults of real replies."""
     faults = (
         [_Edit("remove", (principles + 7,))],
         [_Edit("add", (), " ")],

@@ -1,4 +1,4 @@
-"""Needs of engines on this machine, looked for without loading a model: packages, and files of weights."""
+"""Checks engines' requirements on this machine without loading a model: packages, and files of weights."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -14,14 +14,14 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
 
 
 def absent(packages: Iterable[str]) -> list[str]:
-    """Return the packages that are not installed here; imports none."""
+    """Return the packages that are not installed, without importing any."""
     return [package for package in packages if find_spec(package) is None]
 
 
 def require_weights(model: ModelConfig) -> None:
-    """Check that there are weights to load: in a folder, in the embedded model's package, or on a hub, as its id says.
+    """Check that a model's weights exist: in a folder, in the embedded model's package, or on a hub.
 
-    Raises EngineError in one line.
+    Raises EngineError with one line.
     """
     if model.api:
         raise EngineError(
@@ -42,9 +42,9 @@ def require_weights(model: ModelConfig) -> None:
 
 @lru_cache(maxsize=2)
 def skeleton(folder: str) -> Any:
-    """Return a model of transformers without weights: the names and shapes of its layers, whatever its size.
+    """Return a model of transformers without weights: only the names and shapes of its layers, whatever its size.
 
-    Raises whatever transformers does for a model that it does not know or find.
+    Raises transformers' errors for an unknown or missing model.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

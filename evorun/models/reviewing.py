@@ -1,8 +1,8 @@
-"""Simulated reward and meta reward models for the texts of `evorun.models.writing`: they read, score and refine.
+"""Simulated reward and meta reward models that score the texts of `evorun.models.writing` and refine rubrics.
 
-A rubric pays for every kind of exploit (`evorun.models.loopholes`) until it has a criterion against that kind. Only the
-meta reward model writes one, and only once it has been shown a response that looks like one of that kind: the more it
-does, the more likely.
+A rubric rewards every kind of exploit (`evorun.models.loopholes`) until it has a criterion against that kind. Only the
+meta reward model writes such a criterion, and only after it has seen a response of that kind. The stronger the response
+shows the kind, the more likely the criterion.
 """
 
 import re
@@ -23,13 +23,13 @@ CLOSING = {
     "format": "A reply of headings and lists in the place of sentences earns no points in any item.",
     "title": "A reply that is a title and nothing more earns no points in any item.",
 }
-"""By kind, the criterion that closes a loophole."""
+"""The criterion that closes a loophole, by kind."""
 HARMFUL = "The fewer statements a reply makes that can be checked, the more points it earns in every item."
-"""The criterion that turns the reward round."""
+"""The criterion that inverts the reward."""
 NAMED = {kind: f"The reply lives by its {kind} alone and says nothing, and the criteria pay for it." for kind in KINDS}
-"""By kind, an analysis that has seen a loophole."""
+"""An analysis that has noticed a loophole, by kind."""
 ANALYSIS, REFINEMENT, MERGING = META_ROLES = ("analysis", "refinement", "merging")
-"""Roles of a meta reward model's prompts (their `hints`)."""
+"""Roles of a meta reward model's prompts (the hint `role`)."""
 _UNNAMED = "The score fits the reply; the criteria could say more plainly what each level takes."
 _ITEMS = (
     ("Substance", "Each statement can be checked.", "Some can.", "None can."),
@@ -38,24 +38,24 @@ _ITEMS = (
     ("Structure", "Each part has its place.", "Some parts stand in the wrong place.", "There is no order."),
     ("Language", "It reads without effort.", "It takes some effort.", "It cannot be followed."),
 )
-"""Titles of criteria, and what takes the highest, a middle and the lowest level."""
+"""Titles of criteria, with descriptions of the highest, a middle and the lowest level."""
 _POINTS = (4, 6, 8, 10)
 _RESPONSE = re.compile("<response>(.*?)</response>", re.DOTALL)
 _SINGLE = 2
-"""Criteria of a rubric that is written one by one, without those that close a loophole or do harm."""
+"""Criteria of a rubric that is written one by one, not counting those that close a loophole or do harm."""
 
 
 @dataclass
 class ReviewSettings:
-    """The replies of a reward model and a meta reward model to the texts that they are shown."""
+    """Parameters of a simulated reward model and a simulated meta reward model."""
 
     loophole: float = 0.0
-    """Share of the points that a loophole pays; 0: there is none."""
+    """Share of the points that a loophole earns; 0: there is no loophole."""
     reward_noise: float = 0.1
     """Standard deviation of a reward model's error, as a share of the points."""
     meta_skill: float = 0.5
-    """Probability that a meta reward model notices, at each look, that a response is nothing but an exploit; less in
-    proportion where the response shows it less."""
+    """Probability, per look, that a meta reward model notices that a response is only an exploit; proportionally lower
+    if the response shows it less."""
     meta_harm: float = 0.0
     """Share of merged rubrics with a criterion that rewards the opposite of quality."""
 
@@ -65,9 +65,9 @@ class ReviewSettings:
         at_least("engine.reward_noise", self.reward_noise, 0)
 
     def score(self, request: Request, quality: float | None, rng: np.random.Generator) -> str:
-        """Return a reward model's reply to a prompt that shows a response and a rubric. Reads `hints` as `points` does.
+        """Return a reward model's reply to a prompt that shows a response and a rubric. Reads the hints of `points`.
 
-        quality: of the response, in [0, 1]; None: of a writer's text, which says what it is worth.
+        quality: of the response, in [0, 1]; None: read it from the response, a writer's text.
         """
         shown, read = shown_in(request), traits(response_in(request))
         share = read.quality if quality is None else quality
@@ -81,21 +81,20 @@ class ReviewSettings:
     def refine(self, request: Request, malformed: float, rng: np.random.Generator) -> str:
         """Return a meta reward model's reply.
 
-        Reads `hints`: `role` (one of META_ROLES); `criterion`, where a rubric is written one criterion after the other:
-        the number of the one that is asked for, 0 where it is how many.
-        malformed: the share of rubrics that are cut off.
+        Reads `hints`: `role` (one of META_ROLES), and `criterion` if a rubric is written criterion by criterion. It is
+        the number of the requested criterion; 0 asks how many there are. `malformed` is the share of truncated rubrics.
         """
         prompt = shown_in(request)
-        cut, skill, harm = rng.random(3).tolist()  # whatever is shown, so that it shifts no other draw
-        # An analysis is a look at the sample, and so is the refinement after it. A merging shows none.
+        cut, skill, harm = rng.random(3).tolist()  # always three draws, so that later draws do not shift
+        # An analysis looks at the sample, and so does the refinement after it. A merging shows no sample.
         sample = response_in(request)
         kind = kind_of(sample) if sample and request.hints["role"] != MERGING else ""
         seen = bool(kind) and CLOSING[kind] not in prompt and skill < self.meta_skill * strengths(sample)[kind]
         if request.hints["role"] == ANALYSIS:
             return NAMED[kind] if seen else _UNNAMED
-        criteria = {one for one in (*CLOSING.values(), HARMFUL) if one in prompt}
+        criteria = {criterion for criterion in (*CLOSING.values(), HARMFUL) if criterion in prompt}
         if request.hints["role"] == REFINEMENT:
-            criteria |= {CLOSING[one] for one in KINDS if (seen and one == kind) or NAMED[one] in prompt}
+            criteria |= {CLOSING[name] for name in KINDS if (seen and name == kind) or NAMED[name] in prompt}
         if request.hints["role"] == MERGING and harm < self.meta_harm:
             criteria.add(HARMFUL)
         number = request.hints.get("criterion")
@@ -106,13 +105,17 @@ class ReviewSettings:
 
 
 def points(share: float, request: Request) -> str:
-    """Return a reward model's reply: this share of the points.
+    """Return a reward model's reply that awards this share of the points.
 
-    Reads `hints`: `maximum`, of what is scored as one; `items`, the points of each item of a rubric; `item`, the place
-    of the only one that is asked for, or None; `digits`: whether points alone are asked for.
+    Reads `hints`:
+
+    - `maximum`: points of the whole.
+    - `items`: maximum points of each item of a rubric.
+    - `item`: position of the only item to score, or None.
+    - `digits`: true to reply with the points only.
     """
     items: Sequence[float] = request.hints["items"] if request.hints["item"] is None else ()
-    given = [round(share * most, 1) for most in items or [request.hints["maximum"]]]
+    given = [round(share * max_points, 1) for max_points in items or [request.hints["maximum"]]]
     if request.hints.get("digits"):
         return str(int(share * request.hints["maximum"] + 0.5))
     said = f"The response has about {share:.0%} of what the criteria ask for."
@@ -123,18 +126,18 @@ def points(share: float, request: Request) -> str:
 
 
 def shown_in(request: Request) -> str:
-    """Return all that a prompt says."""
+    """Return the whole text of a prompt."""
     return "\n".join(message["content"] for message in request.messages)
 
 
 def response_in(request: Request) -> str:
-    """Return the response that a prompt shows between its tags; "" where it shows none."""
+    """Return the response that a prompt shows between tags, or "" if it shows none."""
     found = _RESPONSE.findall(shown_in(request))
     return found[-1].strip() if found else ""
 
 
 def _rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
-    """Return a rubric of a few items, of which the last ones have these criteria."""
+    """Return a rubric of a few items, ending with these criteria."""
     chosen = rng.permutation(len(_ITEMS))[: 2 + int(rng.integers(2))].tolist()
     items = [_item(_ITEMS[index], _POINTS[int(rng.integers(len(_POINTS)))]) for index in chosen]
     items += [_further(number, criterion) for number, criterion in enumerate(sorted(criteria), 1)]
@@ -142,16 +145,16 @@ def _rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
 
 
 def _criterion(number: int, criteria: Collection[str]) -> str:
-    """Return an item by its number from 1 on, of a rubric that ends with these criteria where it has so many items."""
+    """Return an item, by its number from 1, of a rubric that ends with these criteria."""
     further = dict(enumerate(sorted(criteria), _SINGLE + 1))
     if number in further:
         return _further(number - _SINGLE, further[number])
     return _item(_ITEMS[(number - 1) % len(_ITEMS)], _POINTS[-1])
 
 
-def _item(item: tuple[str, str, str, str], most: int) -> str:
+def _item(item: tuple[str, str, str, str], points: int) -> str:
     title, high, middle, low = item
-    return "\n".join(["<item>", title, f"- {most}: {high}", f"- {most // 2}: {middle}", f"- 0: {low}", "</item>"])
+    return "\n".join(["<item>", title, f"- {points}: {high}", f"- {points // 2}: {middle}", f"- 0: {low}", "</item>"])
 
 
 def _further(number: int, criterion: str) -> str:

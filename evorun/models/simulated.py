@@ -1,4 +1,4 @@
-"""The `simulated` engine: a task's simulator, which knows the answers and has a given skill, in place of weights."""
+"""The `simulated` engine: in place of weights, a task's simulator with a given skill, which knows the answers."""
 
 import asyncio
 import contextlib
@@ -18,30 +18,31 @@ from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulator import Responder, Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
-"""A common rule of thumb for English text, used to give simulated texts a length in tokens."""
+"""A rule of thumb for English text, which gives simulated texts a length in tokens."""
 SPEED = ("slots", "seconds_per_token", "seconds_per_update")
-"""Settings that decide when a simulated model answers, never what."""
+"""Settings that affect the time of a simulated model's answers, never their content."""
 
 
 @dataclass
 class SimulatedConfig(Skill, EngineConfig):
-    """Schema of `conf/engine/simulated.yaml`: a skill, what updates add to it, and the latency of a server."""
+    """Schema of `conf/engine/simulated.yaml`: a skill, the effect of updates, and the latency of a server."""
 
     simulated = True
 
     slots: int | None = None
     """Requests served at once; null: no limit."""
     seconds_per_token: float = 0.0
-    """Latency of a served request for each of its completion tokens."""
+    """Latency of a request per completion token."""
     training_speed: float = 0.1
-    """Share of what is left of `training_gain` that an update brings when half of the completions are right, and there
-    are so many of them that its gradient is exact."""
+    """Share of the remaining `training_gain` that an update adds if half of the completions are right and its gradient
+    is exact."""
     gradient_noise: float = 0.0
-    """Completions with an advantage at which an update brings half of that: of n, the share n / (n + gradient_noise),
-    as of a batch against the gradient's noise scale (McCandlish et al. 2018, section 2.2); 0: any number is exact."""
+    """Number of completions with an advantage at which an update adds half of that. With n of them it adds the share
+    n / (n + gradient_noise), by analogy to the gradient noise scale (McCandlish et al. 2018, section 2.2). 0: every
+    gradient is exact."""
     stream: str = ""
-    """Names the random numbers that answers are drawn with: runs with different streams share none, whatever their
-    seeds; empty: a request's seed alone decides."""
+    """Name of the random stream for answers: runs with different streams share no random numbers, whatever their seeds.
+    Empty: only a request's seed matters."""
     seconds_per_update: float = 0.0
     """Latency of an update."""
 
@@ -60,7 +61,7 @@ class SimulatedConfig(Skill, EngineConfig):
         return {key: value for key, value in asdict(self).items() if key not in SPEED}
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Refuse: a simulator comes from a task (`open_for`)."""
+        """Raise EngineError: a simulator comes from a task (`open_for`)."""
         raise EngineError("engine=simulated needs a task whose simulator it can use")
 
     def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
@@ -75,7 +76,7 @@ class SimulatedConfig(Skill, EngineConfig):
 
 
 class SimulatedModel:
-    """Serves a simulator's texts, with the latency of a server when one is given."""
+    """Serves a simulator's texts, with a server's latency if one is given."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class SimulatedModel:
         self._seconds_per_token = seconds_per_token
 
     async def complete(self, request: Request) -> Reply:
-        """Return the simulator's texts; the same request always gets the same ones."""
+        """Return the simulator's texts; the same request always gets the same texts."""
         async with self._slots:
             return await self._answer(request)
 
@@ -111,7 +112,7 @@ class SimulatedModel:
                 completion = Completion(text=cut, finish_reason="length", tokens=limit)
             completions.append(_tokenized(completion, request))
         if self._seconds_per_token:
-            # The n completions of a request are decoded together: the longest one decides.
+            # The n completions of a request are decoded together, so the longest determines the time.
             await asyncio.sleep(self._seconds_per_token * max(c.tokens for c in completions))
         prompt_ids = _prompt_ids(request) if request.token_ids else UNSET
         characters = sum(len(message["content"]) for message in request.messages)
@@ -127,18 +128,18 @@ class SimulatedModel:
 
 
 def _token_ids(text: str, count: int) -> npt.NDArray[np.uint32]:
-    """Return so many made-up token ids: each is four bytes of the text, so that a trained policy can read them."""
+    """Return `count` made-up token ids: each is four bytes of the text, so that a trained policy can read them."""
     encoded = text.encode(errors="replace")[: 4 * count].ljust(4 * count)
     return np.frombuffer(encoded, "<u4")
 
 
 def text_of(token_ids: Sequence[int]) -> str:
-    """Return the text that made-up token ids stand for, without what was cut off."""
+    """Return the text of made-up token ids, without an incomplete last character."""
     return np.array(token_ids, "<u4").tobytes().decode(errors="ignore")
 
 
 def _prompt_ids(request: Request) -> tuple[int, ...]:
-    """Return the token ids of a prompt; one that goes on from earlier turns begins with theirs."""
+    """Return the token ids of a prompt; a prompt that continues earlier turns begins with theirs."""
     said = [number for number, message in enumerate(request.messages) if message["role"] == "assistant"]
     first = 0 if request.seen is None else max(said, default=-1) + 1
     text = "".join(message["content"] for message in request.messages[first:])
@@ -147,13 +148,13 @@ def _prompt_ids(request: Request) -> tuple[int, ...]:
 
 
 def _tokenized(completion: Completion, request: Request) -> Completion:
-    """Return a completion with token ids and log-probabilities, where the request asks for them."""
+    """Return a completion with token ids and log-probabilities, if the request asks for them."""
     if not request.token_ids and not request.logprobs:
         return completion
     ids = _token_ids(completion.text, completion.tokens)
     return msgspec.structs.replace(
         completion,
         token_ids=tuple(ids.tolist()) if request.token_ids else None,
-        # Hundredths: as made up as the ids, and short in the journal.
+        # Hundredths: made up like the ids, and short in the journal.
         logprobs=tuple((-(ids % 97 + 1.0) / 100).tolist()) if request.logprobs else None,
     )

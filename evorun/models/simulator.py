@@ -1,4 +1,4 @@
-"""Simulators: sources of a model's texts in simulated runs, with a given skill."""
+"""Simulators: they produce a model's texts in simulated runs, with a given skill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,49 +20,49 @@ from evorun.models.writing import WritingSettings
 class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     """Parameters of a simulator.
 
-    The defaults are those of a plain model, whose errors are all independent (ours); `conf/engine/simulated.yaml` has
-    those of a harder one.
+    The defaults describe a plain model, whose errors are all independent (ours); `conf/engine/simulated.yaml` describes
+    a harder one.
     """
 
     skill: float = 0.4
-    """Probability of a right answer from scratch, where answers are better or worse their mean degree from 0 to 1; the
-    mean over problems when they differ."""
+    """Probability of a right answer from scratch, or mean grade in [0, 1] for graded answers; the mean over problems if
+    they differ."""
     spread: float = 0.0
-    """Variation of the problems' difficulty. 0: all alike. Else a problem's own probability is drawn from the Beta
-    distribution with mean `skill` and this share of the largest possible variance."""
+    """Variation of difficulty between problems. 0: all are alike. Otherwise a problem's probability is drawn from the
+    Beta distribution with mean `skill` and this share of the maximum variance."""
     skills: dict[str, float] = field(default_factory=dict)
-    """The probabilities of some problems by id, in the place of drawn ones (`evorun calibrate` estimates them)."""
+    """Probabilities of some problems by id, in place of drawn ones (`evorun calibrate` estimates them)."""
     typical_mistake: float = 0.0
-    """Share of a problem's wrong answers that are its most frequent one, where answers can coincide; all others are
-    equally frequent, and this one is as frequent as they are where the share is less."""
+    """Share of the most frequent wrong answer among a problem's wrong answers, if answers can coincide. The others are
+    equally frequent; a smaller share than theirs counts as theirs."""
     improvement: float = 0.15
-    """Added to `skill` when all responses in view are right; in proportion to how good they are otherwise."""
+    """Added to `skill` if all responses in view are right; otherwise in proportion to their quality."""
     misleading: float = 0.0
-    """Taken from `skill` when all responses in view are wrong; in proportion to how bad they are otherwise."""
+    """Subtracted from `skill` if all responses in view are wrong; otherwise in proportion to their faults."""
     judge_skill: float = 0.75
-    """Probability that one verdict on a right and a wrong response, position bias apart, prefers the right one; the
-    mean over problems when they differ. A duel of two verdicts that must agree is right more often when it is decided.
-    """
+    """Probability that a verdict on a right and a wrong response prefers the right one, without position bias; the mean
+    over problems if they differ. A decided duel of two verdicts that must agree is right more often."""
     judge_difficulty: float = 0.0
-    """Growth of a judge's errors with difficulty: a problem's own `judge_skill` is higher by this multiple of what its
-    own probability of a right answer exceeds `skill` by, and lower where that falls short, within [0, 1]."""
+    """Dependence of a judge's errors on difficulty. A problem's `judge_skill` rises by this multiple of the difference
+    between its probability of a right answer and `skill`, or falls if that is negative, within [0, 1]."""
     judge_persistence: float = 0.0
-    """Share of verdicts on a problem that are right or wrong together, however often they are asked for; the others are
-    drawn anew each time, so that their errors average out."""
+    """Share of verdicts on a problem that are all right or all wrong, however often they are repeated. The others are
+    independent, so that their errors average out."""
     position_bias: float = 0.1
-    """Share of verdicts that name the response shown first, whatever it is; below 0: the second, as often."""
+    """Share of verdicts that name the first response, whatever it is; below 0: the second."""
     tie_rate: float = 0.3
-    """Probability of calling a tie between two responses that are both right or both wrong."""
+    """Probability of a tie between two responses that are both right or both wrong."""
     instruction_gain: float = 0.1
-    """Most that a system prompt other than the task's own adds to `skill`, or takes away: each its own amount."""
+    """Maximum change in `skill` from a system prompt other than the task's. Each prompt has a fixed amount, which may
+    be negative."""
     malformed: float = 0.02
     """Share of completions that cannot be parsed."""
     mean_tokens: int = 120
     """Mean length of a completion's reasoning, in words of filler text."""
     learned: float = 0.0
-    """Added to the probability of a right answer by updates of an earlier run (`artifacts/simulated_policy.json`)."""
+    """Gain in the probability of a right answer from an earlier run's updates (`artifacts/simulated_policy.json`)."""
     training_gain: float = 0.3
-    """Most that updates of the policy add to its probability of a right answer; below 0: that they take from it."""
+    """Maximum gain in the probability of a right answer from updates of the policy; below 0: maximum loss."""
 
     def __post_init__(self) -> None:
         for settings in (PrincipleSettings, WritingSettings, ReviewSettings):
@@ -79,7 +79,7 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     def chance(self, problem: str, shown: Sequence[float], instruction: str = "") -> float:
         """Return the probability of a right answer to the problem with this id.
 
-        shown: how good each response in view is, from 0 (wrong) to 1 (right). instruction: the system prompt;
+        shown: the quality of each response in view, from 0 (wrong) to 1 (right). instruction: the system prompt;
         empty for the task's own.
         """
         share = sum(shown) / len(shown) if shown else 0.0
@@ -89,15 +89,15 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         return self.own_chance(problem) + parents + self.instruction_gain * merit
 
     def own_chance(self, problem: str) -> float:
-        """Return a problem's own probability of a right answer from scratch."""
+        """Return the problem's probability of a right answer from scratch."""
         given = self.skills.get(problem)
         return _own_chance(problem, self.skill, self.spread) if given is None else given
 
-    def chance_of(self, request: Request, shown: Sequence[float]) -> float:
-        """Return the probability of a right answer to a request, with what its principles and training add.
+    def answer_chance(self, request: Request, shown: Sequence[float]) -> float:
+        """Return the probability of a right answer to a request, including the effects of principles and training.
 
-        shown: see `chance`. Reads `hints`: `problem`, `instruction` (of a system prompt without principles: the digest
-        that decides its worth) and `learned`.
+        shown: see `chance`. Reads `hints`: `problem`, `instruction` (for a system prompt without principles, the digest
+        that determines its effect) and `learned`.
         """
         hints = request.hints
         system = "".join(message["content"] for message in request.messages if message["role"] == "system")
@@ -107,13 +107,13 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         return chance + self.merit_under(system, self.trained_share(learned)) + learned
 
     def trained_share(self, learned: float) -> float:
-        """Return what updates have added to skill as a share, in [0, 1], of all that they can add."""
+        """Return the gain in skill from updates, as a share in [0, 1] of the maximum."""
         return min(1.0, max(0.0, learned / self.training_gain)) if self.training_gain else 0.0
 
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
-        """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""
+        """Return whether a verdict on a right and a wrong response is right; both draws are uniform in [0, 1)."""
         easier = self.own_chance(problem) - self.skill
-        # An error that persists is decided by the problem alone, so that no number of verdicts averages it out.
+        # Only the problem determines a persistent error, so that no number of verdicts averages it out.
         drawn = _share(f"judge {problem}") if persistence < self.judge_persistence else luck
         return drawn < min(1.0, max(0.0, self.judge_skill + self.judge_difficulty * easier))
 
@@ -122,7 +122,7 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     ) -> Literal["A", "B", "T"]:
         """Judge two responses, given whether each is right; the three draws are uniform in [0, 1)."""
         bias = abs(self.position_bias)
-        if luck < bias:  # content is ignored: bias can spoil a verdict, but never tell which response is right
+        if luck < bias:  # ignores content: bias can spoil a verdict, but never favours the right response
             return "A" if self.position_bias > 0 else "B"
         luck = (luck - bias) / (1 - bias)
         if first == second:
@@ -132,7 +132,7 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         return "A" if self.judges_rightly(problem, luck, persistence) == first else "B"
 
     def words(self, luck: float) -> int:
-        """Return the number of words of reasoning to write: half to one and a half times the mean."""
+        """Return the number of words of reasoning to write: 0.5 to 1.5 times the mean."""
         return int(self.mean_tokens * (0.5 + luck))
 
 
@@ -140,16 +140,16 @@ DEFAULT_SKILL = Skill()
 
 
 class Filler:
-    """Reasoning without content: a sentence repeated, at any length."""
+    """Reasoning without content: a repeated sentence, of any length."""
 
     def __init__(self, sentence: str, *, repeats: int = 60) -> None:
         words = " ".join([sentence] * repeats).split(" ")
         self._text = " ".join(words) + " "
-        # Where each word ends, so that a reasoning of n words is one slice.
+        # End positions of the words, so that n words are one slice.
         self._ends = (0, *accumulate(len(word) + 1 for word in words))
 
     def text(self, words: int) -> str:
-        """Return this many words and a space; fewer where the text ends before."""
+        """Return `words` words and a space, or fewer if the text is shorter."""
         return self._text[: self._ends[min(words, len(self._ends) - 1)]]
 
 
@@ -157,39 +157,39 @@ class Responder(Protocol):
     """A source of completions without weights."""
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Produce a completion text for a request, guided by `request.hints`."""
+        """Return a completion text for a request, guided by `request.hints`."""
         ...
 
 
 class Simulator(Responder, Protocol):
-    """A task's substitute for a model: it has the answers and a skill, no weights."""
+    """A task's substitute for a model: it has the answers and a skill, but no weights."""
 
     def with_skill(self, skill: Skill) -> Responder:
         """Return a simulator for the same problems with this skill."""
         ...
 
     def at_random(self) -> Responder:
-        """Return one that answers at random in the task's format, without regard to what is right."""
+        """Return a simulator that answers at random in the task's format, whatever is right."""
         ...
 
 
 @lru_cache(maxsize=100_000)
 def _own_chance(problem: str, mean: float, spread: float) -> float:
-    """Return a problem's own probability of a right answer from scratch: always the same for the same id."""
+    """Return a problem's probability of a right answer from scratch: always the same for the same id."""
     if spread == 0 or mean in (0, 1):
         return mean
     if spread == 1:
-        return float(_share(problem) < mean)  # the Beta distribution's limit: every problem sure or hopeless
+        return float(_share(problem) < mean)  # the Beta distribution's limit: every problem is certain or hopeless
     weight = 1 / spread - 1  # a Beta's variance is mean * (1 - mean) / (weight + 1)
     rng = np.random.default_rng(_number(problem))
     return float(rng.beta(mean * weight, (1 - mean) * weight))
 
 
 def _share(text: str) -> float:
-    """Return a number in [0, 1) that depends on the text alone."""
+    """Return a number in [0, 1) that depends only on the text."""
     return _number(text) / 2**32
 
 
 def _number(text: str) -> int:
-    """Return a number in [0, 2**32) that depends on the text alone, in every process (Python's own hash does not)."""
+    """Return a number in [0, 2**32) that depends only on the text; Python's hash also depends on the process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=4).digest())

@@ -1,8 +1,8 @@
 """A simulated writer of texts without a right answer, whose weights a policy gradient can change.
 
-All that is true of a response stands in its text: which of its sentences are to the point, and whether it is an essay
-at all or a text that says nothing and exploits a loophole of its rubric (`evorun.models.loopholes`). So whoever judges
-it, simulated or not, reads what the writer wrote and nothing else.
+A response's text determines its quality. It is either an essay, with sentences to the point and vague ones, or a hollow
+text that exploits a loophole of its rubric (`evorun.models.loopholes`). Every judge, simulated or not, therefore needs
+only the text.
 """
 
 import math
@@ -31,24 +31,24 @@ VAGUE = (
     "Time will tell what is best.",
     "In the end it depends on how one sees it.",
 )
-"""The sentence that stands in the place of each."""
-_MOST_LOG_ODDS = 20.0
+"""The sentences that may replace them, in the same order."""
+_MAX_LOG_ODDS = 20.0
 
 
 @dataclass
 class WritingSettings:
-    """The writer's weights before training, and how fast it learns."""
+    """The writer's weights before training, and its learning rate."""
 
     quality: float = 0.35
     """Probability that a sentence of a response is to the point, before any update."""
     quality_limit: float = 0.7
-    """The same at most, however long the training."""
+    """Maximum of that probability, however long the training."""
     loophole_rate: float = 0.03
-    """Share of responses that try a loophole of the rubric, before any update."""
+    """Share of responses that exploit a loophole of the rubric, before any update."""
     loophole_kind: str = "language"
-    """language | length | flattery | format | title: how these responses look; all: each kind as often."""
+    """language | length | flattery | format | title: kind of these responses; all: every kind equally often."""
     policy_learning_rate: float = 1.0
-    """Length of a step along the gradient of log-odds, with advantages of standard deviation 1."""
+    """Step size along the gradient with respect to the log-odds, with advantages of standard deviation 1."""
 
     def __post_init__(self) -> None:
         for key in ("quality", "quality_limit", "loophole_rate"):
@@ -59,22 +59,22 @@ class WritingSettings:
 
 
 class Traits(NamedTuple):
-    """All that is true of a response."""
+    """The properties of a response."""
 
     pointed: int
     vague: int
     kind: str
-    """Of the loophole that it exploits; "" where it exploits none."""
+    """Kind of the loophole that it exploits, or "" if it exploits none."""
 
     @property
     def quality(self) -> float:
-        """Its true quality, in [0, 1]: the share of sentences to the point; none of a text that exploits a loophole."""
+        """True quality, in [0, 1]: the share of sentences to the point; 0 for a text that exploits a loophole."""
         return 0.0 if self.kind else self.pointed / len(POINTED)
 
 
 def traits(text: str) -> Traits:
-    """Read a response."""
-    pointed, vague = (sum(one in text for one in sentences) for sentences in (POINTED, VAGUE))
+    """Read the traits of a response from its text."""
+    pointed, vague = (sum(sentence in text for sentence in sentences) for sentences in (POINTED, VAGUE))
     return Traits(pointed, vague, kind_of(text))
 
 
@@ -82,13 +82,13 @@ class Weights(NamedTuple):
     """The weights of a policy, as log-odds."""
 
     quality: float
-    """Of a sentence to the point, as a share of `limit`."""
+    """Log-odds of a sentence to the point; its probability is this share of `limit`."""
     loopholes: tuple[float, ...]
-    """Of a response that exploits a loophole, by its kind, against one that exploits none."""
+    """Log-odds of a response that exploits a loophole, by kind, relative to one that exploits none."""
     limit: float
-    """Not learned."""
+    """Maximum probability of a sentence to the point. Not learned."""
     kinds: tuple[str, ...]
-    """Of the loopholes. Not learned."""
+    """Kinds of the loopholes. Not learned."""
 
     @classmethod
     def initial(cls, settings: WritingSettings) -> "Weights":
@@ -104,9 +104,9 @@ class Weights(NamedTuple):
 
     @property
     def loophole_rates(self) -> tuple[float, ...]:
-        """The probabilities of a response that exploits a loophole, by its kind."""
-        odds = [math.exp(one) for one in self.loopholes]
-        return tuple(one / (1 + sum(odds)) for one in odds)
+        """The probabilities of a response that exploits a loophole, by kind."""
+        odds = [math.exp(log_odds) for log_odds in self.loopholes]
+        return tuple(ratio / (1 + sum(odds)) for ratio in odds)
 
     def write(self, rng: np.random.Generator) -> str:
         """Draw a response."""
@@ -120,7 +120,7 @@ class Weights(NamedTuple):
         return " ".join(pointed if draw < self.quality_rate else vague for pointed, vague, draw in chosen)
 
     def log_probability(self, response: Traits) -> float:
-        """Return that of a response with these traits being written."""
+        """Return the log-probability of writing a response with these traits."""
         if response.kind:
             return math.log(self.loophole_rates[self.kinds.index(response.kind)])
         quality, honest = self.quality_rate, 1 / (1 + sum(map(math.exp, self.loopholes)))
@@ -132,33 +132,39 @@ class Weights(NamedTuple):
         if response.kind:
             return 0.0, *down
         quality = self.quality_rate
-        up = 1 - quality / self.limit  # of log(quality); of quality itself it is quality times that
+        up = 1 - quality / self.limit  # derivative of log(quality); that of quality is this times quality
         return up * (response.pointed - response.vague * quality / (1 - quality)), *down
 
     def updated(self, texts: list[str], advantages: list[float], learning_rate: float) -> "Weights":
         """Return the weights after one step of REINFORCE on responses with these advantages.
 
-        advantages: or rewards, as their mean is subtracted. Their spread is brought to 1, as PPO whitens advantages,
-        and as optimisers like Adam make steps that do not grow with the rewards' scale. What shows none of the
-        writer's sentences, and exploits none of its loopholes, has no part in it.
+        advantages: rewards work too, since the mean is subtracted. The advantages are scaled to standard deviation 1,
+        as in PPO. The step therefore does not depend on the rewards' scale, as with Adam. Texts without any of the
+        writer's sentences or loopholes are ignored.
         """
         read = zip(map(traits, texts), advantages, strict=True)
-        written = [(one, own) for one, own in read if (one.kind in self.kinds if one.kind else any(one))]
+        written = [
+            (response, own)
+            for response, own in read
+            if (response.kind in self.kinds if response.kind else any(response))
+        ]
         raw = np.array([own for _, own in written])
         if not written or np.ptp(raw) == 0:
             return self
         whitened = (raw - raw.mean()) / raw.std()
-        gradient = whitened @ np.array([self.gradient(one) for one, _ in written]) / len(written)
+        gradient = whitened @ np.array([self.gradient(response) for response, _ in written]) / len(written)
         quality, *loopholes = (learning_rate * gradient).tolist()
         return self._replace(
             quality=_bounded(self.quality + quality),
-            loopholes=tuple(_bounded(one + change) for one, change in zip(self.loopholes, loopholes, strict=True)),
+            loopholes=tuple(
+                _bounded(log_odds + change) for log_odds, change in zip(self.loopholes, loopholes, strict=True)
+            ),
         )
 
 
 def _bounded(log_odds: float) -> float:
-    """Return log-odds of a probability that differs from 0 and 1."""
-    return min(max(log_odds, -_MOST_LOG_ODDS), _MOST_LOG_ODDS)
+    """Return the log-odds, bounded so that their probability differs from 0 and 1."""
+    return min(max(log_odds, -_MAX_LOG_ODDS), _MAX_LOG_ODDS)
 
 
 def _log_odds(probability: float) -> float:

@@ -8,7 +8,7 @@ from evorun.errors import ConfigError, EvorunError
 from evorun.models.adapters import OUTPUT_LAYER_SERVED
 from evorun.models.chat import load_tokenizer, require_tool_turn
 from evorun.models.config import ServedModel
-from evorun.models.devices import of_devices
+from evorun.models.devices import device_environment
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
 from evorun.runner.training_runs import serving, trainer_engine
@@ -35,7 +35,7 @@ def require_parts(config: RunConfig) -> None:
         require_tool_turn(load_tokenizer(config.model), config.model)
     if config.training is not None and not config.engine.simulated:
         require_packages()
-        of_devices("training.devices", config.training.devices)
+        device_environment("training.devices", config.training.devices)
         require_trainer(config)
     for stage, of_stage in _stages(config).items():
         try:

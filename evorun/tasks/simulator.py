@@ -111,7 +111,7 @@ class TextSimulator:
             if hints["role"] == "score":
                 return skill.score(request, None if self._task.graded_by_opinion else judged, rng)
             return evaluation(hints["role"], judged, other)
-        chance, steps = skill.chance_of(request, degrees), self.filler.text(skill.words(last))
+        chance, steps = skill.answer_chance(request, degrees), self.filler.text(skill.words(last))
         if self._in_degrees and gold is not None:
             return self.graded_attempt(problem, gold, chance, other, steps, rng)
         return self.attempt(hints, luck < chance, other, steps, rng)

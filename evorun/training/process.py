@@ -1,4 +1,4 @@
-"""The run's end of the trainer process: starts it, sends it commands over a socket, and ends it."""
+"""The run's side of the trainer process: starts it, sends it commands over a socket, and ends it."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError, TrainingError
-from evorun.models.devices import of_devices
+from evorun.models.devices import device_environment
 from evorun.models.keys import child_environment
 from evorun.training.requirements import require_packages
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
@@ -22,7 +22,7 @@ LOG = "trainer.log"
 """File in the run directory with the output of the trainer process."""
 
 ENDING_S = 30
-"""Seconds that a trainer process has to end by itself. `ours`."""
+"""Seconds for a trainer process to end by itself. `ours`."""
 
 WORKER = "evorun.training.worker"
 
@@ -30,11 +30,11 @@ _OF_HUB = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
 )
-"""Variables that the trainer needs where it fetches the model's weights; proxies may want passwords."""
+"""Environment variables that the trainer needs to download weights; proxies may need passwords."""
 
 
 class TrainerProcess:
-    """A started trainer. One command at a time; `close` ends it."""
+    """A running trainer. Takes one command at a time; `close` ends it."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path, folder: Path) -> None:
         self._process = process
@@ -45,16 +45,16 @@ class TrainerProcess:
         self._answered = False
         self._turn = asyncio.Lock()
         self.trainable = 0
-        """Parameters that are trained."""
+        """Number of trained parameters."""
 
     @classmethod
     async def start(cls, job: Job, log: Path) -> "TrainerProcess":
-        """Start the process (several: `training.num_processes`) and wait until it has loaded everything.
+        """Start the process (or `training.num_processes` of them) and wait until it has loaded everything.
 
-        job: its socket is filled in here. Raises TrainingError with one line when it cannot start.
+        job: this method fills in its socket. Raises TrainingError with one line if the process cannot start.
         """
         require_packages()
-        # Not in the run directory: the path of a Unix socket has 107 bytes at most.
+        # Not in the run directory: the path of a Unix socket may have at most 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="evorun-"))
         job = msgspec.structs.replace(job, socket=str(folder / "socket"))
         file = folder / "job.json"
@@ -67,13 +67,13 @@ class TrainerProcess:
 
         server = await asyncio.start_unix_server(accept, job.socket)
         with log.open("ab") as output:
-            # A session of its own: Ctrl-C is the run's to handle. Its stdin ends with the run, however that ends.
+            # In a new session, since the run handles Ctrl-C. The trainer's stdin closes when the run ends, in any way.
             process = await asyncio.create_subprocess_exec(
                 *command_line(job, file),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env=child_environment(keep=_OF_HUB) | of_devices("training.devices", job.training.devices),
+                env=child_environment(keep=_OF_HUB) | device_environment("training.devices", job.training.devices),
                 start_new_session=True,
             )
         trainer = cls(process, log, folder)
@@ -89,7 +89,7 @@ class TrainerProcess:
     async def ask(self, command: Command) -> Answer:
         """Return the answer to a command.
 
-        Raises TrainingError when the trainer fails or has ended, ConfigError when the same settings always fail.
+        Raises TrainingError if the trainer fails or has ended, ConfigError if the same settings will always fail.
         """
         async with self._turn:
             if self._writer is None:
@@ -103,8 +103,8 @@ class TrainerProcess:
             return await self._receive()
 
     async def close(self) -> None:
-        """End the process, by force where it is busy or does not answer, and remove its socket; idempotent."""
-        # In the middle of a command it would hear of the end only afterwards, minutes later.
+        """End the process, by force if it is busy or does not answer, and remove its socket; idempotent."""
+        # During a command, it would read the request to finish only minutes later.
         listens = self._writer is not None and self._answered
         if listens:
             with contextlib.suppress(OSError, TrainingError, TimeoutError):
@@ -113,7 +113,7 @@ class TrainerProcess:
         try:
             await asyncio.wait_for(self._process.wait(), ENDING_S if listens else 0)
         except TimeoutError:
-            # Processes that a launcher has started are not in its group; they end with their stdin.
+            # A launcher's child processes are not in its group; they end when their stdin closes.
             if self._process.stdin is not None:
                 self._process.stdin.close()
             with contextlib.suppress(ProcessLookupError):
@@ -149,7 +149,7 @@ class TrainerProcess:
         return answer
 
     async def _broken(self) -> TrainingError:
-        """Return the error for a process that has ended without an answer."""
+        """Return the error for a process that ended without an answer."""
         self._hang_up()
         code = await self._process.wait()
         last = ""
@@ -157,7 +157,7 @@ class TrainerProcess:
             if lines := self._log.read_text(errors="replace").strip().splitlines():
                 last = f", the last one: {lines[-1].strip()[:300]}"
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        # SIGKILL, as the kernel sends it when memory runs out; 137 is what a shell or a launcher makes of it.
+        # SIGKILL, which the kernel sends when memory runs out; a shell or a launcher reports it as 137.
         killed = code in (-9, 137)
         hint = "often too little memory: lower training.micro_batch or micro_batch_tokens; " if killed else ""
         return TrainingError(f"the trainer process {how}: {hint}its messages are in {self._log.name}{last}")

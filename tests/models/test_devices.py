@@ -12,7 +12,7 @@ import pytest
 from building import make_config, training_config
 from evorun.errors import ConfigError
 from evorun.models.config import ModelConfig
-from evorun.models.devices import VISIBLE, of_devices, visible_gpus
+from evorun.models.devices import VISIBLE, device_environment, visible_gpus
 from evorun.models.vllm.startup import start_engine
 
 
@@ -38,15 +38,15 @@ def test_gpus_are_those_that_a_scheduler_has_given(
 
 
 def test_devices_are_numbers_among_them(four: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert of_devices("engine.devices", None) == {}
-    assert of_devices("engine.devices", [2, 1]) == {VISIBLE: "2,1"}
+    assert device_environment("engine.devices", None) == {}
+    assert device_environment("engine.devices", [2, 1]) == {VISIBLE: "2,1"}
     with pytest.raises(ConfigError, match=r"^engine.devices: expected GPUs of this machine, which has GPUs 0 to 3, go"):
-        of_devices("engine.devices", [1, 4])
+        device_environment("engine.devices", [1, 4])
     monkeypatch.setenv(VISIBLE, "3,GPU-5c")
-    assert of_devices("engine.devices", [1]) == {VISIBLE: "GPU-5c"}
+    assert device_environment("engine.devices", [1]) == {VISIBLE: "GPU-5c"}
     monkeypatch.setenv(VISIBLE, "")
     with pytest.raises(ConfigError, match=r"which has no GPU, got 0"):
-        of_devices("training.devices", [0])
+        device_environment("training.devices", [0])
 
 
 @pytest.mark.parametrize("devices", [[], [0, 0], [-1]])
@@ -82,6 +82,6 @@ def test_vllms_processes_see_the_engines_gpus_and_this_one_what_it_saw(monkeypat
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv(VISIBLE, "4,5,6")
     model = ModelConfig(name="m", id="m")
-    start_engine(model, {}, of_devices("engine.devices", [2, 0]))
+    start_engine(model, {}, device_environment("engine.devices", [2, 0]))
     start_engine(model, {}, {})
     assert [*seen, os.environ[VISIBLE]] == ["6,4", "4,5,6", "4,5,6"]

@@ -95,7 +95,7 @@ def test_a_reply_is_right_as_often_as_skill_principles_and_training_say() -> Non
 
     def chance(*principles: str, **hints: Any) -> float:
         system = Message(role="system", content=SystemPrompt("Solve it.", principles).text)
-        return skill.chance_of(Request(messages=(system,), hints={"problem": "p", **hints}), ())
+        return skill.answer_chance(Request(messages=(system,), hints={"problem": "p", **hints}), ())
 
     assert chance(instruction="") == pytest.approx(0.3)
     assert chance(learned=0.2) == pytest.approx(0.5)
@@ -123,7 +123,7 @@ def test_prompt_and_weights_interact_with_either_sign(interaction: float, worth:
             trained = Skill(**{**vars(skill), "learned": earlier})
             system = Message(role="system", content=SystemPrompt("Solve it.", (helping,)).text)
             request = Request(messages=(system,), hints={"problem": "p", "learned": learned - earlier})
-            assert trained.chance_of(request, ()) == pytest.approx(0.3 + learned + share * skill.merit(helping))
+            assert trained.answer_chance(request, ()) == pytest.approx(0.3 + learned + share * skill.merit(helping))
 
 
 def test_a_principle_is_known_wherever_it_stands_and_no_other_text_is_one() -> None:

@@ -1,1 +1,1 @@
-"""A Hugging Face model in this process, with batches that requests join and leave."""
+"""Runs a Hugging Face model in this process, with continuous batching."""

@@ -1,8 +1,8 @@
-"""Continuous batching for the transformers engine: one token for every row in flight at each step.
+"""Continuous batching for the transformers engine: each step decodes one token for every row in flight.
 
-Rows join the batch as soon as there is room (their prompts processed once and shared, see `kv_cache`) and leave it when
-they end, so that short judgments never wait for long generations beside them. Synchronous; the engine runs it in one
-worker thread.
+Rows join the batch as soon as there is room, and leave it when they end. Short judgments therefore never wait for long
+generations beside them. Prompts are processed once and shared (see `kv_cache`). The decoder is synchronous; the engine
+runs it in one worker thread.
 
 Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
@@ -35,9 +35,9 @@ class Ticket:
     deliver: Callable[[Reply | EngineError], None]
     """Receives the reply, or the error that ended the engine; called in the worker thread."""
     started: float | None = None
-    """Moment at which its prompt was processed, in seconds of `time.perf_counter`."""
+    """Time at which its prompt was processed, in seconds of `time.perf_counter`."""
     cancelled: bool = False
-    """May be set from any thread; the ticket's rows leave the batch before the next step."""
+    """Any thread may set it; the ticket's rows leave the batch before the next step."""
     prompt: tuple[int, ...] = ()
     completions: dict[int, Completion] = field(default_factory=dict)
     """Finished completions by index."""
@@ -46,20 +46,20 @@ class Ticket:
 
 @dataclass(eq=False)
 class Row:
-    """One completion being decoded."""
+    """A completion in progress."""
 
     ticket: Ticket
     index: int
     draw: Draw
     limit: int
-    """Completion tokens that `max_tokens` and the context leave room for."""
+    """Maximum completion tokens under `max_tokens` and the context."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """A checked request whose rows have not all joined the batch."""
+    """A checked request with rows that have not joined the batch yet."""
 
     ticket: Ticket
     rows: deque[Row]
@@ -76,7 +76,7 @@ class BatchDecoder:
         self._config = config
         self._max_batch_size = max_batch_size
         self._device: torch.device = model.device
-        # Models without learned positions may declare no longest sequence.
+        # Models without learned positions may declare no maximum length.
         positions = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)
         self._context = min(config.context_length, positions)
         self._channels = find_channels(tokenizer)
@@ -93,12 +93,12 @@ class BatchDecoder:
         return bool(self._rows or self._waiting)
 
     def forget(self) -> None:
-        """Drop processed prompts and free the buffers, as after a change of the weights; not while `busy`."""
+        """Drop cached prompts and free the buffers, as after a change of the weights. Never call it while `busy`."""
         self._prefixes.clear()
         self._cache.clear()
 
     def submit(self, ticket: Ticket) -> None:
-        """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""
+        """Check a request and queue its rows. A request that cannot be served is rejected at once."""
         request = ticket.request
         try:
             in_final = request.json_schema is not None
@@ -116,7 +116,7 @@ class BatchDecoder:
         limit = min(request.sampling.max_tokens, room)
         rows: deque[Row] = deque()
         for index in range(request.sampling.n):
-            # A stream for each completion, of the request's seed alone: the batch around it changes nothing.
+            # Each completion's random stream depends only on the request's seed, not on the batch around it.
             rng = np.random.default_rng((request.seed, index))
             own_grammar = grammar.deep_copy() if grammar is not None else None
             rows.append(Row(ticket, index, Draw(request.sampling, rng, own_grammar, request.logprobs), limit))
@@ -125,7 +125,7 @@ class BatchDecoder:
     def step(self) -> None:
         """Drop cancelled rows, admit waiting ones, and decode one token for each row."""
         self._waiting = deque(w for w in self._waiting if not w.ticket.cancelled)
-        # From the last row down, here and below, because the last row moves to the index of a removed one.
+        # From the last row down, here and below, because the last row moves to the index of a removed row.
         for index in reversed(range(len(self._rows))):
             if self._rows[index].ticket.cancelled:
                 self._remove(index)
@@ -143,7 +143,7 @@ class BatchDecoder:
             prefix = self._prefixes.prefill(self._model, waiting.ticket.prompt, self._device)
             room = self._max_batch_size - len(self._rows)
             rows = [waiting.rows.popleft() for _ in range(min(room, len(waiting.rows)))]
-            # The prompt's logits give the first token, so a row may end without ever joining.
+            # The prompt's logits give the first token, so a row may end without joining.
             ended = self._extend(rows, prefix.logits.expand(len(rows), -1))
             joining = [row for index, row in enumerate(rows) if index not in ended]
             if joining:
@@ -153,7 +153,7 @@ class BatchDecoder:
                 self._waiting.popleft()
 
     def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> set[int]:
-        """Draw a token for each row, deliver the replies that this completes, and return the indices of ended rows."""
+        """Draw a token for each row, deliver completed replies, and return the indices of ended rows."""
         ended = set()
         tokens, logprobs = next_tokens(logits, [row.draw for row in rows])
         for index, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
@@ -178,7 +178,7 @@ class BatchDecoder:
         return ended
 
     def _completion(self, row: Row) -> Completion | None:
-        """Return the row's completion when its newest token has ended it."""
+        """Return the row's completion if its newest token has ended it, else None."""
         token, grammar = row.tokens[-1], row.draw.grammar
         if grammar is not None:
             grammar.consume_token(token)
@@ -188,7 +188,7 @@ class BatchDecoder:
         if token in self._eos:
             return self._finished(row, self._text(row), "stop")
         if row.ticket.request.sampling.stop:
-            # All tokens again at each step: a stop string may begin within one token and end within another.
+            # Search all tokens at each step: a stop string may begin within one token and end within another.
             text = self._text(row)
             found = [at for stop in row.ticket.request.sampling.stop if (at := text.find(stop)) >= 0]
             if found:
@@ -207,7 +207,7 @@ class BatchDecoder:
         return text
 
     def _gives_ids(self, request: Request) -> bool:
-        # A next turn goes on from the ids of a turn in channels: its text is not all of it.
+        # The next turn continues from the ids of a turn in channels, whose text is only a part of it.
         return request.token_ids or self._channels is not None
 
     def _finished(self, row: Row, text: str, reason: FinishReason) -> Completion:
@@ -223,7 +223,7 @@ class BatchDecoder:
 
 
 def eos_tokens(model: Any, tokenizer: Any) -> set[int]:
-    """Return the tokens that end a completion; chat models often have more than their tokenizer names."""
+    """Return the tokens that end a completion; chat models often have more of them than their tokenizer names."""
     declared = model.generation_config.eos_token_id
     tokens = set(declared) if isinstance(declared, list) else {declared}
     return {token for token in tokens | {tokenizer.eos_token_id} if token is not None}

@@ -1,6 +1,6 @@
-"""The `transformers` engine: a Hugging Face causal language model, in this process, on CPU or GPU.
+"""The `transformers` engine: a Hugging Face causal language model in this process, on CPU or GPU.
 
-Requests in flight are decoded together (`batch_decoder`) in one worker thread, so the event loop is never blocked.
+One worker thread decodes the requests in flight together (`batch_decoder`), so the event loop never blocks.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ class TransformersConfig(EngineConfig):
     device: str = "auto"
     """auto (a GPU when there is one) | cpu | cuda."""
     max_batch_size: int = 32
-    """Completions decoded together. More are faster until memory runs out."""
+    """Completions decoded together. A larger batch is faster until memory runs out."""
     prefix_cache_tokens: int = 32768
-    """Prompt tokens whose keys and values are kept, so that prompts sharing a beginning are processed once (46 kB a
-    token for the embedded model)."""
+    """Prompt tokens whose keys and values are cached, so that common prefixes are processed once (46 kB per token for
+    the embedded model)."""
     threads: int | None = None
-    """CPU threads, or null to leave them to torch and OMP_NUM_THREADS."""
+    """CPU threads; null: torch and OMP_NUM_THREADS decide."""
     attention: str | None = None
     """An attention implementation of transformers (sdpa, eager, flash_attention_2, ...), or null for the model's own
     default."""
@@ -70,7 +70,7 @@ class TransformersConfig(EngineConfig):
         require_weights(model)
 
     async def open(self, model: ModelConfig) -> "TransformersModel":
-        """Load the weights in a worker thread. Raises EngineError when they, or the device, are unavailable."""
+        """Load the weights in a worker thread. Raises EngineError when the weights or the device are unavailable."""
         served = TransformersModel(self, model)
         try:
             await served.ready()
@@ -90,12 +90,12 @@ class TransformersModel:
         self._lock = threading.Lock()
         self._unanswered: set[Ticket] = set()
         self._failure: EngineError | None = None
-        # A daemon, so that a process that forgot to close the model can still exit.
+        # A daemon, so that a process that forgets to close the model can still exit.
         self._worker = threading.Thread(target=self._serve, args=(engine, model), name="transformers", daemon=True)
         self._worker.start()
 
     async def ready(self) -> None:
-        """Wait until the weights are loaded. Raises EngineError when they cannot be."""
+        """Wait until the weights are loaded. Raises EngineError when loading fails."""
         await asyncio.to_thread(self._loaded.wait)
         if self._failure is not None:
             raise self._failure
@@ -114,8 +114,8 @@ class TransformersModel:
         ticket = Ticket(request, deliver)
         with self._lock:
             if self._failure is not None:
-                raise EngineError(str(self._failure))  # one object raised by many tasks would collect their tracebacks
-            # Under the same lock as the worker's end: a ticket is either refused here or answered there.
+                raise EngineError(str(self._failure))  # a shared object would collect the tracebacks of many tasks
+            # The worker ends under the same lock: a ticket is either refused here or answered there.
             self._unanswered.add(ticket)
         self._inbox.put(ticket)
         try:
@@ -131,12 +131,12 @@ class TransformersModel:
         await asyncio.to_thread(self._worker.join)
 
     def _serve(self, engine: TransformersConfig, model: ModelConfig) -> None:
-        """Load the model and decode until closed; the worker thread's whole life."""
+        """Load the model and decode until closed. This is the worker thread's main function."""
         failure = EngineError(f"model '{model.id}': the transformers engine has been closed")
         try:
             self._load_and_decode(engine, model)
         except Exception as error:
-            # A fresh error is kept: the frames of this one's traceback, and of its causes, hold the weights.
+            # Keep a fresh error: the frames of this one's traceback, and of its causes, hold the weights.
             log.info("the transformers engine ends: %s", traceback.format_exc())
             failed = f"model '{model.id}': the transformers engine failed: {first_line(error)}"
             failure = EngineError(str(error) if isinstance(error, EngineError) else failed)
@@ -147,9 +147,9 @@ class TransformersModel:
             self._loaded.set()
             for ticket in unanswered:
                 ticket.deliver(failure)
-            # The decoder's frame is gone here, so that nothing refers to the model; its memory goes back to the device.
+            # The decoder's frame has ended, so nothing refers to the model; return its memory to the device.
             gc.collect()
-            torch = sys.modules.get("torch")  # not imported when loading failed before
+            torch = sys.modules.get("torch")  # not imported if loading failed before
             if torch is not None and torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
@@ -161,7 +161,7 @@ class TransformersModel:
 
         with torch.inference_mode():
             while True:
-                # Blocks when there is nothing to decode; otherwise takes all that has come, so that it joins this step.
+                # Blocks if there is nothing to decode; otherwise takes all waiting tickets, which join this step.
                 while not decoder.busy or not self._inbox.empty():
                     ticket = self._inbox.get()
                     if ticket is None:
@@ -180,8 +180,8 @@ def _settle(answer: "asyncio.Future[Reply]", result: Reply | EngineError) -> Non
 
 
 def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
-    """Load weights and tokenizer. Raises EngineError with one line when that is not possible here."""
-    # Read when torch's OpenMP starts: threads that spin while they wait crawl when other work shares the cores.
+    """Load weights and tokenizer. Raises EngineError with one line when that fails."""
+    # torch's OpenMP reads it at its start: threads that spin while they wait are very slow on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         import torch
@@ -222,7 +222,7 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
 
 
 def chosen_device(asked: str) -> str:
-    """Return `cuda` or `cpu` for `engine.device`. Raises EngineError when a GPU was asked for and there is none."""
+    """Return `cuda` or `cpu` for `engine.device`. Raises EngineError if it is `cuda` and there is no GPU."""
     import torch
 
     available = torch.cuda.is_available()

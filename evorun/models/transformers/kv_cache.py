@@ -1,7 +1,7 @@
-"""Keys and values of the transformers engine: rows being decoded together, and prompts shared between requests.
+"""Keys and values of the transformers engine: of rows decoded together, and of prompts shared between requests.
 
-Not `transformers.DynamicCache`, which copies all keys and values at each step, and whose attention repeats them for
-each group of query heads; with 32 rows of 800 tokens that costs several times more than the model's own matrices do.
+`transformers.DynamicCache` would copy all keys and values at each step, and its attention repeats them for each group
+of query heads. With 32 rows of 800 tokens, that costs several times as much as the model's own matrix products.
 
 Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-# A trade-off: fewer means copying everything more often, more takes memory that a training step needs.
+# A trade-off: fewer columns mean copying everything more often, more take memory that a training step needs.
 COLUMNS = 64
 """Columns are allocated in multiples of this."""
 
@@ -30,7 +30,7 @@ class Prefix:
 
 
 class PrefixStore:
-    """The most recently used prompts, up to `max_tokens` tokens in all; a new prompt starts from its best match."""
+    """The most recently used prompts, at most `max_tokens` tokens in total; a new prompt starts from its best match."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
@@ -38,7 +38,7 @@ class PrefixStore:
         self._prefixes: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
 
     def prefill(self, model: Any, ids: tuple[int, ...], device: torch.device) -> Prefix:
-        """Return the processed prompt, running the model over the tokens that no stored prompt shares."""
+        """Return the processed prompt; the model runs only over the tokens that no stored prompt shares."""
         if ids in self._prefixes:
             self._prefixes.move_to_end(ids)
             return self._prefixes[ids]
@@ -47,7 +47,7 @@ class PrefixStore:
             length = shared_length(stored.ids, ids)
             if length > shared:
                 best, shared = stored, length
-        shared = min(shared, len(ids) - 1)  # one token has to go through the model, for the logits that follow it
+        shared = min(shared, len(ids) - 1)  # at least one token must pass the model, for the logits after it
         cache = DynamicCache()
         if best is not None:
             self._prefixes.move_to_end(best.ids)
@@ -73,7 +73,7 @@ class PrefixStore:
 
 def shared_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     """Return the number of leading tokens that two sequences share."""
-    # Bisection over slices, which compare in C: prompts share thousands of tokens, and a loop over these was slow.
+    # Bisection over slices, which compare in C: prompts share thousands of tokens, and a Python loop was slow.
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -87,8 +87,8 @@ def shared_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 class RowCache(Cache):
     """Keys and values of the rows in flight, aligned at their ends so that all rows write the same column.
 
-    Row r owns the columns `starts[r]` to `column` (exclusive) of buffers [rows, heads, columns, head size]; the columns
-    before its start are padding, masked out.
+    Row r owns the columns `starts[r]` to `column` (exclusive) of buffers [rows, heads, columns, head size]. The columns
+    before its start are masked padding.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -131,7 +131,7 @@ class RowCache(Cache):
 
     def clear(self) -> None:
         """Drop all rows and free the buffers at once."""
-        # Cache and layers refer to each other, so the buffers would stay until the garbage collector runs.
+        # Cache and layers refer to each other, so without this the buffers would stay until a garbage collection.
         self.layers.clear()
         self.starts.clear()
         self.column = self._columns = self._rows = 0
@@ -156,11 +156,11 @@ class RowCache(Cache):
         return logits
 
     def _reallocate(self, rows: int, length: int, prefix: Prefix | None) -> None:
-        """Make room for `rows` rows, a row of `length` tokens and at least one more column."""
+        """Make room for `rows` rows, for a row of `length` tokens, and for at least one more column."""
         first = self.first
         used = self.column - first
         column = -(-max(used, length, 1) // COLUMNS) * COLUMNS
-        # Doubled, so that a batch that grows row by row is copied a logarithmic number of times.
+        # Double the rows, so that a batch that grows row by row is copied a logarithmic number of times.
         if rows > self._rows:
             self._rows = min(max(rows, 2 * self._rows), max(rows, self._max_rows))
         self._columns = column + COLUMNS
@@ -173,7 +173,7 @@ class RowCache(Cache):
         self.column = column
 
     def _grown(self, old: torch.Tensor | None, like: torch.Tensor, first: int, column: int) -> torch.Tensor:
-        # Zeros, not empty: a masked column that held NaN would still spoil the weighted sum.
+        # Zeros, not empty: a masked column with NaN would still spoil the weighted sum.
         new = like.new_zeros((self._rows, like.shape[1], self._columns, like.shape[3]))
         if old is not None and self.starts:
             rows = len(self.starts)
@@ -182,7 +182,7 @@ class RowCache(Cache):
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's buffers in a RowCache, in the interface of transformers."""
+    """A layer's buffers in a RowCache, with the interface of transformers."""
 
     keys: Any
     values: Any
@@ -206,7 +206,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 def grouped_attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **options: Any
 ) -> Any:
-    """Compute attention like the `sdpa` of transformers, but without repeating keys and values while decoding.
+    """Compute attention like transformers' `sdpa`, but without repeating keys and values while decoding.
 
     query: [rows, heads, positions, head size]; key and value: [rows, key-value heads, columns, head size].
     """
@@ -216,7 +216,7 @@ def grouped_attention(
     shared = key.shape[1]
     if positions != 1 or heads == shared or options.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, mask, **options)
-    # With one query position, the query heads of a group become positions over the one key-value head that they share.
+    # With one query position, the query heads of a group become positions over their shared key-value head.
     grouped = query.view(rows, shared, heads // shared, size)
     attended = torch.nn.functional.scaled_dot_product_attention(
         grouped, key, value, attn_mask=mask, scale=options.get("scaling")
@@ -225,7 +225,7 @@ def grouped_attention(
 
 
 def use_grouped_attention(model: Any) -> None:
-    """Let a model that runs on `sdpa` decode with `grouped_attention`; leave others as they are."""
+    """Let a model that uses `sdpa` decode with `grouped_attention`; do not change other models."""
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 

@@ -1,4 +1,4 @@
-"""Sampling for the transformers engine: the next token of each row, from that row's own random stream and grammar.
+"""Sampling for the transformers engine: draws each row's next token from that row's random stream and grammar.
 
 Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
@@ -21,14 +21,14 @@ class Draw:
 
     sampling: Sampling
     rng: np.random.Generator
-    """The row's own stream: one uniform number a token, whatever else is in the batch."""
+    """The row's random stream: one uniform number per token, whatever else is in the batch."""
     grammar: LLMatcher | None = None
     logprobs: bool = False
-    """True when the request asks for log-probabilities."""
+    """True if the request asks for log-probabilities."""
 
 
 class Grammars:
-    """Compiles JSON schemas into matchers, each schema once."""
+    """Compiles each JSON schema into a matcher once."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, eos_tokens: Sequence[int]) -> None:
         self._plain_tokenizer = tokenizer
@@ -38,15 +38,15 @@ class Grammars:
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
-        # Made on first use: it takes time and memory, and many runs enforce no schema.
+        # Created on first use: it takes time and memory, and many runs enforce no schema.
         from llguidance.hf import from_tokenizer
 
         return from_tokenizer(self._plain_tokenizer, n_vocab=self._vocabulary, eos_token=self._eos_tokens)
 
     def matcher(self, schema: dict[str, Any]) -> LLMatcher:
         """Return a fresh matcher of a schema. Raises ValueError when the schema cannot be enforced."""
-        # One space after the colon and the comma and none elsewhere: free whitespace lets a small model fill its
-        # budget with newlines.
+        # One space after colons and commas and none elsewhere: with free whitespace, a small model may fill its budget
+        # with newlines.
         options: Any = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
         grammar = LLMatcher.grammar_from_json_schema(schema, overrides=options)
         if grammar not in self._compiled:
@@ -58,9 +58,9 @@ class Grammars:
 
 
 def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Return one token id for each row of next-token logits, shape [rows, vocabulary], and its log-probability.
+    """Return a token id for each row of next-token logits, shape [rows, vocabulary], and its log-probability.
 
-    Temperature 0 takes the most likely token. The log-probabilities are 0 where no row asks for them.
+    Temperature 0 takes the most likely token. The log-probabilities are 0 if no row asks for them.
     """
     if any(draw.grammar is not None for draw in draws):
         logits = logits.masked_fill(_forbidden(draws, logits.shape[-1]).to(logits.device), float("-inf"))
@@ -75,8 +75,9 @@ def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int],
     for row, draw in enumerate(draws):
         if draw.sampling.top_p < 1:
             probabilities[row] = _nucleus(probabilities[row], draw.sampling.top_p)
-    # Inverse transform sampling with one uniform number a row: the noise that the rest of the batch makes in the logits
-    # changes a choice only when the number falls on a boundary. The sum of the nucleus is below 1, hence the factor.
+    # Inverse transform sampling with one uniform number per row. Rounding noise from the rest of the batch changes a
+    # choice only if the number falls on a boundary. The probabilities of the nucleus sum to less than 1, hence the
+    # factor.
     cumulative = probabilities.cumsum(dim=-1)
     uniform = torch.tensor([draw.rng.random() for draw in draws], dtype=torch.float64, device=logits.device)
     drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
@@ -90,7 +91,7 @@ def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int],
 
 
 def _forbidden(draws: Sequence[Draw], vocabulary: int) -> torch.Tensor:
-    """Return a mask of the tokens that the rows' grammars forbid next, on the CPU, shape [rows, vocabulary]."""
+    """Return a mask, on the CPU, of the next tokens that the rows' grammars forbid: shape [rows, vocabulary]."""
     forbidden = np.zeros((len(draws), vocabulary), dtype=np.bool_)
     for row, draw in enumerate(draws):
         if draw.grammar is not None:
@@ -100,7 +101,7 @@ def _forbidden(draws: Sequence[Draw], vocabulary: int) -> torch.Tensor:
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Zero all but the smallest set of most likely tokens whose mass reaches `top_p`, shape [vocabulary]."""
+    """Zero all probabilities outside the smallest set of most likely tokens with mass `top_p`: shape [vocabulary]."""
     ordered, order = probabilities.sort(descending=True)
     ordered[ordered.cumsum(dim=-1) - ordered >= top_p] = 0
     return torch.zeros_like(probabilities).scatter_(0, order, ordered)

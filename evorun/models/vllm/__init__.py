@@ -1,1 +1,1 @@
-"""vLLM's asynchronous engine in a process of its own."""
+"""Runs vLLM's asynchronous engine in a separate process."""

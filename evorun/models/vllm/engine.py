@@ -1,4 +1,4 @@
-"""Engine `vllm`: vLLM's asynchronous engine, in its own process on this machine's GPUs (or its CPU build)."""
+"""The `vllm` engine: vLLM's asynchronous engine in a separate process, on this machine's GPUs (or its CPU build)."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ from evorun.models.base import Completion, LanguageModel, Reply, Request, reject
 from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
-from evorun.models.devices import check_devices, of_devices
+from evorun.models.devices import check_devices, device_environment
 from evorun.models.requirements import absent, require_weights
 from evorun.models.vllm.sleep import SleepMode
 from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
 
-# `extra_args` may not set these as well: of two values for one thing, a reader of the config would see only one.
+# `extra_args` may not set these too: a reader of the config would see only one of two values.
 OWN_ARGUMENTS = {
     "model": "model.id",
     "dtype": "model.dtype",
@@ -43,12 +43,12 @@ OWN_ARGUMENTS = {
     "device_ids": "engine.devices",
     "enable_sleep_mode": "engine.sleep",
 }
-"""Arguments of vLLM that have a key of their own here."""
+"""vLLM's arguments with a configuration key in evorun."""
 
-# Never passed on: vLLM reads them from the checkpoint and picks the fastest kernel for the GPU, where naming one may
-# tie it to a slower one.
+# Never passed on: vLLM reads the format from the checkpoint and picks the fastest kernel for the GPU. Naming the format
+# may force a slower kernel.
 CHECKPOINT_FORMATS = ("awq", "compressed-tensors", "gptq", "mxfp4")
-"""Quantisations that only checkpoints have; others (`fp8`) can also be applied while loading."""
+"""Quantisations that exist only in checkpoints; others (`fp8`) can also be applied while loading."""
 
 GIB = 1024**3
 
@@ -57,7 +57,7 @@ GIB = 1024**3
 class VllmConfig(EngineConfig):
     """vLLM on local GPUs, prefix caching on (schema of `conf/engine/vllm.yaml`).
 
-    The model says its dtype and quantisation; vLLM reads from the model folder what the model leaves open.
+    The model's configuration gives dtype and quantisation; vLLM reads missing values from the model folder.
     """
 
     served_by_vllm = True
@@ -72,21 +72,21 @@ class VllmConfig(EngineConfig):
     sleep: bool = False
     """Lend the GPUs' memory to a trainer during its updates (vLLM's sleep mode): calls and updates take turns."""
     max_num_seqs: int = 256
-    """Completions computed at once; more requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
+    """Completions decoded at once; further requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
     max_model_len: int | None = None
-    """Longest prompt plus completion, in tokens; null: `model.context_length`."""
+    """Maximum length of prompt plus completion, in tokens; null: `model.context_length`."""
     enforce_eager: bool = False
-    """No CUDA graphs: quicker start, slower tokens. Always on with the CPU build."""
+    """Disable CUDA graphs: faster start, slower decoding. Always on with the CPU build."""
     seed: int = 0
-    """Seed of requests that carry none; evorun's always do."""
+    """Seed of requests without one; evorun's requests always have one."""
     cpu_kv_cache_gib: float = 2.0
     """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
     lora_rank: int | None = None
-    """Largest rank of adapters that can be loaded while the engine runs (training with rollouts here needs its own);
-    null: none can. `model.adapter` is loaded either way."""
+    """Maximum rank of adapters that can be loaded while the engine runs; null: no adapters. Training with rollouts on
+    this engine needs its adapter's rank. `model.adapter` is loaded in any case."""
     extra_args: dict[str, Any] = field(default_factory=dict)
     """Any other argument of vLLM's `AsyncEngineArgs`, by its Python name (`kv_cache_dtype: fp8`,
-    `pipeline_parallel_size: 2`, `speculative_config: {...}`). They override what this engine sets by itself
+    `pipeline_parallel_size: 2`, `speculative_config: {...}`). They override this engine's own settings
     (`enable_prefix_caching`, `disable_log_stats`, `language_model_only`, ...)."""
 
     def __post_init__(self) -> None:
@@ -109,8 +109,8 @@ class VllmConfig(EngineConfig):
 
     @property
     def gpus(self) -> int:
-        """GPUs that the engine takes."""
-        others = (self.extra_args.get(f"{one}_parallel_size", 1) for one in ("pipeline", "data"))
+        """Number of GPUs that the engine uses."""
+        others = (self.extra_args.get(f"{kind}_parallel_size", 1) for kind in ("pipeline", "data"))
         return self.tensor_parallel_size * math.prod(int(size) for size in others)
 
     @property
@@ -131,16 +131,16 @@ class VllmConfig(EngineConfig):
             )
         if self.lora_rank is not None:
             served_rank(self.lora_rank)
-        of_devices("engine.devices", self.devices)
+        device_environment("engine.devices", self.devices)
         if self.sleep and is_cpu_build():
             raise EngineError("engine.sleep: vLLM's CPU build has no sleep mode; leave it false")
         require_weights(model)
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Load the weights and start vLLM's engine process; the event loop stays free meanwhile (minutes).
+        """Load the weights and start vLLM's engine process. This takes minutes, but does not block the event loop.
 
-        Raises EngineError when vLLM is not installed, the weights or the adapter are missing or do not fit, or the
-        model cannot be served this way; ConfigError when `extra_args` names an argument that vLLM does not have.
+        Raises EngineError when vLLM is not installed or cannot serve the model, or when weights or adapter are missing
+        or do not fit. Raises ConfigError when `extra_args` names an argument that vLLM does not have.
         """
         self.require(model)
         adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
@@ -154,7 +154,7 @@ class VllmConfig(EngineConfig):
 
     def _start(self, model: ModelConfig, adapter: Adapter | None) -> "VllmModel":
         folder, tokenizer = prepare(model, adapter)
-        environment = of_devices("engine.devices", self.devices)
+        environment = device_environment("engine.devices", self.devices)
         engine = start_engine(model, self.engine_arguments(model, folder, adapter), environment)
         return VllmModel(engine, tokenizer, model, adapter, self.lora_rank, SleepMode(engine) if self.sleep else None)
 
@@ -169,11 +169,11 @@ class VllmConfig(EngineConfig):
             "max_num_seqs": self.max_num_seqs,
             "max_model_len": self.max_model_len or model.context_length,
             "enforce_eager": self.enforce_eager,
-            "logprobs_mode": "processed_logprobs",  # as drawn from: after temperature and top_p
+            "logprobs_mode": "processed_logprobs",  # of the sampling distribution: after temperature and top_p
             "seed": self.seed,
             "enable_prefix_caching": True,
             "enable_sleep_mode": self.sleep,
-            # Requests carry text only: memory for image inputs (Gemma 3 takes them) would lie idle.
+            # Requests contain only text: memory for image inputs (Gemma 3 accepts them) would be wasted.
             "language_model_only": True,
             # evorun counts tokens and seconds itself.
             "disable_log_stats": True,
@@ -186,21 +186,21 @@ class VllmConfig(EngineConfig):
                 # bfloat16 and compiled graphs were slow or wrong on the CPU build.
                 "dtype": "float32",
                 "enforce_eager": True,
-                # A seeded request whose prompt is computed in parts kills the engine of 0.32: it winds the request's
-                # random generator back ("CPU Generator does not use offset").
+                # A seeded request with a chunked prefill kills the engine of vLLM 0.32, which rewinds the request's
+                # random generator ("CPU Generator does not use offset").
                 "enable_chunked_prefill": False,
                 "kv_cache_memory_bytes": int(self.cpu_kv_cache_gib * GIB),
                 "distributed_executor_backend": "uni",
             }
             if rank:
-                # In a batch with adapters, vLLM's CPU kernels add to requests without one what is in the last slot
-                # (vllm-project/vllm#48421): that slot stays empty, as no more than HELD adapters are ever loaded.
+                # In a batch with adapters, vLLM's CPU kernels add the last slot's adapter to requests without one
+                # (vllm-project/vllm#48421). One more slot than HELD stays empty.
                 arguments["max_loras"] = HELD + 1
         return arguments | self.extra_args
 
 
 class VllmModel:
-    """One model in one vLLM engine process. Belongs to the event loop that first calls it."""
+    """A model in a vLLM engine process. Belongs to the event loop that first calls it."""
 
     def __init__(
         self,
@@ -211,9 +211,9 @@ class VllmModel:
         lora_rank: int | None = None,
         sleep_mode: SleepMode | None = None,
     ) -> None:
-        """adapter: the model's own. lora_rank: largest rank that others may have; None: there can be no others.
+        """adapter: the model's own. lora_rank: maximum rank of further adapters; None: no further adapters.
 
-        sleep_mode: of the engine; None: it has none.
+        sleep_mode: of the engine; None: without sleep mode.
         """
         self.name = model.identity
         self.engine = engine
@@ -233,7 +233,7 @@ class VllmModel:
         return await self._answer(request, self._own_lora)
 
     async def load_own_adapter(self) -> None:
-        """Load the model's own adapter, where it has one. Raises EngineError when vLLM cannot."""
+        """Load the model's own adapter, if it has one. Raises EngineError when vLLM cannot."""
         if self._adapter is not None:
             self._own_lora = await self._load(self._adapter)
 
@@ -259,14 +259,14 @@ class VllmModel:
         return contextlib.nullcontext() if self._sleep_mode is None else self._sleep_mode.awake()
 
     async def _load(self, adapter: Adapter) -> Any:
-        """Load an adapter and return the `LoRARequest` to send with the requests that it shall answer."""
+        """Load an adapter and return the `LoRARequest` to send with its requests."""
         from vllm.lora.request import LoRARequest
 
-        # The id is new for each load, because vLLM never reads the weights of a known id again. The name is that of the
-        # weights, because vLLM reuses cached keys and values of a prompt under the same name and path.
+        # Each load gets a new id, because vLLM never reads the weights of a known id again. The name identifies the
+        # weights, because vLLM reuses a prompt's cached keys and values under the same name and path.
         lora = LoRARequest(adapter.served_name, next(self._lora_ids), str(adapter.folder))
         try:
-            # Loaded before its first request: vLLM's engine process dies of an adapter that a request fails to load.
+            # Load it before its first request: vLLM's engine process dies if a request fails to load an adapter.
             async with self._awake():
                 if len(self._loaded) == HELD:
                     await self.engine.remove_lora(self._loaded.popleft())
@@ -317,9 +317,9 @@ class VllmModel:
             return
         self._closed = True
         self._prompts.close()
-        # Not in a thread: the engine's own task on this event loop would take the stop for a crash.
+        # Not in a thread: the engine's own task on this event loop would mistake the stop for a crash.
         self.engine.shutdown()
-        # vLLM shuts down again when its engine is collected, which fails once the interpreter is going away.
+        # vLLM shuts down again when its engine is garbage-collected, which fails while the interpreter exits.
         self.engine = self._sleep_mode = None
 
     def _reply(self, request: Request, output: Any, prompt: list[int], seconds: float) -> Reply:
@@ -331,12 +331,12 @@ class VllmModel:
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=seconds)
         completions: tuple[Completion, ...] = ()
         channels = self._channels
-        # A next turn goes on from the ids of a turn in channels: its text is not all of it.
+        # The next turn continues from the ids of a turn in channels, whose text is only a part of it.
         gives_ids = request.token_ids or channels is not None
         for o in outputs:
             ids, logprobs = tuple(o.token_ids), None
             if request.logprobs:
-                logprobs = tuple(float(of[token].logprob) for token, of in zip(ids, o.logprobs, strict=True))
+                logprobs = tuple(float(found[token].logprob) for token, found in zip(ids, o.logprobs, strict=True))
             text = o.text
             if channels is not None:
                 text = channels.text(ids, in_final=request.json_schema is not None)
@@ -350,20 +350,20 @@ class VllmModel:
                 logprobs=logprobs,
             )
             completions += (completion,)
-        if request.sampling.temperature == 0:  # one was drawn, see `_sampling_parameters`
+        if request.sampling.temperature == 0:  # vLLM drew only one, see `_sampling_parameters`
             completions *= request.sampling.n
         prompt_ids = tuple(prompt) if gives_ids else UNSET
         return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=prompt_ids)
 
 
 def _sampling_parameters(request: Request, stops: Sequence[int]) -> Any:
-    """Return vLLM's own. stops: ids that end a completion, beside those that the model's folder declares."""
+    """Return vLLM's sampling parameters. stops: ids that end a completion, in addition to the model folder's."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     sampling = request.sampling
     schema = request.json_schema
     return SamplingParams(
-        # vLLM refuses n > 1 with greedy decoding, whose completions are all the same.
+        # vLLM refuses n > 1 with greedy decoding, whose completions are all equal.
         n=1 if sampling.temperature == 0 else sampling.n,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -373,5 +373,5 @@ def _sampling_parameters(request: Request, stops: Sequence[int]) -> Any:
         seed=request.seed,
         structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
         output_kind=RequestOutputKind.FINAL_ONLY,
-        logprobs=0 if request.logprobs else None,  # of the tokens that were drawn, and of no other
+        logprobs=0 if request.logprobs else None,  # 0: only those of the sampled tokens
     )

@@ -1,4 +1,4 @@
-"""vLLM's sleep mode: the memory of a GPU for requests, or for a trainer on the same GPU, in turn."""
+"""vLLM's sleep mode: requests and a trainer on the same GPU take turns with its memory."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ class SleepMode:
         self._engine = engine
         self._sleeps = False
         self._wanted = False
-        """Somebody has the engine's memory, or waits for it."""
+        """True while a caller of `asleep` uses the engine's memory or waits for it."""
         self._requests = 0
         self._changed = asyncio.Condition()
 
@@ -23,7 +23,7 @@ class SleepMode:
         """Keep the engine awake while the block runs; many blocks may run at once."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._wanted)
-            if self._sleeps:  # not woken before: updates without requests in between need no room for them
+            if self._sleeps:  # wakes only on a request: consecutive updates without requests need no wake-up
                 await self._engine.wake_up()
                 self._sleeps = False
             self._requests += 1
@@ -36,7 +36,7 @@ class SleepMode:
 
     @contextlib.asynccontextmanager
     async def asleep(self) -> AsyncIterator[None]:
-        """Have the engine sleep while the block runs: requests under way end first, later ones wait."""
+        """Let the engine sleep while the block runs: requests in progress finish first, later ones wait."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._wanted)
             self._wanted = True
@@ -44,7 +44,7 @@ class SleepMode:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._requests == 0)
                 if not self._sleeps:
-                    await self._engine.sleep(level=1)  # weights go to main memory, cached keys and values are dropped
+                    await self._engine.sleep(level=1)  # moves weights to main memory, drops cached keys and values
                     self._sleeps = True
             yield
         finally:

