@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evorun.reports.text import number, percent
 from evorun.runs.schema import MetricPoint, TrainingRecord
-from evorun.training.reach import LEAST_REACH, reach_of
+from evorun.training.reach import MIN_REACH, reach_of
 
 STEPS_OF_A_MEAN = 10
 """Training steps whose figures are averaged (ours): single ones are too noisy to compare."""
@@ -112,7 +112,7 @@ def barely_trained(config: Mapping[str, Any], records: Sequence[TrainingRecord])
     if training.get("weights") != "lora" or not given:
         return []
     own = reach_of(alpha, sum(rates) * epochs * minibatches)
-    if own >= LEAST_REACH:
+    if own >= MIN_REACH:
         return []
     return [
         f"Hardly trained: in {len(rates):,} training steps at these learning rates the adapter could move a layer's "

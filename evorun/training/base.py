@@ -1,4 +1,4 @@
-"""The policy that a run trains, as a method sees it: with weights, or simulated."""
+"""The interface between a method and the policy that it trains, with weights or simulated."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,26 +11,27 @@ from evorun.training.wire import Figures, Row
 
 
 class TrainedPolicy(Protocol):
-    """Completions from what is trained, and updates of it. Belongs to one event loop."""
+    """A policy under training: its completions and its updates. Belongs to one event loop."""
 
     current: Trained
     """Completions from the weights of a step."""
     max_lag: int
-    """Updates that the rollouts of a step may lack, beside its own (`training.max_lag`)."""
+    """Number of earlier updates that the rollouts of a step may lack (`training.max_lag`)."""
     reference: LanguageModel
-    """Completions without what was learned."""
+    """Completions of the reference policy, the untrained model."""
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         """Learn from a batch of completions; return the trainer's figures, and the advantages that it estimates.
 
-        rewards_changed: what rewards is another than in the update before, see `Train`.
-        Requests for the step's weights (`Role.lag` 0) come after this call and wait for the update; those for the
-        weights before it (lag 1) may come at any time until the next update.
+        rewards_changed: the source of rewards differs from that of the previous update, see `Train`.
+
+        Requests for the step's weights (`Role.lag` 0) must come after this call, and wait for the update. Requests for
+        the previous weights (lag 1) may come at any time until the next update.
         """
         ...
 
     async def export(self, step: int | None = None) -> Path:
-        """Write what was learned into artifacts/; return where. step: into a place of its own, named by it."""
+        """Write the trained weights into artifacts/ and return their path. step: names a separate folder for them."""
         ...
 
     async def close(self) -> None:
@@ -39,17 +40,17 @@ class TrainedPolicy(Protocol):
 
 
 class UpdatesByStep:
-    """The updates that have been issued, by step: a call's weights are those of its step, never of the moment."""
+    """The issued updates by step: a call gets the weights of its step, whenever it comes."""
 
     def __init__(self) -> None:
         self._steps: list[int] = []
-        """The step of each update, also of one that waits for others."""
+        """The step of each update, including updates that wait for others."""
         self._last_asked = -1
-        """The latest step whose weights have been asked for."""
+        """The latest step whose weights a call has asked for."""
 
     def issue(self, step: int) -> int:
-        """Return the number of the update of a step. Raises TrainingError where its weights were asked for before."""
-        # Else those calls are recorded as of the weights before the update, and a resume may ask them of those after.
+        """Return the number of a step's update. Raises TrainingError if a call has already asked for its weights."""
+        # Such a call is recorded with the weights before the update; a resumed run might ask those after it.
         if step <= self._last_asked:
             raise TrainingError(
                 f"the method asked for the weights of step {self._last_asked} before the update of step {step}; a role "
@@ -59,6 +60,6 @@ class UpdatesByStep:
         return len(self._steps)
 
     def version(self, step: int) -> int:
-        """Return the number of updates up to a step, its own included."""
+        """Return the number of updates up to and including a step."""
         self._last_asked = max(self._last_asked, step)
         return bisect_right(self._steps, step)

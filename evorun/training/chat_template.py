@@ -1,8 +1,8 @@
-"""The tokens of a conversation that are learned: those that the model itself would have written.
+"""Finds the tokens of a conversation to learn: those that the model itself would have written.
 
 An answer begins where its prompt ends: the earlier messages with the template's generation prompt. It ends with the
-first token that would have ended its generation, which is learned too. So the template needs no marks (TRL's
-`{% generation %}`); it must only write earlier messages the same way whatever follows them.
+first token that would have ended its generation, which is learned too. The template therefore needs no marks (TRL's
+`{% generation %}`). It must only write earlier messages the same way, whatever follows them.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,24 +18,24 @@ from evorun.models.chat_templates import apply_chat_template
 from evorun.models.config import ModelConfig
 
 NOT_LEARNED = -100
-"""Label of a token without loss, as transformers defines it."""
+"""Label of a token without loss (transformers' convention)."""
 
 
 class TokenizedExample(NamedTuple):
-    """A conversation in the form of a trainer's input."""
+    """A conversation as a trainer's input."""
 
     tokens: list[int]
     labels: list[int]
-    """The token where it is learned, NOT_LEARNED elsewhere."""
+    """The token itself if it is learned, else NOT_LEARNED."""
 
 
 def tokenize_example(
     tokenizer: Any, messages: Sequence[Message], model: ModelConfig, ends: Collection[int]
 ) -> TokenizedExample:
-    """Return a conversation's tokens, with those of the assistant labelled.
+    """Return a conversation's tokens, with labels for those of the assistant.
 
-    tokenizer: a fast one of transformers. ends: the tokens that end a completion. Raises TrainingError, whose message
-    follows a conversation's name, when the chat template does not show where answers begin and end.
+    tokenizer: a fast tokenizer of transformers. ends: the tokens that end a completion. Raises TrainingError if the
+    chat template does not show where answers begin and end; the caller puts the conversation's name before its message.
     """
     messages = adapt_roles(messages, model)
     text = _render(tokenizer, messages, model)
@@ -45,8 +45,8 @@ def tokenize_example(
     labels = [NOT_LEARNED] * len(tokens)
     for index, begin in zip(indices, begins, strict=True):
         answer = [i for i, end in enumerate(token_ends) if end > begin]
-        # The end token is learned too: a model that never saw it would not stop. Some templates put text behind it
-        # (a line break), which the model never writes and so does not learn.
+        # The end token is learned too: a model that never saw it would not stop. Some templates put text after it
+        # (a line break), which the model never writes and therefore does not learn.
         length = next((n for n, i in enumerate(answer, start=1) if tokens[i] in ends), None)
         limit = len(_render(tokenizer, messages[: index + 1], model))
         if length is None or token_ends[answer[length - 1]] > limit:
@@ -62,14 +62,14 @@ def tokenize_example(
 class _Tokens(NamedTuple):
     tokens: list[int]
     ends: list[int]
-    """End of each token in the text, in characters."""
+    """End position of each token in the text, in characters."""
 
 
 def _tokenise(tokenizer: Any, text: str, begins: Sequence[int]) -> _Tokens:
-    """Return the text's tokens; those of its parts where the text does not begin with the tokens of each prompt."""
-    # A text may have other tokens than its parts (two line breaks are one token at a prompt's end, and two with a word
-    # behind them). Where that is so at an answer's begin, prompt and answer are tokenised separately, as when the model
-    # answers.
+    """Return the text's tokens. If they do not begin with each prompt's tokens, tokenise its parts separately."""
+    # A text may have other tokens than its parts. Two line breaks, for example, are one token at a prompt's end, and
+    # two before a word. If that happens where an answer begins, prompt and answer are tokenised separately, as during
+    # generation.
     whole = _encode(tokenizer, text)
     prompts = (_encode(tokenizer, text[:begin]).tokens for begin in begins)
     if all(whole.tokens[: len(prompt)] == prompt for prompt in prompts):
@@ -88,9 +88,9 @@ def _encode(tokenizer: Any, text: str) -> _Tokens:
 
 
 def _begin(tokenizer: Any, earlier: Sequence[Message], model: ModelConfig, text: str) -> int:
-    """Return where the answer to the earlier messages begins in the whole text."""
+    """Return the position in the whole text at which the answer to the earlier messages begins."""
     prompt = _render(tokenizer, earlier, model, add_generation_prompt=True)
-    # Templates of reasoning models drop the reasoning of earlier answers, for example.
+    # Some templates rewrite earlier messages: those of reasoning models drop the reasoning of earlier answers.
     if not text.startswith(prompt):
         answer = 1 + sum(message["role"] == "assistant" for message in earlier)
         raise TrainingError(

@@ -1,8 +1,8 @@
 """The folder of a run's checkpoints.
 
-A checkpoint holds the adapter, the optimiser, the schedule and the random state, and the adapter before its update,
-which calls beside the update have; the position in the data and the method's own state are functions of the journal
-(see `policy`). The number of updates names it.
+A checkpoint holds the adapter, the optimiser, the schedule and the random state. It also holds the previous adapter,
+which serves calls made during the update. The journal determines the position in the data and the method's state (see
+`policy`). The number of updates names the checkpoint.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
-"""Prefix of folders with an adapter for another engine to read, which are no checkpoints."""
+"""Prefix of folders that hold an adapter for another engine, not a checkpoint."""
 FORMER = "former.safetensors"
-"""File in a checkpoint with the adapter's weights before its update."""
+"""File in a checkpoint with the adapter's weights before the update."""
 _PREFIX = "update-"
 
 
@@ -24,10 +24,10 @@ class Checkpoints:
 
     folder: Path
     keep: int
-    """Number of checkpoints to keep, the newest ones."""
+    """Number of checkpoints to keep (the newest ones)."""
 
     def numbers(self) -> list[int]:
-        """Return the updates after which there is a complete checkpoint, in order."""
+        """Return the updates with a complete checkpoint, in order."""
         names = [path.name.removeprefix(_PREFIX) for path in self.folder.glob(f"{_PREFIX}*")]
         return sorted(int(name) for name in names if name.isdigit())
 
@@ -36,7 +36,7 @@ class Checkpoints:
         return self.folder / f"{_PREFIX}{update}"
 
     def oldest_version(self, update: int) -> int:
-        """Return the oldest update whose weights the checkpoint after an update holds (0: the untrained ones)."""
+        """Return the oldest update whose weights this update's checkpoint holds (0: the untrained weights)."""
         return update - 1 if (self.path(update) / FORMER).is_file() else update
 
     def remove_rollouts(self) -> None:
@@ -45,7 +45,7 @@ class Checkpoints:
             shutil.rmtree(folder, ignore_errors=True)
 
     def begin(self) -> Path:
-        """Return the folder to write the next checkpoint into, after removing unfinished ones."""
+        """Remove unfinished checkpoints and return the folder for the next one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # `checkpoint-*` is transformers' own name, before the trainer renames it.
         for unfinished in [*self.folder.glob("checkpoint-*"), *self.folder.glob(f"{UNFINISHED}*")]:
@@ -53,9 +53,9 @@ class Checkpoints:
         return self.folder / UNFINISHED
 
     def seal(self, update: int) -> None:
-        """Give the checkpoint that has been written its name, and remove the oldest ones beyond `keep`."""
-        # The name marks a complete checkpoint: after a crash or with a full disk, nothing cut short is resumed from.
-        # Hence the files must be on disk before the name is.
+        """Give the written checkpoint its name, and remove the oldest ones beyond `keep`."""
+        # The name marks a complete checkpoint, so that a crash or a full disk leaves none that is incomplete. The files
+        # must therefore be on disk before the name is.
         for file in (self.folder / UNFINISHED).rglob("*"):
             if file.is_file():
                 descriptor = os.open(file, os.O_RDONLY)

@@ -14,55 +14,55 @@ SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 
 @dataclass(kw_only=True)
 class TrainingConfig:
-    """Schema of `conf/training/*.yaml`, which give each default and its source."""
+    """Schema of `conf/training/*.yaml`; those files give each default and its source."""
 
     name: str
     weights: str
-    """lora: an adapter beside frozen weights. full: all weights (method=sft only: with an adapter the reference policy
-    is the same weights with the adapter off)."""
+    """lora: an adapter on frozen weights. full: all weights; only with method=sft, since the reference policy of other
+    methods is the model with its adapter off."""
     rank: int
     alpha: float
     """The adapter's update is scaled by alpha / rank."""
     dropout: float
     target_modules: list[str]
-    """Names of the modules that get an adapter; all-linear: every linear layer but the output layer, which is added by
-    its name ([all-linear, lm_head])."""
+    """Names of the modules that get an adapter; all-linear: every linear layer except the output layer, which needs its
+    name ([all-linear, lm_head])."""
     learning_rate: float
     beta1: float
     beta2: float
     epsilon: float
     weight_decay: float
     schedule: str
-    """The course of the learning rate, over all steps that the method may make."""
+    """Schedule of the learning rate over all steps that the method may make."""
     schedule_by: str
-    """optimiser_step: the rate changes at each step of the optimiser; batch: it stays for all steps that are made on a
-    batch (epochs, minibatches)."""
+    """optimiser_step: the rate changes at each step of the optimiser; batch: it stays the same for all steps on a batch
+    (epochs, minibatches)."""
     warmup_steps: int
-    """Of the optimiser, or batches, as `schedule_by` has it."""
+    """Number of warm-up steps, in units of `schedule_by`."""
     max_grad_norm: float | None
-    """Longer gradients are shortened to it; null: none is."""
+    """Longer gradients are clipped to this norm; null: no clipping."""
     micro_batch: int
-    """Largest number of sequences in one forward and backward pass of one process: trades memory for speed, and changes
-    results by rounding alone."""
+    """Maximum number of sequences in one forward and backward pass of one process. Trades memory for speed, and changes
+    results only by rounding."""
     micro_batch_tokens: int
-    """The same in tokens, padding included; a pass has one sequence at least. Of no effect on fine-tuning."""
+    """The same in tokens, including padding; a pass has at least one sequence. Has no effect on fine-tuning."""
     precision: str
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
     gradient_checkpointing: bool | None
-    """null: on a GPU. Recompute activations in the backward pass: slower, with less memory."""
+    """Recompute activations in the backward pass: slower, with less memory. null: only on a GPU."""
     save_every: int
     """Steps between checkpoints."""
     keep: int
-    """Number of checkpoints to keep, the newest ones."""
+    """Number of checkpoints to keep (the newest ones)."""
     num_processes: int
-    """Processes that share each batch, one a GPU, or that many on the CPU; several are started by `accelerate
-    launch`."""
+    """Processes that share each batch: one per GPU, or this many on the CPU. `accelerate launch` starts several."""
     max_lag: int
-    """1: the rollouts of a step are played during the update of the step before, so without it; importance ratios
-    correct for that (the sampler's log-probabilities). Of use with engine=vllm or server, on other GPUs. 0: in turn."""
+    """0: rollouts and updates alternate. 1: the rollouts of a step run during the previous step's update, without its
+    weights; importance ratios correct for that (the sampler's log-probabilities). Useful with engine=vllm or server on
+    other GPUs."""
     devices: list[int] | None
     """GPUs of the processes, one each, numbered as the run's process sees them; null: those that engine=vllm leaves
-    free, where there are enough, else the first ones."""
+    free, if there are enough, else the first ones."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
 
@@ -80,7 +80,7 @@ class TrainingConfig:
         within("training.max_lag", self.max_lag, 0, 1)  # no engine keeps the adapters of more updates
         for key in ("beta1", "beta2", "dropout"):
             within(f"training.{key}", getattr(self, key), 0, 0.9999)
-        # transformers would ignore the steps without a word.
+        # transformers would silently ignore the steps.
         if self.warmup_steps and self.schedule == "constant":
             raise ConfigError(
                 f"training.warmup_steps: expected 0 with training.schedule=constant, got {self.warmup_steps}; "

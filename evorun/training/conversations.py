@@ -1,4 +1,4 @@
-"""Conversations to fine-tune on: a user's file in chat format, checked line by line, and the part held out from it."""
+"""Reads the conversations to fine-tune on from a user's file in chat format, and holds a part of them out."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ ROLES = ("system", "user", "assistant")
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation with at least one answer of the assistant, as stored in a run."""
+    """A conversation with at least one answer of the assistant, as a run stores it."""
 
     line: int
-    """Line number in the file that it comes from."""
+    """Line number in the source file."""
     messages: tuple[Message, ...]
 
 
 class Split(NamedTuple):
-    """The conversations to train on and those to measure the loss on, in the order of the file."""
+    """The conversations to train on and those held out to measure the loss, in the order of the file."""
 
     train: list[Conversation]
     held_out: list[Conversation]
     empty: int
-    """Number of conversations left out because an answer in them is empty, which would teach silence."""
+    """Number of conversations left out because of an empty answer, which would teach the model silence."""
 
 
 class _Turn(msgspec.Struct, frozen=True):
@@ -45,11 +45,11 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
-    """Return the conversations of a file, one a line: `{"messages": [{"role": ..., "content": ...}, ...]}`.
+    """Return the conversations of a file, one per line: `{"messages": [{"role": ..., "content": ...}, ...]}`.
 
-    limit: the number of conversations to read. held_out: the share to hold out. No problem is in both parts, as
-    `problem` and `task` name it (`evorun traces` writes them), or, without a `problem`, no prompt. Raises DataError
-    naming the line.
+    limit: the number of conversations to read. held_out: the share to hold out. No problem is in both parts; `problem`
+    and `task` identify it (`evorun traces` writes them), or, without a `problem`, the prompt. Raises DataError naming
+    the line.
     """
     conversations: list[Conversation] = []
     topics: list[bytes] = []
@@ -74,8 +74,8 @@ def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
             f"{len(conversations)} about one; set method.held_out=0"
         )
     return Split(
-        [one for index, one in enumerate(conversations) if index not in out],
-        [one for index, one in enumerate(conversations) if index in out],
+        [conversation for index, conversation in enumerate(conversations) if index not in out],
+        [conversation for index, conversation in enumerate(conversations) if index in out],
         empty,
     )
 
@@ -117,7 +117,7 @@ def _decode(line: bytes, where: str) -> _Line:
 
 
 def _topic(read: _Line) -> bytes:
-    """Return a digest of the problem that a conversation is about; of its prompt where it names no problem."""
+    """Return a digest of a conversation's problem, or of its prompt if it names no problem."""
     if bytes(read.problem) != b"null":
         about: object = [read.task, read.problem]
     else:
@@ -126,12 +126,12 @@ def _topic(read: _Line) -> bytes:
 
 
 def _held_out(topics: Sequence[bytes], share: float) -> set[int]:
-    """Return the indices of whole topics that make up at most `share`; of the smallest topic where all are larger."""
+    """Return the indices of whole topics that make up at most `share`, or of the smallest topic if all are larger."""
     by_topic: dict[bytes, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
         by_topic[topic].append(index)
     out: set[int] = set()
-    # In the order of their digests: the split depends on the content alone, neither on a seed nor on the file's order.
+    # In the order of their digests: the split depends only on the content, not on a seed or the file's order.
     for topic in sorted(by_topic):
         if len(out) + len(by_topic[topic]) <= share * len(topics):
             out.update(by_topic[topic])

@@ -1,8 +1,8 @@
-"""The critic of PPO: the value of each state of an episode, by the base model with a value head.
+"""The critic of PPO: estimates the value of each state of an episode, by the base model with a value head.
 
-It is a second tree of modules. Either all its weights are trained, or an adapter of its own, over a copy of the base
-weights or the policy's own: both give the same values. The policy's modules stay as they are without it, for sampling
-and for export.
+The critic is a second tree of modules. Training changes either all its weights or only its adapter. The adapter's base
+weights are a copy of the policy's, or the policy's themselves; the values are the same. The policy's modules stay
+unchanged, for sampling and export.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -27,21 +27,21 @@ CRITIC = "critic.safetensors"
 
 
 class Critic(torch.nn.Module):
-    """A decoder, trained itself or under an adapter, and the value head on its last hidden states."""
+    """A decoder, trained directly or under an adapter, with a value head on its last hidden states."""
 
     def __init__(self, job: Job, model: Any, *, kind: str, popart: float | None) -> None:
-        """model: the base model, not yet under the policy's adapter. kind: see `ProximalPolicy.critic`.
+        """model: the base model, before it gets the policy's adapter. kind: see `ProximalSettings.critic`.
 
         popart: see `ValueHead`.
         """
         super().__init__()
         base = model.get_decoder()
-        # deepcopy takes what its memo holds for copied already: then the modules are new, the tensors the same.
+        # deepcopy treats the memo's entries as already copied: the modules are new, but share the tensors.
         own = chain(base.parameters(), base.buffers()) if kind == "head" else ()
         decoder = copy.deepcopy(base, {id(tensor): tensor for tensor in own})
         disable_dropout_in_model(decoder)
         if kind == "full":
-            # The base may be in bfloat16, in which steps of a small learning rate would be lost.
+            # The base may be in bfloat16, which would round steps of a small learning rate to nothing.
             self.decoder = decoder.float().requires_grad_()
         else:
             lora = adapter(job.training, decoder)
@@ -52,13 +52,13 @@ class Critic(torch.nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the value head's output for the state after each token: shape [rows, T]."""
         hidden = self.decoder(input_ids=ids, use_cache=False).last_hidden_state
-        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 has three digits
+        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 has only three digits
             outputs: torch.Tensor = self.head(hidden.float())[..., 0]
         return outputs
 
     def save(self, folder: Path) -> None:
         """Write the trained weights into a checkpoint."""
-        save_file({name: one.detach().cpu() for name, one in self._learned().items()}, folder / CRITIC)
+        save_file({name: tensor.detach().cpu() for name, tensor in self._learned().items()}, folder / CRITIC)
 
     def load(self, folder: Path) -> None:
         """Read the trained weights from a checkpoint."""
@@ -68,12 +68,12 @@ class Critic(torch.nn.Module):
                 tensor.copy_(saved[name])
 
     def _learned(self) -> dict[str, torch.Tensor]:
-        trained = {name: one for name, one in self.named_parameters() if one.requires_grad}
+        trained = {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
         return {**trained, **dict(self.head.named_buffers(prefix="head"))}
 
 
 class Opinion(NamedTuple):
-    """The opinion of policy and critic on some rows."""
+    """Outputs of policy and critic for some rows."""
 
     logprobs: torch.Tensor
     """See `evorun.training.rows_trainer.Scores`."""
@@ -83,7 +83,7 @@ class Opinion(NamedTuple):
 
 
 class ActorCritic(torch.nn.Module):
-    """Policy and critic as one module: one optimiser steps both, and one backward pass goes through both."""
+    """Policy and critic as one module: one optimiser updates both, and one backward pass covers both."""
 
     def __init__(self, policy: Any, critic: Critic) -> None:
         super().__init__()
@@ -91,11 +91,11 @@ class ActorCritic(torch.nn.Module):
         self.critic = critic
 
     def forward(self, ids: torch.Tensor, learned: torch.Tensor) -> Opinion:
-        """Return what both say of some rows."""
+        """Return the outputs of both for some rows."""
         return Opinion(*score(self.policy, ids, learned), self.critic(ids))
 
     def gradient_checkpointing_enable(self, **settings: Any) -> None:
-        """Recompute activations in the backward pass, in both; called by transformers."""
+        """Let both recompute activations in the backward pass; transformers calls this method."""
         self.policy.gradient_checkpointing_enable(**settings)
         self.critic.decoder.gradient_checkpointing_enable(**settings)
         self.critic.decoder.enable_input_require_grads()

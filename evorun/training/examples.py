@@ -16,25 +16,25 @@ from evorun.training.wire import Row
 
 
 class Example(Row, frozen=True, kw_only=True):
-    """A row with n learned tokens, as an update starts from it."""
+    """A row with n learned tokens, as scored before an update."""
 
     old: Floats
     """Log-probabilities of the learned tokens under the policy that drew them: shape [n]."""
     values: Floats
-    """Outputs of the value head for the states that the critic is trained on, before the update: as many as the
-    estimate's returns, which are in their scale."""
+    """Outputs of the value head, before the update, for the states that the critic is trained on: as many as the
+    estimate's returns, and in the same scale."""
     estimate: Estimate
 
 
 def tokens_at(row: Row) -> NDArray[np.int64]:
-    """Return the positions of a row's learned tokens, its prompt included."""
+    """Return the positions of a row's learned tokens, counted from the start of its prompt."""
     return len(row.prompt) + np.flatnonzero(row.learned)
 
 
 def states_at(row: Row) -> NDArray[np.int64]:
-    """Return the positions of the tokens after which the states stand: before each learned token, and after the last.
+    """Return the positions of a row's states: the token before each learned token, and the last learned token.
 
-    A state's value is the critic's at this position.
+    The critic's output at such a position is the state's value.
     """
     at = tokens_at(row)
     return np.append(at - 1, at[-1:])
@@ -47,7 +47,7 @@ NO_EXAMPLE = Example(
     values=_NONE,
     estimate=Estimate(_NONE, _NONE),
 )
-"""An example that nothing is learned from."""
+"""An example without learned tokens."""
 
 
 class ExamplePass(NamedTuple):
@@ -55,33 +55,33 @@ class ExamplePass(NamedTuple):
 
     ids: torch.Tensor
     learned: torch.Tensor
-    """True for a token that is learned."""
+    """True for learned tokens."""
     weights: torch.Tensor
-    """Share of a learned token in the policy loss of its optimiser step; 0 for the others."""
+    """Weight of a learned token in the policy loss of its optimiser step; 0 for the others."""
     advantages: torch.Tensor
     old: torch.Tensor
     """Log-probabilities of learned tokens before the update."""
     state_weights: torch.Tensor
-    """Share of the state after a token in the value loss of its optimiser step; 0 where none is learned."""
+    """Weight of the state after a token in the value loss of its optimiser step; 0 if it is not learned."""
     values: torch.Tensor
-    """Of these states, before the update."""
+    """Values of these states before the update."""
     returns: torch.Tensor
 
 
 def padded_examples(examples: Sequence[Example], tokens: int, states: int, device: torch.device) -> ExamplePass:
-    """Return examples as tensors. tokens, states: numbers of those learned in the whole optimiser step."""
+    """Return examples as tensors. tokens, states: numbers of learned ones in the whole optimiser step."""
     shape = (len(examples), max(map(width, examples)))
     ids, learned = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
     weights, advantages, old, state_weights, values, returns = (np.zeros(shape, dtype=np.float32) for _ in range(6))
-    for index, one in enumerate(examples):
-        ids[index, : width(one)] = (*one.prompt, *one.tokens)
-        at, after = tokens_at(one), states_at(one)[: len(one.values)]
+    for index, example in enumerate(examples):
+        ids[index, : width(example)] = (*example.prompt, *example.tokens)
+        at, after = tokens_at(example), states_at(example)[: len(example.values)]
         learned[index, at] = True
         weights[index, at] = 1 / tokens
-        advantages[index, at] = one.estimate.advantages
-        old[index, at] = one.old
+        advantages[index, at] = example.estimate.advantages
+        old[index, at] = example.old
         state_weights[index, after] = 1 / states
-        values[index, after] = one.values
-        returns[index, after] = one.estimate.returns
+        values[index, after] = example.values
+        returns[index, after] = example.estimate.returns
     arrays: tuple[NDArray[Any], ...] = (ids, learned, weights, advantages, old, state_weights, values, returns)
     return ExamplePass(*(torch.from_numpy(array).to(device) for array in arrays))

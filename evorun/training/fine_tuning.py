@@ -1,6 +1,6 @@
-"""Supervised fine-tuning with TRL's SFTTrainer, one step for each command of the run.
+"""Supervised fine-tuning with TRL's SFTTrainer, one step per command of the run.
 
-The loss is the mean over the assistant's tokens of a batch, however it is divided into passes.
+The loss is the mean over the assistant's tokens of a batch, however many passes the batch takes.
 
 Imports TRL: only the trainer process imports this module.
 """
@@ -31,23 +31,26 @@ class Data(NamedTuple):
 
     kept: list[TokenizedExample]
     cut: int
-    """Number of those kept that are longer than allowed, so that only their beginning is used."""
+    """Number of kept conversations that exceed the allowed length and are truncated."""
     dropped: int
-    """Number of conversations without a token of an answer within the length that is allowed."""
+    """Number of conversations in which no answer begins within the allowed length."""
 
     @property
     def dataset(self) -> Dataset:
         """The conversations in TRL's columns."""
         return Dataset.from_dict(
-            {"input_ids": [one.tokens for one in self.kept], "labels": [one.labels for one in self.kept]}
+            {
+                "input_ids": [example.tokens for example in self.kept],
+                "labels": [example.labels for example in self.kept],
+            }
         )
 
 
 def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, serving: Serving) -> Any:
-    """Return the trainer of TRL.
+    """Return TRL's trainer for the job.
 
-    Raises TrainingError or DataError for conversations that cannot be learned from, ConfigError when a batch cannot be
-    divided among the processes.
+    Raises TrainingError or DataError for conversations without anything to learn, ConfigError when the processes cannot
+    share a batch equally.
     """
     require_share(objective.batch, processes())
     size = micro_batch(objective.batch // processes(), job.training.micro_batch)
@@ -55,7 +58,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         "per_device_train_batch_size": size,
         "per_device_eval_batch_size": job.training.micro_batch,
         "gradient_accumulation_steps": objective.batch // (processes() * size),
-        # One pass through a data set that holds all epochs in their order, which is then evorun's, not transformers'.
+        # One pass through a data set that holds all epochs in evorun's order, not transformers'.
         "num_train_epochs": 1,
         "train_sampling_strategy": "sequential",
         "dataset_kwargs": {"skip_prepare_dataset": True},
@@ -80,7 +83,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
 
 
 class FineTuner(SFTTrainer):  # type: ignore[misc]
-    """SFTTrainer that also reports the numbers of its conversations and the loss on those held out."""
+    """SFTTrainer that also reports the numbers of its conversations and the held-out loss."""
 
     def __init__(self, train: Data, held_out: Data | None, steps: int, **arguments: Any) -> None:
         parts = [part for part in (train, held_out) if part is not None]
@@ -99,20 +102,20 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         return self.accelerator.unwrap_model(self.model)
 
     def evaluate(self) -> dict[str, float]:
-        """Return the numbers of steps and conversations, and `held_out_loss` where some are held out.
+        """Return the numbers of steps and conversations, and `held_out_loss` if any conversations are held out.
 
-        The loss is the mean over all held-out answers' tokens.
+        The loss is the mean over the tokens of all held-out answers.
         """
         described = {name: float(value) for name, value in self._described.items()}
         if self.eval_dataset is None:
             return described
-        # Not transformers' own evaluation, which gives each batch the same weight, whatever its number of tokens.
+        # Not transformers' evaluation, which gives each batch the same weight, whatever its number of tokens.
         training = self.model.training
         self.model.eval()
         sums = []
         with torch.no_grad(), self.compute_loss_context_manager():
             for batch in self.get_eval_dataloader():
-                # As SFTTrainer computes its loss: log-probabilities without all logits at once.
+                # Like SFTTrainer's loss: log-probabilities without all logits in memory.
                 output = self.model_wrapped(**self._prepare_inputs(batch), use_cache=False, fused_lm_head=True)
                 rows = torch.stack([-output.log_probs.sum(-1), output.label_mask.sum(-1)], dim=-1)
                 sums.append(self.accelerator.gather_for_metrics(rows).double().cpu())
@@ -122,21 +125,21 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
 
 
 class _AsksForSteps(TrainerCallback):
-    """Waits before each step until the run asks for it, and serves its other commands meanwhile."""
+    """Before each step, serves the run's commands until the run asks for the step."""
 
     def __init__(self, job: Job, serving: Serving) -> None:
         self._seed = job.seed
         self._serving = serving
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Return when the run asks for the step. Raises Finished when it ends instead."""
+        """Return when the run asks for the step. Raises Finished if the run ends instead."""
         train = self._serving.next_training()
-        # Dropout becomes a function of the step, so that a resumed run repeats it.
+        # This makes dropout a function of the step, so that a resumed run repeats it.
         seed_everything(self._seed, train.number, args.process_index)
 
 
 def _read(file: str, job: Job, objective: FineTuning, tokenizer: Any, ends: Collection[int]) -> Data:
-    """Return the conversations of a file as tokens. Raises TrainingError or DataError when none can be learned from."""
+    """Return the conversations of a file as tokens. Raises TrainingError or DataError if there is nothing to learn."""
     longest = min(objective.max_length, job.model.context_length)
     kept, cut, dropped = [], 0, 0
     for conversation in read_conversations(Path(file)):
@@ -145,7 +148,7 @@ def _read(file: str, job: Job, objective: FineTuning, tokenizer: Any, ends: Coll
         except TrainingError as error:
             raise TrainingError(f"{objective.source}, line {conversation.line}: {error}") from error
         beginning = TokenizedExample(whole.tokens[:longest], whole.labels[:longest])
-        # The first token is never predicted, so its label does not count.
+        # The model never predicts the first token, so its label does not count.
         if all(label == NOT_LEARNED for label in beginning.labels[1:]):
             dropped += 1
         else:
@@ -160,7 +163,7 @@ def _read(file: str, job: Job, objective: FineTuning, tokenizer: Any, ends: Coll
 
 
 def _order(seed: int, conversations: int, epochs: float) -> list[int]:
-    """Return the indices of conversations in the order of learning: each epoch has them all, in its own order."""
+    """Return the indices of conversations in training order: each epoch has them all, in another order."""
     count = max(1, round(epochs * conversations))
     order: list[int] = []
     for epoch in range(math.ceil(count / conversations)):

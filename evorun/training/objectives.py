@@ -1,4 +1,4 @@
-"""Hyperparameters of weight updates: part of a method's configuration, and of the trainer's job as they stand."""
+"""Hyperparameters of weight updates, shared by a method's configuration and the trainer's job."""
 
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ from evorun.errors import ConfigError, above, at_least, one_of, within
 T = TypeVar("T")
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
-"""TRL's names of the ways to weigh a batch's tokens; `cispo` has its own importance weights."""
+"""TRL's names for the ways to weight a batch's tokens; `cispo` also has different importance weights."""
 
 
 @dataclass(kw_only=True)
@@ -16,13 +16,13 @@ class GradientSettings:
     """Hyperparameters of a policy-gradient update, part of the configuration of every method that makes one."""
 
     minibatches: int
-    """Optimiser steps that a batch is divided into."""
+    """Optimiser steps per batch."""
     kl: float
     """Weight of the divergence from the reference policy (beta)."""
     clip_low: float
     clip_high: float
-    """Bound on the ratio of a token's probability to the sampler's: beyond 1 - clip_low and 1 + clip_high times as
-    large nothing is learned. With `cispo` the ratio is cut at these bounds themselves, and goes on weighing."""
+    """Bounds on the ratio of a token's probability to the sampler's: beyond 1 - clip_low and 1 + clip_high a token has
+    no gradient. With `cispo`, clip_low and clip_high are the bounds, and the clipped ratio still weights the token."""
 
     def __post_init__(self) -> None:
         at_least("method.minibatches", self.minibatches, 1)
@@ -31,7 +31,7 @@ class GradientSettings:
         above("method.clip_high", self.clip_high, 0)
 
     def require_bounds_of_cispo(self) -> None:
-        """Raise ConfigError where a ratio of 1, that of the sampler's own policy, is out of bounds."""
+        """Raise ConfigError if a ratio of 1, that of the sampler's policy itself, is out of bounds."""
         if self.clip_low > 1 or self.clip_high < 1:
             raise ConfigError(
                 "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, with 1 between "
@@ -51,39 +51,39 @@ class ProximalSettings:
     epochs: int
     """Passes over each batch."""
     minibatches: int
-    """Optimiser steps a pass."""
+    """Optimiser steps per pass."""
     kl: float
     """Weight of the divergence from the reference policy in the reward of each token (beta)."""
     kl_estimator: str
-    """k1 | k3: of a token's divergence, the log-ratio, or Schulman's estimator that is never negative."""
+    """Estimator of a token's divergence. k1: the log-ratio; k3: Schulman's estimator, which is never negative."""
     gamma: float
     """Discount of the rewards of later tokens."""
     gae_lambda: float
-    """Weight of later tokens in an advantage: 0 trusts the critic, 1 the rewards alone (lambda)."""
+    """Weight of later tokens in an advantage (lambda): 0 trusts only the critic, 1 only the rewards."""
     clip: float
-    """Beyond 1 - clip and 1 + clip times a token's probability before the update nothing is learned."""
+    """A token whose probability has changed by a factor beyond 1 - clip or 1 + clip has no gradient."""
     value_clip: float | None
-    """The same for a value, as a difference; null: no bound."""
+    """The same for the change of a value, as a difference; null: no bound."""
     value_weight: float
     """Weight of the value loss (vf)."""
     whiten: bool
-    """Bring a batch's advantages to mean 0 and variance 1."""
+    """Normalise a batch's advantages to mean 0 and variance 1."""
     score_at: str
-    """after: the reward stands one step after the last token, of episodes shorter than the batch's longest (TRL's);
-    last: on the last token of each."""
+    """last: the reward comes with the last token of each episode. after: it comes one step after the last token, except
+    in the batch's longest episodes (as in TRL)."""
     critic: str
-    """full: a copy of the model with a value head, all its weights trained; model: a copy of the base weights with an
-    adapter and a value head; head: the policy's own base weights with them: the same values, in less memory."""
+    """full: a copy of the model with a value head, all weights trained. model: a copy of the base weights with an
+    adapter and a value head. head: the same on the policy's base weights: the same values in less memory."""
     popart: float | None
-    """The critic learns returns in running standard deviations from their running mean, in which a batch has this
-    weight: 0.1 follows a new scale of rewards within about ten batches. `value_clip` and the value loss are then in
-    this scale, too, and values stay what they were when it changes (van Hasselt et al. 2016). null: returns as they
-    are."""
+    """PopArt: the critic learns returns as deviations from their running mean, in running standard deviations (van
+    Hasselt et al. 2016). This is the weight of a batch in the running statistics: 0.1 adapts to a new scale of rewards
+    within about ten batches. `value_clip` and the value loss use this scale, too. Values do not change when the scale
+    does. null: plain returns."""
     reset_critic: bool
-    """Set the value head to 0 at the first update after the rubric has changed, and forget its part of the optimiser's
-    state; what is below the head stays."""
+    """Set the value head to 0 and forget its optimiser state at the first update after the rubric has changed. The
+    layers below the head stay."""
     missing_eos_penalty: float | None
-    """Subtracted from the reward of an episode whose last turn does not end by itself; null: nothing."""
+    """Subtracted from the reward of an episode whose last turn has no end-of-sequence token; null: nothing."""
 
     def __post_init__(self) -> None:
         for key in ("epochs", "minibatches"):
@@ -101,6 +101,6 @@ class ProximalSettings:
 
 
 def select_settings(kind: type[T], config: Any) -> T:
-    """Return the settings of one kind that a method's configuration holds among others."""
+    """Return the settings of one kind from a method's configuration."""
     values = vars(config)
     return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]

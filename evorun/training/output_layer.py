@@ -1,7 +1,7 @@
-"""Log-probabilities through an adapter on the output layer.
+"""Computes log-probabilities through an adapter on the output layer.
 
-TRL computes them from that layer's own weights, and so refuses an adapter on it. A model whose output layer has one
-gets a forward pass of evorun's in the place of TRL's.
+TRL computes them from that layer's own weights, and therefore refuses an adapter on it. A model with such an adapter
+gets evorun's forward pass instead of TRL's.
 
 Imports TRL: only the trainer process imports this module.
 """
@@ -17,12 +17,12 @@ from torch.utils.checkpoint import checkpoint
 from trl.trainer.utils import FusedCausalLMOutput
 
 TOKENS_AT_ONCE = 512
-"""Tokens whose logits are in memory together: in float32, of 150,000 tokens, 300 MB and as much again. `ours`."""
+"""Tokens whose logits are in memory at once: 600 MB in float32 with a vocabulary of 150,000. `ours`."""
 
 
 @contextlib.contextmanager
 def accepted_by_trl(model: Any) -> Iterator[None]:
-    """Let TRL, which refuses an adapter on the output layer, find that layer without one while the block runs."""
+    """Hide the output layer's adapter from TRL, which would refuse it, while the block runs."""
     output = model.get_output_embeddings()
     model.get_output_embeddings = lambda: output
     try:
@@ -34,8 +34,8 @@ def accepted_by_trl(model: Any) -> Iterator[None]:
 def score_through_adapter(model: Any, temperature: float) -> None:
     """Let `model(..., labels=labels, fused_lm_head=True)` give log-probabilities and entropies through the adapter.
 
-    model: the base model under an adapter; its other forward passes stay as they are. temperature: divides the logits.
-    Gradients reach the adapter and what is below; the entropy has none.
+    model: the base model under an adapter; its other forward passes do not change. temperature: divides the logits.
+    Gradients reach the adapter and the layers below it; the entropy has no gradient.
     """
     whole = model.forward
 
@@ -47,16 +47,16 @@ def score_through_adapter(model: Any, temperature: float) -> None:
         wanted = labels[:, 1:] != -100
         states, targets = hidden[wanted], labels[:, 1:][wanted]
         head = self.get_output_embeddings()
-        # Empty where nothing is wanted, but still a function of the weights: a backward pass must find its way.
+        # Start with an empty part that still depends on the weights, so that a backward pass always works.
         parts = [_log_probability(head, states[:0], targets[:0], temperature)]
         for start in range(0, len(states), TOKENS_AT_ONCE):
             part = slice(start, start + TOKENS_AT_ONCE)
-            # Logits of a whole pass would not fit beside their gradients; they are computed again backwards.
+            # Logits and gradients of a whole pass would not fit in memory, so the backward pass recomputes logits.
             parts.append(
                 checkpoint(_log_probability, head, states[part], targets[part], temperature, use_reentrant=False)
             )
         both = [torch.cat(own) for own in zip(*parts, strict=True)]
-        spread = [one.new_zeros(wanted.shape).masked_scatter(wanted, one) for one in both]
+        spread = [values.new_zeros(wanted.shape).masked_scatter(wanted, values) for values in both]
         return FusedCausalLMOutput(log_probs=spread[0], entropy=spread[1])
 
     model.forward = types.MethodType(forward, model)
@@ -65,7 +65,7 @@ def score_through_adapter(model: Any, temperature: float) -> None:
 def _log_probability(
     head: Any, states: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the log-probability of each target after its state, and the entropy there: shape [tokens]."""
+    """Return the log-probability of each target given its state, and the entropy there: shape [tokens]."""
     logits = head(states).float() / temperature
     every = logits.log_softmax(-1)
     entropy = -(every.exp() * every).sum(-1)

@@ -1,14 +1,14 @@
-"""The policy that a run trains, in the interface of its method: completions from its weights, and updates of them.
+"""The policy that a run trains: gives its method completions from the weights, and updates the weights.
 
-Each update is an effect in the run's journal, identified by its number and by all that it learns from. So a method
-needs no resume code: a resumed run repeats its steps from the journal, in which updates up to the newest checkpoint are
-looked up, and later ones are computed again, from the recorded completions and rewards. The method's own state and the
-position in the data follow from the repetition.
+Each update is an effect in the run's journal, identified by its number and all its training data. A method therefore
+needs no code to resume: a resumed run repeats its steps from the journal. It looks up the updates before the newest
+checkpoint, and recomputes later ones from the recorded completions and rewards. The repetition also restores the
+method's state and the position in the data.
 
-A call's weights are those of its step, whatever the order in which updates and calls are issued: the trainer has the
-newest weights and those of the update before, which calls beside an update ask for, also when a run is resumed.
+A call gets the weights of its step, in whatever order updates and calls are issued. The trainer holds the newest
+weights, and those before the last update for calls made during it, also in a resumed run.
 
-The trainer process starts with the first request that neither journal nor checkpoint answers.
+The trainer process starts on the first request that neither the journal nor a checkpoint can answer.
 """
 
 import asyncio
@@ -56,17 +56,17 @@ from evorun.training.wire import (
 
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
-"""Folder in artifacts/ of the trained LoRA adapter, in PEFT's format."""
+"""Folder in artifacts/ with the trained LoRA adapter, in PEFT's format."""
 KEPT = "adapters"
-"""Folder in artifacts/ of the adapters that were kept on the way, in folders `step_N`."""
+"""Folder in artifacts/ with the adapters of earlier steps, in folders `step_N`."""
 WHOLE = "model"
-"""Folder in artifacts/ of the trained model, where all weights were trained."""
+"""Folder in artifacts/ with the trained model, if all weights were trained."""
 MADE_BY = "evorun.json"
 """File in these folders that names model, seed and number of updates."""
 
-# A trade-off: more keep the trainer's batch full, but a killed run loses all that are not answered.
+# A trade-off: more requests keep the trainer's batch full, but a killed run loses all unanswered ones.
 AT_ONCE = 4
-"""Requests given to the trainer at once, in units of its largest batch. `ours`."""
+"""Requests sent to the trainer at once, in units of its maximum batch. `ours`."""
 
 
 class Policy:
@@ -84,9 +84,9 @@ class Policy:
         journal: Journal,
         past: RecordedRun | None = None,
     ) -> None:
-        """engine: the trainer's decoding. run: the run directory. past: the run that this one replays without training.
+        """engine: settings of the trainer's decoding. run: the run directory. past: the run to replay without training.
 
-        Raises ConfigError when a batch of conversations cannot be divided among the trainer's processes.
+        Raises ConfigError when the trainer's processes cannot share a batch of conversations equally.
         """
         if isinstance(objective, FineTuning):
             require_share(objective.batch, training.num_processes)
@@ -95,7 +95,7 @@ class Policy:
         self.updates = 0
         """Number of updates so far."""
         self.current: Trained = _ByStep(self, model.id, self.generate)
-        """Completions from the weights of a step; the model's name has the number of updates behind them."""
+        """Completions from the weights of a step; the model's name contains their number of updates."""
         self.reference: LanguageModel = ModelUnderAdapter(model.id, partial(self.generate, None))
         """Completions with the adapter off."""
         self._model = model
@@ -106,32 +106,32 @@ class Policy:
         self._journal = journal
         self._past = past
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
-        # A checkpoint whose update is not in the journal belongs to another course of the run and is never used.
+        # Ignore a checkpoint whose update is not in the journal: it belongs to another history of the run.
         known = [number for number in self._checkpoints.numbers() if update_key(number) in journal]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
         self._oldest = self._checkpoints.oldest_version(self._resumed)
         """The oldest update whose weights the trainer has when it starts."""
         self._weights = self._resumed
-        """The newest update of the trainer, also while it is being made."""
+        """The trainer's newest update, including one in progress."""
         self.issued = UpdatesByStep()
         self._open: dict[asyncio.Future[None], int] = {}
-        """The version that each request under way is answered by."""
+        """The version of the weights that answers each open request."""
         self._sleepers: list[Sleeps] = []
         self._beside: _Synchronised | None = None
         self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
         self._waiting: dict[int | None, list[tuple[Request, asyncio.Future[Reply]]]] = {}
-        """Requests by the update whose weights answer; None: the reference policy's."""
+        """Requests by the update whose weights answer them; None: the reference policy."""
         self._pump: asyncio.Task[None] | None = None
 
     def share_gpu_with(self, engine: Sleeps) -> None:
-        """Let an engine sleep during updates, which need its memory: its calls and the updates take turns."""
+        """Let an engine sleep during updates, which need its memory: its calls and updates take turns."""
         self._sleepers.append(engine)
 
     def serve_via(self, base: TakesAdapters) -> Trained:
-        """Return the policy as another engine serves it, which is given the adapter of each update."""
+        """Return the policy served by another engine, which receives the adapter of each update."""
         self._beside = _Synchronised(self, base, self._model.id)
         return _ByStep(self, self._model.id, self._beside.generate)
 
@@ -143,17 +143,17 @@ class Policy:
         return await self._learn(step, tuple(rows), rewards_changed=rewards_changed)
 
     async def train_step(self, step: int) -> dict[str, float]:
-        """Make a step on the data of a fine-tuning; return TRL's figures."""
+        """Make a fine-tuning step on the next conversations; return TRL's figures."""
         return (await self._learn(step)).figures
 
     async def evaluate(self) -> dict[str, float]:
-        """Return the size of a fine-tuning's data and the loss on the held-out part (`FineTuner.evaluate`)."""
+        """Return the size of the fine-tuning data and the loss on the held-out part (`FineTuner.evaluate`)."""
         return (await self._measured(f"*|{self.updates}|assess|0|0", Assess())).figures
 
     async def export(self, step: int | None = None) -> Path:
         """Write the trained weights into artifacts/; return their folder. Raises RunDirectoryError when that fails.
 
-        step: into a folder of its own, named by it.
+        step: names a separate folder for them.
         """
         name = ADAPTER if self.training.weights == "lora" else WHOLE
         folder = self._run / "artifacts" / (name if step is None else f"{KEPT}/step_{step}")
@@ -164,11 +164,11 @@ class Policy:
             written = False
         if self._past is None and not written:
             self._require(self.updates)
-            # A run killed during the export resumes from here, without the updates since the last checkpoint.
+            # A run killed during the export resumes from here, without repeating the updates since the last checkpoint.
             if self.updates > self._resumed:
                 await self._save()
             await self._write(Export(str(folder), self._model.id, self.updates), folder)
-            # Written last, so that an export that was cut short is made again.
+            # Written last, so that an incomplete export is repeated.
             write_json(folder / MADE_BY, made_by)
         return folder
 
@@ -186,7 +186,7 @@ class Policy:
     async def _learn(self, step: int, rows: tuple[Row, ...] = (), *, rewards_changed: bool = False) -> Figures:
         number = self.issued.issue(step)
         async with self._updating:
-            # What they ask for will be gone, also for a run that is killed now and resumed from this update.
+            # Their weights will be gone after this update, also for a run that is killed now and resumed from it.
             while early := [answer for answer, version in self._open.items() if version < number - 1]:
                 await asyncio.wait(early)
             to_make = self._past is None and number > self._resumed
@@ -195,15 +195,15 @@ class Policy:
             self.updates = number
             if to_make and number % self.training.save_every == 0:
                 await self._save()
-            # Calls beside the next update are to have it, and the trainer hands out nothing while it is busy.
+            # Calls during the next update need these weights, and the trainer exports nothing while it is busy.
             if to_make and self.max_lag and self._beside is not None:
                 await self._beside.load(number)
         return figures
 
     async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> Figures:
-        """Return the figures of a command, from the journal where it has been carried out before.
+        """Return the figures of a command, from the journal if it is recorded there.
 
-        Raises JournalError in a replayed run, which trains nothing, where the recorded run did not carry it out.
+        A replayed run trains nothing: it raises JournalError if the recorded run did not carry out the command.
         """
         about = encode(command)
 
@@ -223,11 +223,11 @@ class Policy:
         return await self._journal.remember(key, about, measure, Figures, request=request, repeat=repeat)
 
     def has(self, version: int) -> bool:
-        """Tell whether the trainer, running or not yet started, has an update's weights."""
+        """Return whether the trainer, running or not yet started, has an update's weights."""
         return max(self._oldest, self._weights - 1) <= version <= self._weights
 
     def _require(self, version: int, *, newest: bool = True) -> None:
-        """Raise TrainingError when the trainer does not have an update's weights (newest: as the ones it works on)."""
+        """Raise TrainingError if the trainer lacks an update's weights. newest: they must be its current weights."""
         if version != self._weights and (newest or not self.has(version)):
             raise TrainingError(
                 f"{self._run}: expected the trainer to have the weights of update {version}, it has those of update "
@@ -254,7 +254,7 @@ class Policy:
     # --- completions ---
 
     async def generate(self, version: int | None, request: Request) -> Reply:
-        """Answer a request with the weights of an update (None: with the adapter off), in a batch with others.
+        """Answer a request with the weights of an update (None: with the adapter off), batched with others.
 
         Raises TrainingError when the trainer no longer has these weights.
         """
@@ -268,7 +268,7 @@ class Policy:
 
     @asynccontextmanager
     async def kept(self, version: int) -> AsyncIterator[None]:
-        """Wait for an update that is being computed, and keep its weights until the block ends."""
+        """Wait for an update in progress, and keep its weights until the block ends."""
         if version > self.updates:
             async with self._updating:
                 pass
@@ -281,10 +281,10 @@ class Policy:
             answered.set_result(None)
 
     async def _answer_waiting(self) -> None:
-        await asyncio.sleep(0)  # lets tasks that are ready make their requests, so that these join the batch
+        await asyncio.sleep(0)  # ready tasks may now make their requests, which join the batch
         size = AT_ONCE * self._engine.max_batch_size
         while self._waiting:
-            # The oldest version first, which an update may wait for; the reference last, which none does.
+            # The oldest version first, since an update may wait for it. The reference last: no update waits for it.
             version = min(self._waiting, key=lambda version: math.inf if version is None else version)
             taken, rest = self._waiting[version][:size], self._waiting.pop(version)[size:]
             if rest:
@@ -295,7 +295,7 @@ class Policy:
                 answered = await self._ask(command)
                 replies = answered.replies if isinstance(answered, Replies) else ()
             except Exception as error:
-                # Into the futures: nobody awaits this task, and later requests must still be answered.
+                # Report the error through the futures: nobody awaits this task, and later requests need answers.
                 for _, answer in asked:
                     if not answer.done():
                         answer.set_exception(error)
@@ -305,7 +305,7 @@ class Policy:
                     answer.set_result(reply)
 
     async def exported_for_rollouts(self, version: int) -> Path:
-        """Write the adapter of an update into a folder for another engine; return the folder."""
+        """Write an update's adapter into a folder for another engine; return the folder."""
         folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
             self._require(version, newest=False)
@@ -315,7 +315,7 @@ class Policy:
     # --- the trainer ---
 
     async def _ask(self, command: Command) -> Answer:
-        async with self._starting:  # commands that come while the trainer starts wait for it
+        async with self._starting:  # commands wait here while the trainer starts
             if self._process is None:
                 self._process = await TrainerProcess.start(self._job(), self._run / LOG)
         return await self._process.ask(command)
@@ -340,7 +340,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class _ByStep:
-    """The policy's weights by step."""
+    """The policy with the weights of each step; implements `Trained`."""
 
     policy: Policy
     name: str
@@ -360,7 +360,7 @@ class _ByStep:
 
 
 class _Synchronised:
-    """An engine beside the trainer, given the adapter of each update."""
+    """An engine beside the trainer that receives the adapter of each update."""
 
     def __init__(self, policy: Policy, base: TakesAdapters, model: str) -> None:
         self._policy = policy
@@ -369,7 +369,7 @@ class _Synchronised:
         self._views: dict[int, LanguageModel] = {}
         """Views under the adapters of the two latest updates; `TakesAdapters` keeps no more."""
         self._folders: dict[int, Path] = {}
-        """Of these adapters; a server that is started anew loads them again."""
+        """Folders of these adapters; a restarted server loads them again."""
         self._changing = asyncio.Lock()
 
     async def generate(self, version: int, request: Request) -> Reply:
@@ -378,10 +378,10 @@ class _Synchronised:
         return await view.complete(request)
 
     async def load(self, version: int) -> LanguageModel:
-        """Return the engine under the adapter of an update, which it is given where it has not got it."""
+        """Return the engine under an update's adapter; load the adapter if the engine lacks it."""
         async with self._changing:
             if version not in self._views:
-                # The older one first, though it was not asked for: loaded later, it would displace the other too soon.
+                # Load the older version first, even if nobody asked for it: later, it would displace the newer one.
                 if version - 1 not in self._views and self._policy.has(version - 1):
                     await self._load(version - 1)
                 await self._load(version)

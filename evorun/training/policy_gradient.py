@@ -16,7 +16,7 @@ from evorun.training.wire import Job, PolicyGradient
 
 
 class PolicyGradientTrainer(RowsTrainer):
-    """The losses of GRPO and its kin, which weigh a batch's tokens in different ways."""
+    """The losses of GRPO and related methods, which weight a batch's tokens in different ways."""
 
     SUMS = ("tokens", "entropy", "clip_ratio", "sampler_kl", "kl")
 
@@ -28,8 +28,8 @@ class PolicyGradientTrainer(RowsTrainer):
 
     def _next_batch(self) -> list[list[Pass]]:
         train = self._serving.next_training()
-        # The order of rows and dropout become functions of the step, so that a resumed run repeats them. The order is
-        # the same in all processes.
+        # This makes the order of rows and dropout functions of the step, so that a resumed run repeats them. The order
+        # is the same in all processes.
         rng = np.random.default_rng((self._job.seed, train.number))
         seed_everything(self._job.seed, train.number, self.accelerator.process_index)
         training, accelerator = self._job.training, self.accelerator
@@ -40,14 +40,16 @@ class PolicyGradientTrainer(RowsTrainer):
         for part in parts:
             weight = token_weight(self._loss, part, mean_tokens)
             dealt = passes(part, accelerator.num_processes, *limits, NOTHING)
-            steps.append([padded(one[accelerator.process_index], weight, accelerator.device) for one in dealt])
+            steps.append(
+                [padded(by_process[accelerator.process_index], weight, accelerator.device) for by_process in dealt]
+            )
         return steps
 
     def compute_loss(
         self, model: Any, inputs: Pass, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """Return this process's part of the loss, with importance ratios against the sampler."""
-        # The model's values are of the token after each position.
+        """Return this process's part of the loss, with importance ratios relative to the sampler."""
+        # The model's outputs at a position are for the next token.
         _, learned, weights, advantages, logprobs = (tensor[:, 1:] for tensor in inputs)
         with self.accelerator.autocast():
             if self.beta:
@@ -66,13 +68,13 @@ class PolicyGradientTrainer(RowsTrainer):
             clipped = ratio.clamp(1 - low, 1 + high)
             gain = torch.minimum(ratio * advantages, clipped * advantages)
             beyond = clipped * advantages < ratio * advantages
-        # Of the sampler from the policy, by samples of the former: k3 of Schulman's "Approximating KL divergence".
+        # KL(sampler || policy) from the sampler's tokens: k3 of Schulman's "Approximating KL divergence".
         sampler_kl = ratio - log_ratio - 1
         towards = reference - own if self.beta else torch.zeros_like(own)
-        kl = ratio * (towards.exp() - towards - 1)  # the ratio, as in TRL: so its gradient is that of the divergence
+        kl = ratio * (towards.exp() - towards - 1)  # with the ratio, as in TRL, the gradient is that of the divergence
         figures = torch.stack([torch.ones_like(own), entropy, beyond.to(own.dtype), sampler_kl, kl]).detach()
         self._sums += (figures * learned).sum(dim=(1, 2))
-        # Gradients are averaged over the processes, of which each has a part of the sum.
+        # Training averages gradients over the processes, but each process has only a part of the sum.
         loss: torch.Tensor = ((self.beta * kl - gain) * weights).sum() * self.accelerator.num_processes
         return loss
 

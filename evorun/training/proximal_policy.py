@@ -1,9 +1,9 @@
 """PPO on rows whose rewards and sampling log-probabilities are given: a critic, clipped losses, epochs over a batch.
 
 An update scores the batch once, without gradients: log-probabilities under the policy and the reference policy, and
-the critic's values. Advantages and returns are estimated from these (`evorun.training.advantages`); epochs follow, each
-of as many optimiser steps as there are minibatches. The losses are means over all that a step learns from, in whatever
-passes and processes.
+the critic's values. `evorun.training.advantages` estimates advantages and returns from these. Epochs follow, each with
+one optimiser step per minibatch. The losses are means over all tokens or states of a step, however they are divided
+into passes and processes.
 
 Imports TRL: only the trainer process imports this module.
 """
@@ -28,7 +28,7 @@ from evorun.training.wire import Job, ProximalPolicy, Row, TokenAdvantages
 
 
 class ProximalTrainer(RowsTrainer):
-    """Proximal policy optimisation of policy and critic."""
+    """Trains policy and critic by proximal policy optimisation."""
 
     SUMS = ("policy_loss", "value_loss", "entropy", "clip_ratio", "value_clip_ratio")
 
@@ -37,15 +37,15 @@ class ProximalTrainer(RowsTrainer):
         settings = objective.settings
         critic = Critic(job, model, kind=settings.critic, popart=settings.popart)
         counts = {"batches": objective.steps, "steps_per_batch": settings.epochs * settings.minibatches}
-        # One policy's probabilities must not differ from pass to pass, so there is no dropout.
+        # No dropout: a policy's probabilities must not differ between passes.
         temperature = objective.temperature
         super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, disable_dropout=True)
         self._settings = settings
         self.model = self.model_wrapped = ActorCritic(self.model, critic).to(self.accelerator.device)
         self.advantages: list[TokenAdvantages | None] = []
-        """Of the rows of the batch, see `Figures`."""
+        """Advantages of the batch's rows, see `Figures`."""
         self._of_batch: dict[str, float] = {}
-        """Figures of the batch, to be reported with its first step."""
+        """Figures of the batch, reported with its first step."""
 
     @property
     def policy(self) -> Any:
@@ -64,7 +64,7 @@ class ProximalTrainer(RowsTrainer):
 
     def _next_batch(self) -> list[list[ExamplePass]]:
         train = self._serving.next_training()
-        # The order of rows becomes a function of the step, so that a resumed run repeats it; the same in all processes.
+        # This makes the order of rows a function of the step, so that a resumed run repeats it. All processes share it.
         rng = np.random.default_rng((self._job.seed, train.number))
         seed_everything(self._job.seed, train.number, self.accelerator.process_index)
         if train.rewards_changed and self._settings.reset_critic:
@@ -78,53 +78,56 @@ class ProximalTrainer(RowsTrainer):
     def _passes(self, part: Sequence[Example]) -> list[ExamplePass]:
         """Return this process's passes of an optimiser step."""
         accelerator, training = self.accelerator, self._job.training
-        tokens, states = sum(len(one.old) for one in part), sum(len(one.values) for one in part)
+        tokens, states = sum(len(example.old) for example in part), sum(len(example.values) for example in part)
         dealt = passes(part, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NO_EXAMPLE)
-        return [padded_examples(one[accelerator.process_index], tokens, states, accelerator.device) for one in dealt]
+        return [
+            padded_examples(by_process[accelerator.process_index], tokens, states, accelerator.device)
+            for by_process in dealt
+        ]
 
     def _examples(self, rows: Sequence[Row]) -> list[Example]:
-        """Return the rows with what this update learns from, in an order that no number of processes changes."""
+        """Return the rows as examples of this update, in an order that does not depend on the number of processes."""
         self.advantages = [None] * len(rows)
-        # By identity: passes are made of rows in another order.
+        # By identity, since passes reorder the rows.
         numbers = {id(row): number for number, row in enumerate(rows) if any(row.learned)}
         if not numbers:
             return []
         accelerator, training = self.accelerator, self._job.training
         learned = [row for row in rows if id(row) in numbers]
         dealt = passes(learned, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NOTHING)
-        judged = gather_object([[self._judge(one[accelerator.process_index]) for one in dealt]])
+        judged = gather_object([[self._judge(by_process[accelerator.process_index]) for by_process in dealt]])
         pairs = [
             (row, judged[process][index][place])
-            for index, one in enumerate(dealt)
-            for place, of_processes in enumerate(zip(*one, strict=True))
+            for index, by_process in enumerate(dealt)
+            for place, of_processes in enumerate(zip(*by_process, strict=True))
             for process, row in enumerate(of_processes)
             if row is not NOTHING
         ]
         estimates, self._of_batch = estimate([own for _, own in pairs], self._settings)
-        for (row, _), one in zip(pairs, estimates, strict=True):
-            of_tokens = one.advantages
+        for (row, _), estimated in zip(pairs, estimates, strict=True):
+            of_tokens = estimated.advantages
             self.advantages[numbers[id(row)]] = TokenAdvantages(float(of_tokens.mean()), float(of_tokens.std()))
-        # The value loss, and what clips it, are in the scale of the head's outputs.
-        self._head.adapt(np.concatenate([one.returns for one in estimates]))
+        # The value loss and its clipping use the scale of the head's outputs.
+        self._head.adapt(np.concatenate([estimated.returns for estimated in estimates]))
         self._of_batch |= {"value_scale": self._head.scale} if self._settings.popart is not None else {}
         return [
             Example(
                 **structs.asdict(row),
                 old=own.old,
-                values=self._head.outputs(own.values[: len(one.returns)]),
-                estimate=one._replace(returns=self._head.outputs(one.returns)),
+                values=self._head.outputs(own.values[: len(estimated.returns)]),
+                estimate=estimated._replace(returns=self._head.outputs(estimated.returns)),
             )
-            for (row, own), one in zip(pairs, estimates, strict=True)
+            for (row, own), estimated in zip(pairs, estimates, strict=True)
         ]
 
     def _judge(self, rows: Sequence[Row]) -> list[Judged]:
-        """Return what policy, reference policy and critic say of the rows of a pass."""
+        """Score the rows of a pass with policy, reference policy and critic."""
         inputs = padded(rows, lambda _: 0.0, self.accelerator.device)
         ids, learned = inputs.ids, inputs.learned
         with torch.no_grad(), self.accelerator.autocast():
             own = self._both(ids, learned)
             reference = own.logprobs
-            if self._settings.kl:  # 0: the divergence has no part in the reward
+            if self._settings.kl:  # with 0, the divergence does not affect the reward
                 with self.policy.disable_adapter():
                     reference = score(self.policy, ids, learned).logprobs
         tensors = (own.logprobs, reference, own.values)
@@ -132,7 +135,7 @@ class ProximalTrainer(RowsTrainer):
         values = self._head.values(outputs)
         judged = []
         for index, row in enumerate(rows):
-            at = tokens_at(row) - 1  # these are of the token after each position
+            at = tokens_at(row) - 1  # outputs at a position are for the next token
             mine, sampler = logprobs[index, at], np.array(row.logprobs)[np.flatnonzero(row.learned)]
             old = np.where(np.abs(mine - sampler) < SAME, mine, sampler)
             judged.append(Judged(row.reward, mine, old, references[index, at], values[index, states_at(row)]))
@@ -146,7 +149,7 @@ class ProximalTrainer(RowsTrainer):
         """Return this process's part of the loss (equations 7 and 9 of "Proximal policy optimization algorithms")."""
         with self.accelerator.autocast():
             logprobs, entropy, values = model(inputs.ids, inputs.learned)
-        # The policy's numbers are of the token after each position.
+        # The policy's outputs at a position are for the next token.
         learned, weights, advantages, old = (
             tensor[:, 1:] for tensor in (inputs.learned, inputs.weights, inputs.advantages, inputs.old)
         )
@@ -166,7 +169,7 @@ class ProximalTrainer(RowsTrainer):
         value_beyond = ((clipped_error > error) * inputs.state_weights).sum()
         figures = [policy_loss, value_loss, (entropy * weights).sum(), beyond, value_beyond]
         self._sums += torch.stack(figures).detach()
-        # Gradients are averaged over the processes, of which each has a part of the sums.
+        # Training averages gradients over the processes, but each process has only a part of the sums.
         parts = self.accelerator.num_processes
         whole: torch.Tensor = (policy_loss + self._settings.value_weight * value_loss) * parts
         return whole

@@ -1,4 +1,4 @@
-"""Needs of the trainer on this machine and of a model, looked for before anything is paid for."""
+"""Checks the trainer's requirements on this machine and on the model before the run incurs any cost."""
 
 import contextlib
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _CHAT = (Message(role="user", content="Which?"), Message(role="assistant", conte
 
 
 def require_packages() -> None:
-    """Raise TrainingError when a package is not installed."""
+    """Raise TrainingError if a package is not installed."""
     for package in absent(PACKAGES):
         raise TrainingError(
             f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
@@ -31,7 +31,7 @@ def require_packages() -> None:
 
 
 def require_fitting(objective: Objective, training: TrainingConfig) -> None:
-    """Raise ConfigError for settings of training that the objective cannot have; nothing is loaded for it."""
+    """Raise ConfigError for training settings that do not fit the objective. Loads nothing."""
     if not isinstance(objective, ProximalPolicy):
         return
     if training.dropout:
@@ -57,7 +57,7 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
 
 
 def _given(file: Path) -> dict[str, Any]:
-    """Read a file of `accelerate config`; what cannot be read is left to accelerate."""
+    """Read a file of `accelerate config`. If it is unreadable, return {} and let accelerate report that."""
     with contextlib.suppress(Exception):
         given: Any = OmegaConf.to_container(OmegaConf.load(file))
         return dict(given)
@@ -65,7 +65,7 @@ def _given(file: Path) -> dict[str, Any]:
 
 
 def _shards(given: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration of accelerate shards weights; what cannot be read is left to accelerate."""
+    """Return whether a configuration of accelerate shards weights; False if it is unreadable."""
     with contextlib.suppress(Exception):
         deepspeed = given.get("deepspeed_config") or {}
         stage = deepspeed.get("zero_stage")
@@ -76,11 +76,10 @@ def _shards(given: Mapping[str, Any]) -> bool:
 
 
 def require_trainable(model: ModelConfig, training: TrainingConfig, device: str) -> tuple[Any, Any]:
-    """Check that a model can be trained, by its configuration and its tokenizer alone.
+    """Check from its configuration and tokenizer that a model can be trained.
 
-    Returns the tokenizer and the model without weights. Takes seconds: it imports torch and transformers. Raises
-    EngineError for a model that cannot be loaded or a device that is not there, ConfigError for an adapter that does
-    not fit.
+    Returns the tokenizer and the model without weights. Takes seconds, since it imports torch and transformers. Raises
+    EngineError for a model that cannot be loaded or a missing device, ConfigError for an adapter that does not fit.
     """
     require_packages()
     from transformers import AutoTokenizer
@@ -102,9 +101,9 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
 
 
 def require_tunable(model: ModelConfig, training: TrainingConfig, device: str) -> None:
-    """Check that a model can be fine-tuned on chats, as `require_trainable` does.
+    """Check that a model can be fine-tuned on chats, including the checks of `require_trainable`.
 
-    Raises TrainingError, too, for a chat template that does not show where answers begin and end.
+    Also raises TrainingError for a chat template that does not show where answers begin and end.
     """
     tokenizer, layers = require_trainable(model, training, device)
     from transformers import GenerationConfig
@@ -116,6 +115,6 @@ def require_tunable(model: ModelConfig, training: TrainingConfig, device: str) -
     if training.weights == "lora":
         refuse_output_layer(layers, training.target_modules)
     folder = resolve(model)
-    with contextlib.suppress(OSError):  # without such a file, the model's configuration names the tokens that end
+    with contextlib.suppress(OSError):  # without this file, the model's configuration names the end tokens
         layers.generation_config = GenerationConfig.from_pretrained(folder)
     tokenize_example(tokenizer, _CHAT, model, eos_tokens(layers, tokenizer))

@@ -1,4 +1,4 @@
-"""Completions from the weights that are being trained, by the batch decoder of the transformers engine.
+"""Decodes completions from the weights under training, with the batch decoder of the transformers engine.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -29,16 +29,16 @@ class Decoding:
     """Completions decoded together."""
     prefix_cache_tokens: int
     _decoders: dict[Whose, BatchDecoder] = field(default_factory=dict)
-    """Their processed prompts are valid for these weights alone."""
+    """Decoders by weights: their cached prompts are valid only for these weights."""
 
     def weights_changed(self) -> None:
-        """Drop processed prompts, which belong to the former weights."""
-        # The base model's too, though its weights stay: the step that follows needs the memory.
+        """Drop cached prompts, which belong to the former weights."""
+        # Also the base model's, although its weights stay: the next step needs the memory.
         for decoder in self._decoders.values():
             decoder.forget()
 
     def decode(self, weights: Any, requests: Sequence[Request], whose: Whose) -> list[Reply]:
-        """Answer the requests; `weights` are those of the newest or the former version, as `whose` says.
+        """Answer the requests with `weights`; `whose` says which version they are.
 
         Raises EngineError when decoding fails.
         """

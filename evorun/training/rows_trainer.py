@@ -1,7 +1,7 @@
-"""TRL's GRPOTrainer on rows that the run gives, a batch at a time: what the objectives on completions share.
+"""Base of the trainers on completions: TRL's GRPOTrainer on rows that the run gives, one batch at a time.
 
-TRL's own data loader, rewards, groups and normalisation, which take batches of one size for granted, are not used: a
-step is made of as many passes as its rows need, and each token has its weight in the loss.
+It does not use TRL's data loader, rewards, groups and normalisation, which assume batches of one size. A step has as
+many passes as its rows need, and each token has a weight in the loss.
 
 Imports TRL: only the trainer process imports this module.
 """
@@ -23,15 +23,15 @@ from evorun.training.weights import adapter, adapts_output
 from evorun.training.wire import Job
 
 SAME = 1e-4
-"""Log-probabilities that differ by less are taken as equal: sums in float32 differ so much between batches, and a run
-that was killed samples the rest of its completions in another batch, from which it must learn the same to the bit."""
+"""Log-probabilities that differ by less count as equal: sums in float32 differ this much between batches. A killed run
+samples its remaining completions in another batch, and must learn exactly the same from it."""
 
 
 class Scores(NamedTuple):
-    """The policy's opinion of the tokens of some rows but the first of each: shape [rows, T - 1]."""
+    """The policy's outputs for all tokens of some rows except the first: shape [rows, T - 1]."""
 
     logprobs: torch.Tensor
-    """At the sampling temperature; 0 where a token is not learned."""
+    """Log-probabilities at the sampling temperature; 0 for a token that is not learned."""
     entropy: torch.Tensor
 
 
@@ -40,7 +40,7 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
 
     model: Any
     SUMS: ClassVar[tuple[str, ...]]
-    """Names of what `compute_loss` adds to `_sums`, over the passes and processes of an optimiser step."""
+    """Names of the entries of `_sums`, to which `compute_loss` adds over passes and processes of an optimiser step."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         temperature: float,
         **settings: Any,
     ) -> None:
-        """batches: at most. steps_per_batch: the optimiser's. temperature: of the completions. settings: TRL's."""
+        """batches: maximum number. steps_per_batch: of the optimiser. temperature: of sampling. settings: for TRL."""
         steps = batches * steps_per_batch
         adapts_output_layer = adapts_output(model, job.training.target_modules)
         arguments = shared_arguments(job) | {
-            # TRL demands groups of two at least, and an entry of its data set for each; nothing else is made of these.
+            # TRL requires groups of at least two and data set entries for them. evorun uses neither.
             "per_device_train_batch_size": 2,
             "num_generations": 2,
             "gradient_accumulation_steps": 1,
             "max_steps": steps,
             "temperature": temperature,
-            # The run knows its position; skipping batches on resume would ask it for them again.
+            # The run knows its position; to skip batches on resume would request them again.
             "ignore_data_skip": True,
             "remove_unused_columns": False,
         }
@@ -81,10 +81,10 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
             score_through_adapter(self.model.get_base_model(), temperature)
         self._job = job
         self._steps_per_rate = steps_per_batch if job.training.schedule_by == "batch" else 1
-        """Optimiser steps made at one learning rate of the schedule."""
+        """Optimiser steps per learning rate of the schedule."""
         self._serving = serving
         self._steps: list[list[Any]] = []
-        """This process's passes of each optimiser step of the batch that are still to be made."""
+        """This process's passes of each remaining optimiser step of the batch."""
         self._sums = torch.zeros(len(self.SUMS))
 
     @property
@@ -93,7 +93,7 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         return self.accelerator.unwrap_model(self.model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Return the schedule of transformers, or one that changes the learning rate by batch."""
+        """Return transformers' schedule, or one that changes the learning rate once per batch."""
         schedule = super().create_scheduler(num_training_steps // self._steps_per_rate, optimizer)
         for index, factor in enumerate(schedule.lr_lambdas):
             schedule.lr_lambdas[index] = lambda step, factor=factor: factor(step // self._steps_per_rate)
@@ -101,25 +101,25 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
 
     @abstractmethod
     def _next_batch(self) -> list[list[Any]]:
-        """Wait for the run's next batch; return this process's passes of each optimiser step on it."""
+        """Wait for the run's next batch; return this process's passes for each optimiser step on it."""
 
     @abstractmethod
     def _figures(self, sums: dict[str, float]) -> dict[str, float]:
-        """Return the figures of an optimiser step, whose sums these are."""
+        """Return the figures of an optimiser step from its sums."""
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Accumulate the gradient of the next optimiser step; return its loss."""
         if not self._steps:
             self._steps = self._next_batch()
-        own = self._steps.pop(0)
+        passes = self._steps.pop(0)
         self._sums = torch.zeros(len(self.SUMS), device=self.accelerator.device)
         loss = torch.zeros((), device=self.accelerator.device)
-        for index, one in enumerate(own):
-            last = index + 1 == len(own)
-            self.accelerator.gradient_state._set_sync_gradients(last)  # DeepSpeed makes its step where this is true
+        for index, own_pass in enumerate(passes):
+            last = index + 1 == len(passes)
+            self.accelerator.gradient_state._set_sync_gradients(last)  # DeepSpeed makes its step when this is true
             waits = last or self.accelerator.distributed_type == DistributedType.DEEPSPEED
             with nullcontext() if waits else self.accelerator.no_sync(model):
-                loss += super().training_step(model, one, None)
+                loss += super().training_step(model, own_pass, None)
         sums = self.accelerator.reduce(self._sums, reduction="sum").tolist()
         figures = self._figures(dict(zip(self.SUMS, sums, strict=True)))
         largest = math.log(self.policy.get_output_embeddings().weight.shape[0])
@@ -132,8 +132,8 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 def score(model: Any, ids: torch.Tensor, learned: torch.Tensor) -> Scores:
-    """Return log-probability and entropy at each token but the first, as they were sampled: at the temperature."""
+    """Return log-probability and entropy of each token except the first, at the sampling temperature."""
     labels = ids.masked_fill(~learned, -100)
-    # Padding stands on the right, where a causal model does not see it, so no mask is needed.
+    # No mask is needed: padding is on the right, where a causal model does not see it.
     output = model(input_ids=ids, labels=labels, fused_lm_head=True)
     return Scores(output.log_probs, output.entropy)

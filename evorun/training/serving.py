@@ -1,6 +1,6 @@
-"""The trainer process between two steps: it carries out the run's commands until the next step.
+"""Serves the run's commands in the trainer process between two steps.
 
-Of several processes the first alone is connected to the run; it passes each command on to the others.
+Only the first of several processes is connected to the run; it passes each command on to the others.
 
 Imports torch and accelerate: only the trainer process imports this module.
 """
@@ -43,7 +43,7 @@ class Finished(Exception):
 
 
 class Link:
-    """The first process's end of the socket."""
+    """The first trainer process's end of the socket."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -68,10 +68,10 @@ class Link:
 
 
 class Serving:
-    """Carries out commands with a trainer of TRL, which calls `next_training` when it is ready for a step."""
+    """Carries out commands with one of TRL's trainers, which calls `next_training` when it is ready for a step."""
 
     def __init__(self, link: Link | None, decoding: Decoding, versions: Versions) -> None:
-        """link: None in all processes but the first."""
+        """link: None in all processes except the first."""
         self._link = link
         self._decoding = decoding
         self._versions = versions
@@ -82,29 +82,29 @@ class Serving:
     def bind(self, trainer: Any) -> None:
         """Set the trainer whose weights are served."""
         self._trainer = trainer
-        # TRL writes a card with each checkpoint, for publishing it.
+        # TRL would write a model card with each checkpoint.
         trainer.create_model_card = lambda *_, **__: None
-        # PEFT would write the base model's own embeddings, too, beside an adapter of the output layer.
+        # PEFT would also write the base model's embeddings beside an adapter of the output layer.
         if hasattr(self._model, "peft_config"):
             self._model.save_pretrained = functools.partial(self._model.save_pretrained, save_embedding_layers=False)
 
     def next_training(self) -> Train:
-        """Report the step that has ended, if one has, then serve until the run asks for the next one, and return that.
+        """Report the completed step, if any, then serve until the run asks for the next step, and return that.
 
-        Raises Finished when the run ends instead.
+        Raises Finished if the run ends instead.
         """
         if self._training:
-            torch.cuda.empty_cache()  # an engine on the same GPU wakes up now; nothing happens without one
+            torch.cuda.empty_cache()  # frees memory for an engine on the same GPU, which wakes up now
             self._answer(Figures(self._new_figures(), tuple(getattr(self._trainer, "advantages", ()))))
         self._training = False
         while True:
-            # Every process must take part in each command: steps, saving and generating wait for one another.
+            # Every process must take part in each command, since steps, saving and generation synchronise.
             received: list[Any] = [self._link.receive() if self._link is not None else None]
             broadcast_object_list(received)
             command: Command = received[0]
             if isinstance(command, Train):
                 self._training = True
-                # Not 0 at the first step: a resumed trainer's earlier log comes back with its checkpoint.
+                # Not 0 at the first step: a checkpoint restores a resumed trainer's earlier log.
                 self._measured = len(self._trainer.state.log_history)
                 self._decoding.weights_changed()
                 self._versions.advance(None if self._sharded else self._model, command.number)
@@ -120,7 +120,7 @@ class Serving:
 
     @property
     def _sharded(self) -> bool:
-        """True where no process has all weights."""
+        """True if no process holds all weights."""
         accelerator = self._trainer.accelerator
         deepspeed = accelerator.state.deepspeed_plugin
         return accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3)
@@ -141,12 +141,12 @@ class Serving:
         return Done()
 
     def _generate(self, command: Generate) -> list[Reply]:
-        """Answer the requests, each of n processes every n-th one.
+        """Answer the requests; each of n processes answers every n-th request.
 
         Raises ConfigError when the weights are sharded.
         """
         accelerator, versions = self._trainer.accelerator, self._versions
-        # A process without all weights needs the others at every layer, but each decodes other texts, at its own pace.
+        # A process with sharded weights needs the others at every layer, but each decodes other texts at another pace.
         if self._sharded:
             raise ConfigError(
                 "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), so "
@@ -162,7 +162,7 @@ class Serving:
     def _save(self, folder: Path) -> None:
         """Let TRL write its checkpoint, and move it to `folder`."""
         trainer = self._trainer
-        # No public method of transformers writes a checkpoint outside of a step.
+        # transformers has no public method that writes a checkpoint outside a step.
         trainer._save_checkpoint(trainer.model, trial=None)
         trainer.accelerator.wait_for_everyone()
         if self._link is not None:
@@ -171,16 +171,16 @@ class Serving:
             written.rename(folder)
 
     def _export(self, command: Export) -> None:
-        """Let TRL write the weights, without its own arguments."""
+        """Let TRL write the weights, and remove the arguments that it adds."""
         folder = Path(command.folder)
         with self._versions.under(self._model, command.version):
             self._trainer.save_model(str(folder))
         self._trainer.accelerator.wait_for_everyone()
         if self._link is not None:
-            # Pickled arguments with paths of this machine, and PEFT's empty form for a model card.
+            # Pickled arguments with local paths, and PEFT's empty template of a model card.
             for name in ("training_args.bin", "README.md"):
                 (folder / name).unlink(missing_ok=True)
-            # An adapter shall name its base model, not the folder that it happened to be loaded from.
+            # An adapter should name its base model, not the folder from which that was loaded.
             config = folder / "adapter_config.json"
             if config.exists():
                 settings = {**msgspec.json.decode(config.read_bytes()), "base_model_name_or_path": command.base}
@@ -188,11 +188,11 @@ class Serving:
             open_as_umask_allows(folder)
 
     def _new_figures(self) -> dict[str, float]:
-        """Return the means of TRL's figures since the last report: a step may be several of the optimiser's.
+        """Return the means of TRL's figures since the last report: a step may contain several optimiser steps.
 
-        `clipped_gradients` is the share of these whose gradient was longer than `training.max_grad_norm`.
+        `clipped_gradients` is the share of optimiser steps whose gradient was longer than `training.max_grad_norm`.
 
-        Raises TrainingError when one is not finite.
+        Raises TrainingError if a figure is not finite.
         """
         logged = [entry for entry in self._trainer.state.log_history[self._measured :] if "loss" in entry]
         figures = {}
@@ -210,7 +210,7 @@ class Serving:
         return self._finite(figures)
 
     def _finite(self, figures: dict[str, float]) -> dict[str, float]:
-        """Return the figures. Raises TrainingError when one is not finite, as after a divergence."""
+        """Return the figures. Raises TrainingError if one is not finite, as after a divergence."""
         for figure, value in figures.items():
             if not math.isfinite(value):
                 raise TrainingError(
@@ -240,7 +240,7 @@ FIGURES = {
     "value_scale": "value_scale",
     "mean_token_accuracy": "token_accuracy",
 }
-"""Figures of TRL's log that are kept, and evorun's names for them."""
+"""Figures kept from TRL's log, with evorun's names for them."""
 
 
 def seed_everything(*numbers: int) -> None:

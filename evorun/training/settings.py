@@ -1,4 +1,4 @@
-"""evorun's training settings as arguments of transformers and TRL."""
+"""Converts evorun's training settings to arguments of transformers and TRL."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job
 
 A_LONG_TIME_S = 7 * 24 * 3600
-"""Seconds that a process may wait for the first one: the run may take that long to score a batch."""
+"""Seconds that a process may wait for the first process: the run may take this long to score a batch."""
 
 
 def shared_arguments(job: Job) -> dict[str, Any]:
@@ -36,13 +36,13 @@ def shared_arguments(job: Job) -> dict[str, Any]:
         "report_to": [],
         "disable_tqdm": True,
         "ddp_timeout": A_LONG_TIME_S,
-        # The adapter takes part in every forward pass, so there are no unused parameters to look for.
+        # Every forward pass uses the adapter, so there are no unused parameters to find.
         "ddp_find_unused_parameters": False,
     }
 
 
 def require_processes(training: TrainingConfig) -> None:
-    """Raise ConfigError when the launcher has started another number of processes than configured."""
+    """Raise ConfigError if the launcher has started a different number of processes than configured."""
     started = processes()
     if started != training.num_processes:
         raise ConfigError(
@@ -57,7 +57,7 @@ def processes() -> int:
 
 
 def require_share(batch: int, processes: int) -> None:
-    """Raise ConfigError when a batch of conversations cannot be divided among the processes."""
+    """Raise ConfigError if the processes cannot share a batch of conversations equally."""
     if batch % processes:
         raise ConfigError(f"method.batch: expected a multiple of training.num_processes ({processes}), got {batch}")
 

@@ -1,7 +1,7 @@
-"""The policy of a simulated run: a skill that rises with updates and, of texts without a right answer, a few weights.
+"""The policy of a simulated run: a skill that rises with updates, and a few weights for texts without a right answer.
 
-It stands for the policy of `evorun.training.policy` in a method that trains, with the same updates in the journal. A
-resumed run repeats them and comes to the same skill, since an update depends on its rows alone.
+It replaces `evorun.training.policy` in a method that trains, and records the same updates in the journal. A resumed run
+repeats them and reaches the same skill, since an update depends only on its rows.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from evorun.training.policy import KEPT, update_key
 from evorun.training.wire import Figures, Row, Train, encode
 
 LEARNED = "simulated_policy.json"
-"""File in artifacts/ in place of an adapter: the number of updates, what they have added to the skill, and a writer's
-probabilities of a sentence to the point and of exploiting a loophole, also by its kind and after each update."""
+"""File in artifacts/ in place of an adapter. It holds the number of updates, their total gain in skill, and a writer's
+probabilities of a sentence to the point and of exploiting a loophole, also by kind and after each update."""
 
 
 class SimulatedPolicy:
@@ -36,36 +36,36 @@ class SimulatedPolicy:
     def __init__(
         self, name: str, base: LanguageModel, engine: SimulatedConfig, run: Path, journal: Journal, max_lag: int = 0
     ) -> None:
-        """base: answers with the skill that each request's hint `learned` is added to."""
+        """base: answers with its skill plus each request's hint `learned`."""
         self.max_lag = max_lag
         self.reference = base
-        """Completions without what was learned."""
+        """Completions of the untrained model."""
         self.current: Trained = _ByStep(self, name)
-        """Completions with the skill of a step; the model's name has the number of updates behind it."""
+        """Completions with the skill of a step; the model's name contains the number of updates."""
         self._name = name
         self._engine = engine
         self._run = run
         self._journal = journal
         self.issued = UpdatesByStep()
         self._learned = [0.0]
-        """Added to the skill: before the first update, and after each."""
+        """Gain in skill before the first update and after each."""
         self._weights = [Weights.initial(engine)]
-        """Of the writer, likewise."""
+        """The writer's weights before the first update and after each."""
         self._updating = asyncio.Lock()
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
-        """Learn from a batch of completions; return figures of it.
+        """Learn from a batch of completions; return its figures.
 
-        A policy whose one weight is its chance of a right answer has the gradient mean(advantage x right), which with
-        rewards of 0 and 1 is the mean square of the advantages: 1/4 where half of a large group is right, 0 where all
-        rewards are equal. What is left to learn shrinks by `training_speed` times four times that, less where the
-        completions are few (`gradient_noise`). A writer's weights take a step along the gradient at the texts that the
-        rows stand for.
+        A policy whose only weight is its probability of a right answer has the gradient mean(advantage x right). With
+        rewards of 0 and 1, this is the mean square of the advantages. It is 1/4 if half of a large group is right, and
+        0 if all rewards are equal. The remaining gain shrinks by `training_speed` times four times that, or by less if
+        there are few completions (`gradient_noise`). A writer's weights take a step along the gradient at the rows'
+        texts.
         """
         number = self.issued.issue(step)
         async with self._updating:
             about = encode(Train(number=number, rows=tuple(rows), rewards_changed=rewards_changed))
-            # Of PPO, without a critic, rewards stand for them: the mean is subtracted here and in `Weights.updated`.
+            # PPO gives no advantages. Without a critic, rewards replace them; np.var and `Weights.updated` centre them.
             advantages = [row.reward if row.advantage is None else row.advantage for row in rows]
             variance = float(np.var(advantages)) if rows else 0.0
 
@@ -84,15 +84,15 @@ class SimulatedPolicy:
         return figures
 
     async def generate(self, version: int, request: Request) -> Reply:
-        """Answer a request with the skill after so many updates."""
+        """Answer a request with the skill after `version` updates."""
         if version >= len(self._learned):
-            async with self._updating:  # an update that is under way
+            async with self._updating:  # wait for an update in progress
                 pass
         hints = {**request.hints, "learned": self._learned[version], "weights": self._weights[version]}
         return await self.reference.complete(msgspec.structs.replace(request, hints=hints))
 
     async def export(self, step: int | None = None) -> Path:
-        """Write what was learned into artifacts/; return the file. Raises RunDirectoryError when it cannot be."""
+        """Write the learned skill into artifacts/; return the file. Raises RunDirectoryError when that fails."""
         file = self._run / "artifacts" / (LEARNED if step is None else f"{KEPT}/step_{step}/{LEARNED}")
         file.parent.mkdir(parents=True, exist_ok=True)
         weights = self._weights[-1]
@@ -102,7 +102,7 @@ class SimulatedPolicy:
             "quality": weights.quality_rate,
             "loophole_rate": sum(rates.values()),
         }
-        by_update = [dict(zip(one.kinds, one.loophole_rates, strict=True)) for one in self._weights]
+        by_update = [dict(zip(at_update.kinds, at_update.loophole_rates, strict=True)) for at_update in self._weights]
         learned |= {"loophole_rates": rates, "loophole_rates_by_update": by_update}
         write_json(file, {"model": self._name, "updates": len(self._learned) - 1, **learned})
         return file
@@ -112,7 +112,7 @@ class SimulatedPolicy:
 
 
 class _ByStep:
-    """The policy's skill by step."""
+    """The policy with the skill of each step; implements `Trained`."""
 
     def __init__(self, policy: SimulatedPolicy, name: str) -> None:
         self.policy, self.name = policy, name
@@ -126,7 +126,7 @@ class _ByStep:
 
 
 class BothSplits:
-    """The simulators of a task's problems and of those to train on, as one."""
+    """One simulator for a task's problems and for its training problems."""
 
     def __init__(self, tested: Any, trained: Any, training: frozenset[str]) -> None:
         """training: ids of the problems that `trained` answers."""

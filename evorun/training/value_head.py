@@ -1,4 +1,4 @@
-"""The value head of PPO's critic, and PopArt: its outputs keep one scale while the scale of returns changes.
+"""The value head of PPO's critic, with PopArt, which keeps the scale of its outputs while that of returns changes.
 
 PopArt is from van Hasselt et al., "Learning values across many orders of magnitude" (2016).
 
@@ -14,23 +14,23 @@ import torch
 from evorun.training.advantages import Floats
 
 SMALLEST_SCALE, LARGEST_SCALE = 1e-4, 1e6
-"""Bounds on the standard deviation that returns are divided by (Hessel et al. 2019, "Multi-task deep reinforcement
-learning with PopArt")."""
+"""Bounds on the standard deviation that divides returns (Hessel et al. 2019, "Multi-task deep reinforcement learning
+with PopArt")."""
 
 
 class ValueHead(torch.nn.Linear):
-    """A linear function of hidden states: the value, or with PopArt its distance from the mean return in deviations."""
+    """A linear function of hidden states: the value or, with PopArt, the value standardised by the returns so far."""
 
     mean: torch.Tensor
     """Running mean of returns."""
     mean_square: torch.Tensor
-    """Running mean of their squares."""
+    """Running mean of squared returns."""
     batches: torch.Tensor
-    """Number of batches in both."""
+    """Number of batches in both means."""
 
     def __init__(self, width: int, popart: float | None) -> None:
         """popart: weight of a new batch in the running means; None: no PopArt."""
-        # Without PopArt no bias, as the heads of transformers' models.
+        # No bias without PopArt, as in the heads of transformers' models.
         super().__init__(width, 1, bias=popart is not None)
         self._popart = popart
         for name in ("mean", "mean_square", "batches"):
@@ -48,23 +48,23 @@ class ValueHead(torch.nn.Linear):
     @torch.no_grad()
     def reset(self) -> None:
         """Set the output to 0 everywhere, and forget all returns."""
-        # At 0 the first advantages are the rewards to come.
+        # With values of 0, the first advantages are the future rewards.
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.zero_()
 
     @torch.no_grad()
     def adapt(self, returns: Floats) -> None:
-        """Take a batch's returns into the means; change weight and bias so that no state's value changes by it.
+        """Update the running means with a batch's returns, and adjust weight and bias so that no state's value changes.
 
-        Equations 4 to 6 of the paper, a batch being one step: the means are exponential, and the weights of the first
-        batches are corrected for their start at 0. Does nothing without PopArt.
+        Equations 4 to 6 of the paper, with a batch as one step. The means are exponential, with a correction for their
+        start at 0. Does nothing without PopArt.
         """
         if self._popart is None:
             return
         old_mean, old_scale = float(self.mean), self.scale
         self.batches += 1
         weight = self._popart / (1 - (1 - self._popart) ** float(self.batches))
-        # Not `mean += weight * (new - mean)`: what a far larger scale leaves of it by rounding would stay.
+        # Not `mean += weight * (new - mean)`, in which rounding errors of an earlier, far larger scale would persist.
         for running, new in ((self.mean, returns.mean()), (self.mean_square, np.square(returns).mean())):
             running.mul_(1 - weight).add_(weight * new)
         ratio = old_scale / self.scale
@@ -72,9 +72,9 @@ class ValueHead(torch.nn.Linear):
         self.bias.copy_(ratio * self.bias + (old_mean - float(self.mean)) / self.scale)
 
     def values(self, outputs: Any) -> Any:
-        """Return the values that outputs stand for."""
+        """Return the values for outputs of the head."""
         return outputs * self.scale + float(self.mean)
 
     def outputs(self, values: Any) -> Any:
-        """Return the outputs that stand for values, or for returns."""
+        """Return the outputs of the head for values or returns."""
         return (values - float(self.mean)) / self.scale

@@ -1,6 +1,6 @@
-"""The trained adapter after the newest update and after the one before it.
+"""Keeps the trained adapter after the newest update and after the one before it.
 
-While an update is made, a run still asks for completions without it (`Role.lag`), and does so again when it is resumed.
+During an update, a run still asks for completions without it (`Role.lag`). A resumed run does so again.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -23,23 +23,23 @@ Weights = dict[str, torch.Tensor]
 
 @dataclass
 class Versions:
-    """The model that is trained has the weights of `newest`; those of the version before it wait in main memory."""
+    """The trained model holds the weights of version `newest`; main memory holds those of the version before."""
 
     newest: int
     """Number of updates."""
     former: Weights = field(default_factory=dict)
-    """The adapter's weights of version `newest - 1`; empty where they are not kept."""
+    """The adapter's weights of version `newest - 1`; empty if they are not kept."""
 
     @classmethod
     def resumed(cls, updates: int, checkpoint: str | None) -> "Versions":
-        """Return the versions that a checkpoint holds; None: the untrained adapter's alone."""
+        """Return the versions in a checkpoint; None: only the untrained adapter."""
         file = Path(checkpoint or "") / FORMER
         return cls(updates, load_file(file) if checkpoint and file.is_file() else {})
 
     def advance(self, model: Any, newest: int) -> None:
-        """Keep the model's present adapter, before an update changes it; nothing of None (of sharded weights)."""
+        """Keep the model's adapter before update `newest` changes it. model: None for sharded weights keeps nothing."""
         self.newest = newest
-        self.former = {name: one.detach().to("cpu", copy=True) for name, one in _adapter(model)}
+        self.former = {name: parameter.detach().to("cpu", copy=True) for name, parameter in _adapter(model)}
 
     def save(self, folder: Path) -> None:
         """Write the former adapter into a checkpoint."""
@@ -47,21 +47,21 @@ class Versions:
             save_file(self.former, folder / FORMER)
 
     def whose(self, version: int | None) -> Whose:
-        """Return which weights those of a version are; None: the base model's."""
+        """Return the name of a version's weights; None: the base model's."""
         return "reference" if version is None else "newest" if version == self.newest else "former"
 
     @contextlib.contextmanager
     def under(self, model: Any, version: int | None) -> Iterator[None]:
-        """Give the model the weights of a version while the block runs; None: any.
+        """Give the model the weights of a version while the block runs; None: leave them as they are.
 
-        Raises TrainingError when they are not kept.
+        Raises TrainingError if they are not kept.
         """
         if version in (None, self.newest):
             yield
             return
         if version != self.newest - 1 or not self.former:
             raise TrainingError(f"expected to be asked for the weights of update {self.newest}, got update {version}")
-        newest = {name: one.detach().clone() for name, one in _adapter(model)}
+        newest = {name: parameter.detach().clone() for name, parameter in _adapter(model)}
         _put(model, self.former)
         try:
             yield
@@ -70,9 +70,9 @@ class Versions:
 
 
 def _adapter(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the trained parameters of a model with an adapter; nothing where all weights are trained."""
+    """Yield the trained parameters of a model with an adapter; nothing if all weights are trained."""
     if hasattr(model, "peft_config"):
-        yield from ((name, one) for name, one in model.named_parameters() if one.requires_grad)
+        yield from ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def _put(model: Any, weights: Weights) -> None:

@@ -1,6 +1,6 @@
-"""The base model and the adapter's configuration, as TRL's trainers take them.
+"""Loads the base model and makes the adapter's configuration for TRL's trainers.
 
-Imports torch: the trainer process imports this module, and a check before a teacher's run.
+Imports torch: only the trainer process and a check before a teacher's run import this module.
 """
 
 from typing import Any
@@ -18,13 +18,13 @@ from evorun.training.wire import FineTuning, Job
 
 ALL_LINEAR = "all-linear"
 SCALES_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
-"""Settings of models that change what their output layer gives."""
+"""Settings of models that change their output layer's logits."""
 LANGUAGE_MODEL = "language_model"
 """Name in transformers of the text part of multimodal models (Gemma 3 and others)."""
 
 
 def load(job: Job) -> tuple[Any, Any]:
-    """Return the base model, in bfloat16 where it is frozen and computes in it, else in float32, and its tokenizer.
+    """Return the base model, in bfloat16 if it is frozen and computes in bfloat16, else in float32, and its tokenizer.
 
     Raises EngineError when they cannot be loaded, ConfigError when the adapter does not fit the model.
     """
@@ -33,14 +33,14 @@ def load(job: Job) -> tuple[Any, Any]:
         layers = skeleton(job.weights)
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
-    # Before the weights, which take minutes to load.
+    # Check before loading the weights, which takes minutes.
     require_chat_template(tokenizer, job.model)
     if job.training.weights == "lora":
         require_targets(layers, job.training.target_modules)
         if isinstance(job.objective, FineTuning):
             refuse_output_layer(layers, job.training.target_modules)
     try:
-        # Frozen weights beside an adapter need no more bits than they came with; trained ones do.
+        # Frozen weights need no more precision than they were stored with; trained ones do.
         frozen = mixed_precision(job) and job.training.weights == "lora"
         dtype = torch.bfloat16 if frozen else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype, trust_remote_code=False)
@@ -51,7 +51,7 @@ def load(job: Job) -> tuple[Any, Any]:
 
 
 def adapter(training: TrainingConfig, model: Any) -> Any:
-    """Return PEFT's configuration of the model's adapter; None when all weights are trained."""
+    """Return PEFT's configuration of the model's adapter; None if all weights are trained."""
     if training.weights == "full":
         return None
     from peft import LoraConfig
@@ -59,7 +59,7 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
     targets = training.target_modules
     if ALL_LINEAR in targets and len(targets) > 1:
         targets = sorted({*linear_layers(model), *targets} - {ALL_LINEAR})
-    # `all-linear` would also put adapters into the vision and audio parts, through which no text passes.
+    # `all-linear` would also adapt the vision and audio parts, which process no text.
     multimodal = model.config.get_text_config() is not model.config
     named = any(LANGUAGE_MODEL in name for name, _ in model.named_modules())
     return LoraConfig(
@@ -73,31 +73,33 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
 
 
 def linear_layers(model: Any) -> list[str]:
-    """Return the last names of the linear layers of a model, its output layer's left out."""
+    """Return the names of a model's linear layers (last components), without the output layer."""
     output = model.get_output_embeddings()
-    linear = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not output}
+    linear = {
+        name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and module is not output
+    }
     return sorted({name.rpartition(".")[2] for name in linear})
 
 
 def adapts_output(model: Any, targets: list[str]) -> bool:
-    """Tell whether an adapter's targets have the model's output layer among them."""
+    """Return whether an adapter's targets include the model's output layer."""
     output = model.get_output_embeddings()
     names = [name for name, module in model.named_modules() if module is output]
     return any(name == target or name.endswith(f".{target}") for name in names for target in targets)
 
 
 def on_gpu(job: Job) -> bool:
-    """Tell whether the job trains on a GPU. Raises EngineError when one was asked for and there is none."""
+    """Return whether the job trains on a GPU. Raises EngineError if one is configured and there is none."""
     return chosen_device(job.device) == "cuda"
 
 
 def mixed_precision(job: Job) -> bool:
-    """Tell whether the model computes in bfloat16."""
+    """Return whether the model computes in bfloat16."""
     return job.training.precision == "bfloat16" or (job.training.precision == "auto" and on_gpu(job))
 
 
 def require_targets(model: Any, targets: list[str]) -> None:
-    """Raise ConfigError when a LoRA adapter's targets are not linear layers of the model, which needs no weights."""
+    """Raise ConfigError if a LoRA adapter's targets are not linear layers of the model. The model needs no weights."""
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     known = sorted({name.rpartition(".")[2] for name in linear})
     for target in targets:
@@ -115,7 +117,7 @@ def require_targets(model: Any, targets: list[str]) -> None:
 
 
 def refuse_output_layer(model: Any, targets: list[str]) -> None:
-    """Raise ConfigError when the targets of an adapter have the output layer among them, for a fine-tuning."""
+    """Raise ConfigError if a fine-tuning adapter's targets include the output layer."""
     if adapts_output(model, targets):
         raise ConfigError(
             f"training.target_modules: expected no output layer with method=sft, got {', '.join(targets)}: TRL's loss "

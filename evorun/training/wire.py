@@ -1,4 +1,4 @@
-"""Messages between the run's process and the trainer process over a Unix socket: one answer to each command."""
+"""Messages between the run's process and the trainer process over a Unix socket: one answer per command."""
 
 import struct
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_grad
     """TRL's `loss_type` (grpo, dr_grpo, dapo, bnpo, cispo); see `evorun.training.batches.token_weight`."""
     settings: GradientSettings
     steps: int
-    """Largest number of batches."""
+    """Maximum number of batches."""
     temperature: float
     """Sampling temperature of the completions."""
 
@@ -28,7 +28,7 @@ class ProximalPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="ppo"):
 
     settings: ProximalSettings
     steps: int
-    """Largest number of batches."""
+    """Maximum number of batches."""
     temperature: float
     """Sampling temperature of the completions."""
 
@@ -41,20 +41,20 @@ class FineTuning(msgspec.Struct, frozen=True, kw_only=True, tag="fine_tuning"):
     held_out: str | None
     """File of the same kind to measure the loss on, or None."""
     source: str
-    """File that the conversations come from, for messages to the user."""
+    """Source file of the conversations, for messages to the user."""
     epochs: float
     """Passes over the conversations; may be a fraction."""
     batch: int
-    """Conversations in a step."""
+    """Conversations per step."""
     max_length: int
-    """Longest conversation, in tokens, its prompt included; longer ones are cut."""
+    """Maximum length of a conversation in tokens, including its prompt; longer ones are truncated."""
 
 
 Objective = PolicyGradient | ProximalPolicy | FineTuning
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a trainer process, read when it starts."""
+    """Settings of a trainer process, which reads them when it starts."""
 
     socket: str
     model: ModelConfig
@@ -68,7 +68,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str | None
     """Checkpoint to resume from, or None."""
     updates: int = 0
-    """Updates behind the checkpoint's weights."""
+    """Number of updates in the checkpoint's weights."""
     device: str
     """auto | cpu | cuda."""
     max_batch_size: int
@@ -82,15 +82,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     prompt: tuple[int, ...]
     """Token ids of the prompt as the engine saw it."""
     tokens: tuple[int, ...]
-    """Token ids of all that follows: the model's turns, end-of-sequence tokens included, and the tools' turns."""
+    """Token ids after the prompt: the model's turns, including end-of-sequence tokens, and the tools' turns."""
     learned: tuple[bool, ...]
-    """For each of `tokens`, true when it is the model's own, to be learned."""
+    """For each of `tokens`, true if the model wrote it, so that it is learned."""
     reward: float
-    """Of the episode, as it is learned from."""
+    """Reward of the episode, as used for learning."""
     advantage: float | None
-    """Of each of its learned tokens; None: the trainer's critic estimates them (PPO)."""
+    """Advantage of each learned token; None: the trainer's critic estimates advantages (PPO)."""
     logprobs: tuple[float, ...]
-    """For each of `tokens`, its log-probability under the sampler, at the sampling temperature; 0 where not learned."""
+    """For each of `tokens`, its log-probability under the sampler, at the sampling temperature; 0 if not learned."""
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
@@ -98,8 +98,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
     requests: tuple[Request, ...]
     version: int | None
-    """Answer with the weights of this update, the newest or the one before; None: with the adapter off, as the
-    reference policy."""
+    """The update whose weights answer: the newest or the one before. None: the reference policy, with the adapter
+    off."""
 
 
 class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
@@ -109,11 +109,11 @@ class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
     """Number of the update, from 1."""
     rows: tuple[Row, ...] = ()
     rewards_changed: bool = False
-    """What rewards, such as a rubric, is another than in the update before."""
+    """True if the source of rewards (a rubric, for example) differs from that of the previous update."""
 
 
 class Assess(msgspec.Struct, frozen=True, tag="assess"):
-    """Report the size of a fine-tuning's data and the loss on the held-out part; answered by Figures."""
+    """Report the size of the fine-tuning data and the loss on the held-out part; answered by Figures."""
 
 
 class Save(msgspec.Struct, frozen=True, tag="save"):
@@ -129,32 +129,32 @@ class Export(msgspec.Struct, frozen=True, tag="export"):
     base: str
     """Name of the base model in an adapter's configuration."""
     version: int | None = None
-    """The weights of this update, the newest or (of an adapter) the one before; None: the newest."""
+    """The update whose weights to write: the newest or, for an adapter, the one before. None: the newest."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
-    """End; answered by Done."""
+    """End the trainer; answered by Done."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The first message, sent when the trainer has loaded everything."""
+    """The first message: the trainer has loaded everything."""
 
     trainable: int
     """Number of trained parameters."""
 
 
 class Replies(msgspec.Struct, frozen=True, tag="replies"):
-    """One reply for each request, in their order."""
+    """One reply per request, in the same order."""
 
     replies: tuple[Reply, ...]
 
 
 class TokenAdvantages(NamedTuple):
-    """The advantages that the learned tokens of a row were learned with."""
+    """The advantages of a row's learned tokens."""
 
     mean: float
     sd: float
-    """Standard deviation over the row's tokens (of a population)."""
+    """Population standard deviation over the row's tokens."""
 
 
 class Figures(msgspec.Struct, frozen=True, tag="figures"):
@@ -162,7 +162,7 @@ class Figures(msgspec.Struct, frozen=True, tag="figures"):
 
     figures: dict[str, float]
     advantages: tuple[TokenAdvantages | None, ...] = ()
-    """Of each row of a step, where the trainer estimates them; None for a row without a learned token."""
+    """Advantages of each row of a step, if the trainer estimates them; None for a row without learned tokens."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -170,18 +170,18 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The trainer cannot continue, and ends."""
+    """The trainer cannot continue and ends."""
 
     reason: str
     of_settings: bool = False
-    """True when the same settings will always fail in this way."""
+    """True if the same settings will always fail in this way."""
 
 
 Command = Generate | Train | Assess | Save | Export | Finish
 Answer = Ready | Replies | Figures | Done | Failed
 
 LENGTH = struct.Struct("!Q")
-"""Precedes each message: its length in bytes."""
+"""Header of each message: its length in bytes."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(Command).decode

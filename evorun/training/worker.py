@@ -14,7 +14,7 @@ from evorun.training.wire import Failed, Job, PolicyGradient, ProximalPolicy, Re
 
 def main(path: str) -> int:
     """Train as the job file says; return the exit code."""
-    # Read when torch's OpenMP starts: threads that spin while they wait crawl when other work shares the cores.
+    # torch's OpenMP reads it at its start: threads that spin while they wait are very slow on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     threading.Thread(target=_end_with_the_run, name="run", daemon=True).start()
@@ -31,21 +31,21 @@ def main(path: str) -> int:
         text = " ".join(str(error).split()) or type(error).__name__
         reason = text if isinstance(error, EvorunError) else f"{type(error).__name__}: {text}"
         if link is not None:
-            with contextlib.suppress(OSError):  # the run has gone, or has ended this process
+            with contextlib.suppress(OSError):  # the run has ended, or is ending this process
                 link.send(Failed(reason, isinstance(error, ConfigError)))
         return 1
     return 0
 
 
 def _end_with_the_run() -> None:
-    """End this process once the run's process, which holds the other end of stdin, is gone."""
-    while os.read(0, 1):  # not sys.stdin, whose lock the interpreter could not get when it exits
+    """End this process when the run's process, which holds the other end of stdin, has ended."""
+    while os.read(0, 1):  # not sys.stdin, whose lock would block the interpreter's exit
         pass
-    os._exit(1)  # not sys.exit, which would end this thread alone and leave the main one in its forward pass
+    os._exit(1)  # not sys.exit, which would end only this thread and leave the main one in its forward pass
 
 
 def _see_one_gpu() -> None:
-    # TRL's trainers refuse several GPUs in a process; torch is not imported yet and will see the first one alone.
+    # TRL's trainers refuse several GPUs in a process; torch, not yet imported, will see only the first.
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
@@ -64,7 +64,7 @@ def _train(job: Job, link: Any) -> None:
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
     serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
     trainer: Any
-    # Imported here: each loads its trainers of TRL, which takes seconds.
+    # Imported here, since each module loads TRL's trainers, which takes seconds.
     if isinstance(job.objective, PolicyGradient):
         from evorun.training.policy_gradient import PolicyGradientTrainer
 
@@ -82,7 +82,7 @@ def _train(job: Job, link: Any) -> None:
         link.send(Ready(sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)))
     with contextlib.suppress(Finished):
         trainer.train(resume_from_checkpoint=job.checkpoint)
-        # After the last step the run may still want completions, a checkpoint and the export.
+        # After the last step, the run may still ask for completions, a checkpoint and the export.
         serving.next_training()
 
 

@@ -31,7 +31,7 @@ def lengths(rows: list[Row]) -> list[int]:
 def test_each_row_is_in_one_pass_and_each_process_in_every_pass(processes: int, count: int) -> None:
     rng = np.random.default_rng(count)
     rows = [row(number, int(length)) for number, length in enumerate(rng.integers(2, 100, count))]
-    found = passes(rows, processes, most_rows=7, most_tokens=300, nothing=NOTHING)
+    found = passes(rows, processes, max_rows=7, max_tokens=300, nothing=NOTHING)
     assert {len(one) for one in found} == {processes}
     own = [one for every in found for part in every for one in part]
     assert sorted(one.prompt for one in own if one is not NOTHING) == [(number,) for number in range(count)]
@@ -44,7 +44,7 @@ def test_each_row_is_in_one_pass_and_each_process_in_every_pass(processes: int, 
 
 
 def test_a_row_longer_than_a_pass_has_one_of_its_own() -> None:
-    found = passes([row(0, 10), row(1, 500), row(2, 10)], 1, most_rows=7, most_tokens=300, nothing=NOTHING)
+    found = passes([row(0, 10), row(1, 500), row(2, 10)], 1, max_rows=7, max_tokens=300, nothing=NOTHING)
     assert [lengths(part) for [part] in found] == [[500], [10, 10]]
 
 

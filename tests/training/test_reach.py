@@ -9,7 +9,7 @@ from evorun.reports.training import barely_trained
 from evorun.runner.settings import check
 from evorun.runner.training_runs import trains_too_little
 from evorun.runs.schema import TrainingRecord
-from evorun.training.reach import LEAST_REACH, cannot_move, reach
+from evorun.training.reach import MIN_REACH, cannot_move, reach
 from evorun.training.wire import FineTuning
 
 INPUTS, STEPS = 600, 20
@@ -66,7 +66,7 @@ def test_the_rate_that_the_line_names_is_where_it_ends() -> None:
         line = cannot_move(training, objective)
         assert line is not None
         named = float(line.partition("nearly what it is; ")[2].partition(" ")[0])
-        assert reach(replace(training, learning_rate=named), 100) == pytest.approx(LEAST_REACH, rel=0.2)
+        assert reach(replace(training, learning_rate=named), 100) == pytest.approx(MIN_REACH, rel=0.2)
         assert cannot_move(replace(training, learning_rate=1.2 * named), objective) is None
         assert cannot_move(replace(training, learning_rate=0.8 * named), objective) is not None
 
