@@ -1,4 +1,4 @@
-"""Runs untrusted programs, with limits. Knows no task."""
+"""Runs untrusted programs within limits. Knows nothing of tasks."""
 
 from evorun.sandbox.base import Case, CaseResult, Check, End, Execution, Limits, Program, Suite, Verdict
 from evorun.sandbox.comparison import same_output

@@ -17,10 +17,12 @@ Check = Literal["lines", "json"]
 class Program(msgspec.Struct, frozen=True):
     """Python source text, as a model wrote it.
 
-    Without `entry` it is a script: it runs as `__main__`, reads standard input and prints. With `entry` ("f", or
-    "Class.method" of an instance made without arguments; "method" alone is tried where there is no such class) that
-    callable is called once, with the JSON values of standard input's lines as arguments. Its result is returned as
-    JSON: tuples and iterators as lists; a value without a form in JSON (a set, say) is a runtime error.
+    Without `entry` it is a script: it runs as `__main__`, reads standard input and prints.
+
+    With `entry`, the sandbox calls that callable once. The arguments are the JSON values on the lines of standard
+    input. `entry` is "f", or "Class.method" of an instance made without arguments; without such a class, "method" alone
+    is tried. The result is returned as JSON, with tuples and iterators as lists. A value that JSON cannot represent (a
+    set, for example) is a runtime error.
     """
 
     source: str
@@ -33,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float = 6.0
     """User and system time. 6 s for each test, as in LiveCodeBench's harness."""
     wall_seconds: float | None = None
-    """A backstop for programs that sleep; waiting for a core does not count. None: 3 * cpu_seconds + 2 (ours)."""
+    """Backstop for programs that sleep; waiting for a core does not count. None: 3 * cpu_seconds + 2 (ours)."""
     memory_mib: int = 1024
     """Address space of each process, and resident memory of all. `ours`."""
     output_kib: int = 8192
@@ -46,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """File descriptors of each process. `ours`."""
 
     def wall_limit(self) -> float:
-        """Return the wall seconds in force."""
+        """Return the wall-clock limit in force, in seconds."""
         return 3 * self.cpu_seconds + 2 if self.wall_seconds is None else self.wall_seconds
 
 
@@ -58,9 +60,9 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str
     """The program's standard error; the sandbox adds its own reason as a last line in square brackets."""
     value: str | None
-    """JSON of the entry's result; None for a script, and where the entry did not return."""
+    """JSON of the entry's result; None for a script, or if the entry did not return."""
     exit_code: int | None
-    """None: ended by a signal. `SystemExit` of any code counts as 0, as in LiveCodeBench's harness."""
+    """None: ended by a signal. `SystemExit` with any code counts as 0, as in LiveCodeBench's harness."""
     signal: int | None
     cpu_seconds: float
     wall_seconds: float

@@ -1,4 +1,4 @@
-"""A trial program that looks for a way out of the sandbox: an isolation that leaks is not used."""
+"""A trial program that looks for a way out of the sandbox: evorun does not use an isolation that leaks."""
 
 import os
 import sysconfig
@@ -13,8 +13,8 @@ from evorun.sandbox.zygotes import Zygote
 
 _LIMITS = Limits(cpu_seconds=5.0, memory_mib=512, wall_seconds=20.0, processes=4)
 
-# Isolation depends on the kernel, its settings, the container around us and bubblewrap's version: it is tried, not
-# inferred. 0x10000000 is CLONE_NEWUSER: a user namespace of its own would give the program every privilege in it.
+# Isolation depends on the kernel, its settings, the container around us and bubblewrap's version, so evorun tests it.
+# 0x10000000 is CLONE_NEWUSER: a new user namespace would give the program every privilege in it.
 _TRIAL = """
 import os, sys
 
@@ -23,7 +23,7 @@ def look(claims, needed, files, evorun, limit):
         if not os.access(path, os.R_OK):
             return (f"programs, which run under another user than root, cannot read {path}: "
                     "let others enter its folders (chmod o+x), or use a Python and packages that are elsewhere")
-    # Only the first: the last claim's leak may end the program.
+    # Only the first leak: the last claim's leak may end the program.
     return next((leak.__doc__ for leak in map(globals().get, claims) if leak(files, evorun, limit)), "")
 
 def succeeds(call, *arguments):
@@ -114,21 +114,22 @@ _ALWAYS = ["privileges", "environment", "own_folder", "sockets"]
 _FULLY = [*_ALWAYS, "system_folders", "host_files", "host_processes", "network"]
 _AS_THIS_USER = [*_ALWAYS, "unix_sockets"]
 _AS_ANOTHER_USER = ["another_user", *_AS_THIS_USER, "root_files", "signals", "system_folders"]
-# Without the files of root: what is in there is the container's, and holds no secret.
+# Without root's files: those in the container hold no secret.
 _IN_CONTAINER = ["another_user", *_AS_THIS_USER, "signals", "system_folders", "host_files", "network"]
 
 
 async def find_breach(zygote: Zygote, launch: Launch, private: Sequence[Path]) -> str:
-    """Return in words what a program can do in a zygote although its launch claims otherwise, or an empty text.
+    """Return a description of what a program can do in a zygote against its launch's claims, or an empty text.
 
-    private: files and folders that programs must not see under full isolation, beside our own and the user's. Raises
+    private: files and folders that programs must not see under full isolation, beside evorun's and the user's. Raises
     ZygoteLost.
     """
     settings = launch.settings
     seen = _files([*_ours(), *private])
     if launch.in_container:
         claims, needed = _IN_CONTAINER, [target for _, target in settings["layout"]["packages"]]
-        # Another kernel numbers files otherwise: any of that name is ours. Folders there hold the interpreter, too.
+        # Another kernel numbers files differently: any file of that name is ours. Folders there also hold the
+        # interpreter.
         seen = [(path, None) for path in _without_folders(seen)]
     elif launch.full:
         claims, needed = _FULLY, [target for _, target in settings["layout"]["packages"]]
@@ -149,18 +150,18 @@ def _without_folders(files: Sequence[tuple[str, object]]) -> list[str]:
 
 
 def _ours() -> list[Path]:
-    """Return the files and folders that are evorun's or the user's wherever it runs."""
+    """Return the files and folders that are evorun's or the user's on any machine."""
     folders = [os.path.expanduser("~"), os.getcwd(), os.environ.get("EVORUN_DATA"), sysconfig.get_path("purelib")]
     return [Path(__file__), Path("/etc/passwd"), Path("/home"), *(Path(folder) for folder in folders if folder)]
 
 
 def _files(paths: Sequence[Path]) -> list[tuple[str, tuple[int, int] | None]]:
-    """Return absolute paths with what tells a file from another of the same name: its device and number there.
+    """Return absolute paths with device and inode numbers, which distinguish files of the same name.
 
-    In the place of a missing file stands the folder that it would be in.
+    The folder that would contain a missing file replaces it.
     """
     found: list[tuple[str, tuple[int, int] | None]] = []
     for path in paths:
-        there = next(one for one in (path.resolve(), *path.resolve().parents) if os.path.exists(one))
-        found.append((str(there), (there.stat().st_dev, there.stat().st_ino)))
+        existing = next(place for place in (path.resolve(), *path.resolve().parents) if os.path.exists(place))
+        found.append((str(existing), (existing.stat().st_dev, existing.stat().st_ino)))
     return found

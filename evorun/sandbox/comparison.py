@@ -1,11 +1,11 @@
 """Comparison of a program's output with the expected one, by LiveCodeBench's rules.
 
-Pure, and safe on texts made to cause harm: takes time linear in their length, and beside them little memory, but for
-JSON, whose values may take fifty times that of their text.
+The functions are pure, and safe on hostile texts. Their time is linear in the length of the texts, and they need little
+further memory. Only JSON values may take fifty times the memory of their text.
 
-Two rules differ from the harness's. A returned object's keys are JSON's: the harness finds {1: 2} and {"1": 2} unequal,
-here both are the latter. The harness runs no script where it expects a JSON value, while here a script may print it
-(ours): as JSON, as Python shows it, or, if it is a string, without quotes.
+Two rules differ from the harness's. The keys of a returned object are JSON's: the harness finds {1: 2} and {"1": 2}
+unequal; here both become the latter. The harness runs no script where it expects a JSON value. Here a script may print
+the value (ours): as JSON, as Python shows it, or, if it is a string, without quotes.
 """
 
 import json
@@ -22,13 +22,13 @@ from evorun.sandbox.base import Check
 def same_output(check: Check, expected: str, actual: str, *, printed: bool = False) -> bool:
     """Return whether `actual`, which a script `printed` or a callable returned as JSON, counts as `expected`.
 
-    `lines`: as many lines as expected, ignoring white space around the whole and around each line; two lines agree if
-    they are equal, or token by token as exact decimals (1.0 equals 1.00, 0.3 does not equal 0.30000001).
+    `lines`: the outputs have equally many lines, and these agree, ignoring surrounding white space. Two lines agree if
+    they are equal, or if their tokens are equal as exact decimals (1.0 equals 1.00; 0.3 does not equal 0.30000001).
 
-    `json`: equal values as Python compares them (1 equals 1.0 and true), lists and tuples alike. A script may also
-    print what `print` shows of such a value: True, None, single quotes, tuples, and an expected string bare, white
-    space around it aside. So a script that prints 12 gives both the number 12 and the string "12", as printing tells
-    no types; a callable that returns 12 gives the number alone.
+    `json`: the values are equal as Python compares them (1 equals 1.0 and true), lists and tuples alike. A script may
+    also print what `print` shows of such a value: True, None, single quotes, tuples. It may print an expected string
+    without quotes, ignoring surrounding white space. A script that prints 12 therefore gives both the number 12 and the
+    string "12", since printing loses types. A callable that returns 12 gives only the number.
     """
     expected, actual = expected.strip(), actual.strip()
     if expected == actual:
@@ -50,7 +50,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 _TOKEN = re.compile(r"\S+")
-_LONG_LINE = 10_000  # from here on, a list of its tokens would take too much memory; below it is quicker
+_LONG_LINE = 10_000  # characters from which a list of tokens would take too much memory; below, a list is faster
 
 
 def _tokens(line: str) -> Iterable[str]:
@@ -98,11 +98,11 @@ def _read(text: str) -> Any:
 
 
 def _integer(digits: str) -> int | Decimal:
-    # Python refuses long integers by default, since reading them takes quadratic time; a Decimal's is linear.
+    # Python refuses long integers by default, since reading them takes quadratic time. A Decimal takes linear time.
     return int(digits) if len(digits) <= sys.int_info.str_digits_check_threshold else Decimal(digits)
 
 
-# Possessive: a quote that is not closed is tried once and not again from each of its characters.
+# Possessive quantifiers: an unclosed quote is tried once, not again from each of its characters.
 _PYTHON_TOKEN = re.compile(
     r"""'(?P<single>(?:[^'\\\n]++|\\.)*+)'|"(?P<double>(?:[^"\\\n]++|\\.)*+)"|(?P<unclosed>['"])"""
     r"""|\b(?P<name>True|False|None)\b|(?P<open>\()|(?P<close>\))"""
@@ -113,7 +113,7 @@ _NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
 def _python_as_json(text: str) -> str:
-    """Return the JSON of a value that is shown as Python shows it, and no JSON of a text that shows none."""
+    """Convert a value that Python has printed to JSON. For any other text the result is no valid JSON."""
     pieces: list[str] = []
     end = 0
     for token in _PYTHON_TOKEN.finditer(text):

@@ -14,10 +14,10 @@ class SandboxConfig:
 
     isolation: str = "auto"
     """auto: bubblewrap, else namespaces (without the bwrap program): full isolation, or no program runs. gvisor: a
-    kernel of its own, by gVisor's runsc program; as root. rlimits: only limits, where nothing else works;
+    separate kernel, by gVisor's runsc program; needs root. rlimits: only limits, where nothing else works;
     docs/sandbox.md says what programs can do there."""
     slots: int | None = None
-    """Programs at a time. Null: one for each core that this process may use."""
+    """Programs that run at once. Null: one per core that this process may use."""
     packages: list[str] = field(default_factory=lambda: ["numpy"])
     """Installed packages that programs may import beside the standard library; missing ones are skipped.
     LiveCodeBench's programs use numpy."""
@@ -31,7 +31,7 @@ class SandboxConfig:
 
 
 def package_folders(names: list[str]) -> dict[str, list[str]]:
-    """Return, for each site folder, the names in it that the packages consist of (`numpy`, `numpy.libs`)."""
+    """Return, for each site folder, the names of the packages' parts in it (`numpy`, `numpy.libs`)."""
     folders: dict[str, list[str]] = {}
     for name in names:
         spec = importlib.util.find_spec(name)  # finds without importing

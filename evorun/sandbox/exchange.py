@@ -1,4 +1,4 @@
-"""The ways in which a program's texts and outputs pass between this process and a zygote."""
+"""Two ways to exchange a program's texts and outputs with a zygote: shared files, or a stream."""
 
 import asyncio
 import contextlib
@@ -13,20 +13,20 @@ from evorun.errors import SandboxError
 
 
 class Exchange(Protocol):
-    """One way; a zygote uses it for one program at a time."""
+    """A way to exchange texts and outputs; a zygote uses it for one program at a time."""
 
     def begin(self) -> None:
-        """Send what all later requests refer to; once, when the zygote is ready. Raises OSError."""
+        """Send what later requests refer to. Called once, when the zygote is ready. Raises OSError."""
 
     def ask(self, request: bytes, texts: bytes, typed: bytes) -> None:
         """Send a request with the program's texts and its standard input. Raises OSError, SandboxError."""
 
     async def receive(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return the answer with the program's outputs. Raises EOFError when the zygote ends instead, OSError."""
+        """Return the answer with the program's outputs. Raises OSError, or EOFError when the zygote has ended."""
 
 
 class SharedFiles:
-    """Through files in memory that both sides hold open: outputs never come into the supervisor's memory."""
+    """Exchange through files in memory that both sides hold open: outputs never enter the supervisor's memory."""
 
     def __init__(self, channel: socket.socket, reader: asyncio.StreamReader, files: contextlib.ExitStack) -> None:
         self._channel, self._reader = channel, reader
@@ -43,7 +43,7 @@ class SharedFiles:
                 _replace(self._texts, texts)
                 stdin = _unnamed_file(own)
                 _replace(stdin, typed)
-                # So that nobody can grow it: its pages count as no program's memory.
+                # Sealed, so that nobody can grow it: its pages count as no program's memory.
                 fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
             except OSError as error:
                 raise SandboxError(f"cannot hand a program its input: {error}") from None
@@ -59,7 +59,7 @@ class SharedFiles:
 
 
 class Stream:
-    """Through the control channel itself, where no open file passes between two kernels; see `inside.relay`."""
+    """Exchange through the control channel itself, for two kernels that cannot share open files (`inside.relay`)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

@@ -1,4 +1,4 @@
-"""A container of gVisor's runsc around a zygote: its programs talk to a kernel of their own, not to the machine's."""
+"""A container of gVisor's runsc around a zygote: its programs talk to gVisor's kernel, not to the machine's."""
 
 import contextlib
 import json
@@ -9,20 +9,20 @@ from typing import Any
 
 from evorun.sandbox.layout import Layout
 
-# What the supervisor does as root of the container: hand folders to programs' users, become them, end and clean up.
+# As root of the container, the supervisor hands folders to programs' users, becomes them, ends and cleans up.
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_ADMIN", "SYS_PTRACE")
 _NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
 
 
 def container_command(runsc: str, layout: Layout, inner: list[str], files: contextlib.ExitStack) -> list[str]:
-    """Return the command of a container that runs `inner` on the layout's files, with standard input passed on.
+    """Return the command of a container that runs `inner` on the layout's files and passes standard input on.
 
-    What it needs on the disk is removed with `files`.
+    Closing `files` removes the files that the container needs on disk.
     """
     folder = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="evorun-gvisor-", ignore_cleanup_errors=True)))
     (folder / "config.json").write_text(json.dumps(_configuration(layout, inner)))
     _make_mount_points(folder / "rootfs", layout)
-    # The cgroup is the zygote's own, if there is one: runsc is to make none.
+    # The zygote's cgroup, if there is one, serves the container: runsc must not create another.
     options = ["--root", str(folder / "state"), "--network=none", "--ignore-cgroups"]
     return [runsc, *options, "run", "--bundle", str(folder), folder.name]
 
@@ -32,7 +32,7 @@ def _configuration(layout: Layout, inner: list[str]) -> dict[str, Any]:
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
     mounts = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
-        # Only the supervisor may write here itself; each program gets a folder below.
+        # Only the supervisor may write here directly; each program gets a subfolder.
         {
             "destination": layout.scratch,
             "type": "tmpfs",
@@ -70,6 +70,6 @@ def _make_mount_points(root: Path, layout: Layout) -> None:
         (place if os.path.isdir(source) else place.parent).mkdir(parents=True, exist_ok=True)
         if not os.path.isdir(source):
             place.touch()
-    # Programs run under another user than the one that made these.
+    # Programs run under another user than the one that created these.
     for folder, _, _ in os.walk(root):
         os.chmod(folder, 0o755)  # noqa: S103

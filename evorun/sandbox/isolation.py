@@ -1,4 +1,4 @@
-"""The isolation that the sandbox's settings lead to on this machine."""
+"""Finds the isolation that the sandbox's settings give on this machine."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ class Probe(NamedTuple):
     full: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str
-    """The powers that programs have, in one line, or why none can run; empty if the isolation is full."""
+    """One line on what programs can do, or on why none can run; empty if the isolation is full."""
 
 
 def probe(config: SandboxConfig, private: Sequence[Path] = ()) -> Probe:
-    """Open a sandbox of one slot, note its isolation and close it: about 0.3 s. Never raises; callable anywhere.
+    """Open a sandbox of one slot, report its isolation and close it (about 0.3 s). Never raises.
 
     private: see `Sandbox.open`.
     """
@@ -34,16 +34,16 @@ def probe(config: SandboxConfig, private: Sequence[Path] = ()) -> Probe:
     async def look() -> Probe:
         try:
             sandbox = await Sandbox.open(SandboxConfig(config.isolation, 1, config.packages), private)
-        except (EvorunError, OSError) as error:  # the second: no folder or process can be made at all
+        except (EvorunError, OSError) as error:  # OSError: this machine lets us create no folder or process
             return Probe("none", False, str(error))
         await sandbox.close()
         return Probe(sandbox.isolation, sandbox.fully_isolated, sandbox.note)
 
-    # In a thread, since an event loop may be running in this one and loops do not nest.
+    # In a new thread: an event loop may already be running in this one, and loops do not nest.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(look())).result()
 
 
 def not_full(isolation: str, note: str) -> str:
-    """Return a warning about an isolation that is not full, in one line."""
+    """Return a one-line warning about an isolation that is not full."""
     return f"no full isolation ({isolation}): {note}"

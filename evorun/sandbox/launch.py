@@ -32,13 +32,12 @@ NEEDS = {
     ),
     "rlimits": ("", ""),
 }
-"""By `sandbox.isolation`, the program that it starts and what to do where it does not work."""
-# From here on RLIMIT_NPROC counts the processes of a user namespace; before, those of the user on the whole machine.
+"""By `sandbox.isolation`: the program that it needs, and what to do if it does not work."""
+# From this version on, RLIMIT_NPROC counts the processes of a user namespace; before, all processes of the user.
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
-# The interpreter gets its modules over its control channel: no file of the project is visible to it. It starts itself
-# again with a large stack, for deep recursion through C code (a memoised function): the kernel fixes how far a stack
-# can grow when a program is started.
+# The interpreter gets its modules over its control channel: it sees no file of the project. It restarts itself with a
+# large stack, for deep recursion through C code (a memoised function). The kernel fixes a stack's limit at the start.
 _BOOT = """
 import json, os, resource, sys, types
 soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
@@ -81,12 +80,12 @@ _MODULES = (
 
 @dataclass(frozen=True)
 class Launch:
-    """One way to start a zygote."""
+    """A way to start a zygote."""
 
     isolation: str
     full: bool
     command: list[str]
-    """Without its last word, the number of the control channel."""
+    """The command without its last argument, the number of the control channel."""
     settings: dict[str, Any]
     note: str = ""
     runsc: str = ""
@@ -94,17 +93,17 @@ class Launch:
 
     @property
     def in_container(self) -> bool:
-        """Whether the control channel is its standard input, which carries bytes alone."""
+        """True if the control channel is the zygote's standard input, which carries only bytes."""
         return bool(self.runsc)
 
-    def started(self, control: int, files: contextlib.ExitStack) -> list[str]:
-        """Return the command that starts a zygote on a control channel; `files` closes what it needs."""
+    def make_command(self, control: int, files: contextlib.ExitStack) -> list[str]:
+        """Return the command that starts a zygote on a control channel; closing `files` releases its resources."""
         if self.in_container:
             return gvisor.container_command(self.runsc, Layout(**self.settings["layout"]), [*self.command, "0"], files)
         return [*self.command, str(control)]
 
     def boot_message(self) -> dict[str, Any]:
-        """Return the first message to the interpreter: the modules that it runs, and their settings."""
+        """Return the first message to the interpreter: its modules, and their settings."""
         package, folder = "evorun.sandbox.inside", Path(__file__).with_name("inside")
         modules = [("evorun", ""), ("evorun.sandbox", ""), (package, "")]
         modules += [(f"{package}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES]
@@ -112,8 +111,8 @@ class Launch:
 
 
 def launches(config: SandboxConfig) -> Iterator[Launch]:
-    """Yield the ways that the configuration allows, best first; only trying shows whether one works."""
-    if config.isolation == "rlimits":  # never by itself: whoever wants it must know what it does not shield
+    """Yield the launches that the configuration allows, best first; only trying shows whether one works."""
+    if config.isolation == "rlimits":  # never chosen automatically: the user must know what it does not shield
         is_root = os.geteuid() == 0
         settings = _settings(config, namespaces=False, private_user=is_root)
         yield Launch("rlimits", False, _interpreter(), settings, UNSHIELDED_AS_ROOT if is_root else UNSHIELDED)
@@ -131,7 +130,7 @@ def _gvisor(config: SandboxConfig) -> Iterator[Launch]:
     if runsc is None:
         return
     settings = _settings(config, namespaces=False, private_user=True)
-    # gVisor counts no processes of a user: the supervisor does.
+    # gVisor does not count a user's processes, so the supervisor does.
     settings |= {"gvisor": True, "own_process_count": False, "packages": [PACKAGES], "scratch_parent": SCRATCH}
     settings["layout"] = asdict(layout(config))
     yield Launch("gvisor", True, _interpreter(), settings, runsc=runsc)
@@ -143,7 +142,7 @@ def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
         return
     options = _bubblewrap_options(layout(config))
     if os.geteuid() == 0:
-        # The kernel does not limit root's number of processes: programs run under another user.
+        # The kernel does not limit root's number of processes, so programs run under another user.
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         command = [bwrap, *rights, *options, *_interpreter()]
         yield Launch("bubblewrap", True, command, _settings(config, give_up_root=True))
@@ -156,7 +155,7 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
     options += ["--die-with-parent", "--new-session", "--clearenv", "--bind", "/proc", "/proc", "--dir", layout.scratch]
     inner = [*layout.shown, *layout.devices, *(target for _, target in layout.packages)]
     for parent in sorted({str(parent) for path in inner for parent in Path(path).parents} - {"/"}):
-        options += ["--perms", "0755", "--dir", parent]  # bubblewrap's default, 0700, shuts out nobody
+        options += ["--perms", "0755", "--dir", parent]  # bubblewrap's default, 0700, shuts out the user nobody
     for path in layout.shown:
         options += ["--ro-bind", path, path]
     for path in layout.hidden:
@@ -179,8 +178,8 @@ def _settings(
 ) -> dict[str, Any]:
     """Return the settings of `inside.start`.
 
-    give_up_root: the zygote and its programs run under a user that nobody else has. private_user: the programs alone
-    do; the supervisor stays root, to end them.
+    give_up_root: the zygote and its programs run under a user that nobody else has.
+    private_user: only the programs do; the supervisor stays root, so that it can end them.
     """
     major, minor, *_ = os.uname().release.split(".")
     counts_by_namespace = (int(major), int(minor)) >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE
@@ -197,5 +196,5 @@ def _settings(
 
 
 def _interpreter() -> list[str]:
-    # Without user site (-s), site (-S), the script's folder on the path (-P), .pyc files (-B); in UTF-8 everywhere.
+    # No user site (-s), no site (-S), no script folder on the path (-P), no .pyc files (-B); UTF-8 everywhere.
     return [interpreter(), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOT]

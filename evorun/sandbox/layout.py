@@ -1,4 +1,4 @@
-"""The files of this machine that programs see: the interpreter's own, and the packages that they may import."""
+"""The files of this machine that programs see: those of the interpreter, and the packages that they may import."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ PACKAGES = "/packages"
 # Without /dev/zero, which gives shared memory that no limit counts.
 _DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/fd/1"), ("/dev/shm", SCRATCH))  # noqa: S108
-# The loader's list of libraries, for those outside its standard folders, and the time zones of `zoneinfo`.
+# The loader's cache, for libraries outside its standard folders, and the time zones of `zoneinfo`.
 _SHARED = ("/etc/ld.so.cache", "/usr/share/zoneinfo")
 
 
@@ -26,9 +26,9 @@ class Layout:
     shown: list[str]
     """Files and folders of this machine, read-only, under their own names."""
     hidden: list[str]
-    """Folders inside those that appear empty."""
+    """Folders inside the shown ones that appear empty."""
     packages: list[tuple[str, str]]
-    """Importable packages: their path here, and their path inside."""
+    """Importable packages: path on this machine, and path inside the sandbox."""
     links: list[tuple[str, str]] = field(default_factory=lambda: list(_DEVICE_LINKS))
     """Symbolic links: name and target."""
     devices: list[str] = field(default_factory=lambda: list(_DEVICES))
@@ -36,12 +36,12 @@ class Layout:
 
 
 def interpreter() -> str:
-    """Return the interpreter behind a virtual environment, whose own is a link that would not be visible inside."""
+    """Return the real interpreter: a virtual environment's is a link, whose target would not exist inside."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 def layout(config: SandboxConfig) -> Layout:
-    """Return what programs see under a configuration."""
+    """Return the layout for a configuration."""
     packages = [
         (f"{site}/{name}", f"{PACKAGES}/{name}")
         for site, names in package_folders(config.packages).items()
@@ -67,9 +67,9 @@ def _standard_library() -> list[str]:
 
 
 def _own_libraries() -> list[str]:
-    """Return the library folder of an interpreter that has a prefix of its own (pyenv, conda, uv).
+    """Return the library folder of an interpreter with a separate prefix (pyenv, conda, uv).
 
-    Its libraries may load others that no file names, as conda's MKL does.
+    Its libraries may load others that no file names; conda's MKL does.
     """
     prefixes = {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.base_exec_prefix)}
     return [f"{prefix}/lib" for prefix in sorted(prefixes - {"/usr", "/usr/local"})]
@@ -77,15 +77,15 @@ def _own_libraries() -> list[str]:
 
 @cache
 def _shared_libraries(program: str, folders: tuple[str, ...]) -> list[str]:
-    """Return the shared libraries of a program and of the extension modules in folders, by the loader's own account."""
+    """Return the shared libraries of a program and of the extension modules in folders, as the loader lists them."""
     with open("/proc/self/maps") as file:
         mapped = {line.split(maxsplit=5)[-1].strip() for line in file}
     loader = next((path for path in sorted(mapped) if os.path.basename(path).startswith("ld-")), None)
     if loader is None:  # a static interpreter
         return []
-    # Without tkinter's, since each library is one more mount for every program, and there is no display.
+    # Without tkinter's libraries: there is no display, and each library costs every program one more mount.
     extensions = [str(path) for folder in folders for path in Path(folder).rglob("*.so") if "tkinter" not in path.name]
-    # libgcc_s is loaded only when a thread is cancelled, so that no file names it.
+    # libgcc_s is loaded only when a thread is cancelled, so no file names it.
     preloaded = {"LD_PRELOAD": ":".join(["libgcc_s.so.1", *extensions])}
     done = subprocess.run([loader, "--list", program], env=preloaded, capture_output=True, text=True, check=False)
     # `libz.so.1 => /lib/libz.so.1 (0x7f...)`; for the loader itself both names are paths.

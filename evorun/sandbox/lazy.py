@@ -1,4 +1,4 @@
-"""A sandbox that opens at the first program: a run whose verdicts are all recorded opens none."""
+"""A sandbox that opens on the first program: a run whose verdicts are all recorded opens none."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from evorun.sandbox.testing import test
 
 
 class LazySandbox:
-    """Opens its sandbox at the first test, once: if that fails, every later test fails with the same error."""
+    """Opens its sandbox once, on the first test. If that fails, every later test fails with the same error."""
 
     def __init__(self, config: SandboxConfig, private: Sequence[Path] = ()) -> None:
         self._config = config
@@ -22,7 +22,7 @@ class LazySandbox:
         """Run a program on a suite's cases; see `evorun.sandbox.testing.test`. Raises SandboxError."""
         if self._sandbox is None:
             self._sandbox = asyncio.create_task(Sandbox.open(self._config, self._private))
-        # Shielded: cancelling one test must not cancel the opening that all of them wait for.
+        # Shielded: cancelling one test must not cancel the opening, for which all tests wait.
         return await test(await asyncio.shield(self._sandbox), program, suite, stop_at_failure)
 
     async def close(self) -> None:

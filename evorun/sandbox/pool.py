@@ -1,4 +1,4 @@
-"""The sandbox: a pool of zygotes, one for each program that may run at once."""
+"""The sandbox: a pool of zygotes, one per program that may run at once."""
 
 import asyncio
 import contextlib
@@ -21,21 +21,21 @@ _HARMLESS = Limits(wall_seconds=60.0)
 
 
 class Sandbox:
-    """Runs programs, `slots` of them at a time, in the event loop that it was opened in."""
+    """Runs programs, `slots` at a time, in the event loop that opened it."""
 
     isolation: str
     """bubblewrap | namespaces | gvisor | rlimits"""
     fully_isolated: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str
-    """Names what is not shielded, in one line; empty when fully isolated."""
+    """One line on what is not shielded; empty when fully isolated."""
     slots: int
-    """Programs at a time."""
+    """Programs that run at once."""
     large_comparison: asyncio.Lock
-    """Held while a large output is compared: values in JSON may take hundreds of MiB, once and not in each slot."""
+    """Held while a large output is compared: JSON values may take hundreds of MiB, so slots take turns."""
 
     memory_groups: bool
-    """The kernel counts all that programs hold, in a cgroup for each slot."""
+    """True: the kernel counts all memory of programs, in one cgroup per slot."""
 
     def __init__(
         self, launch: Launch, slots: int, first: Zygote, scratch: str | None, groups: Path | None = None
@@ -47,7 +47,7 @@ class Sandbox:
         self._launch, self._groups = launch, groups
         self._scratch = scratch
         self._free = asyncio.Semaphore(slots)
-        self._one_alone = asyncio.Lock()
+        self._exclusive_lock = asyncio.Lock()
         self._idle = [first]
         self._busy: set[Zygote] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -57,8 +57,8 @@ class Sandbox:
     async def open(cls, config: SandboxConfig, private: Sequence[Path] = ()) -> "Sandbox":
         """Open the best isolation that the configuration allows and a trial program cannot escape.
 
-        private: files and folders (a run's, a task's data) that programs must not see under full isolation; home, the
-        working folder and $EVORUN_DATA are among them anyway. Raises SandboxError when there is none.
+        private: files and folders (a run's, a task's data) that programs must not see under full isolation. The home
+        folder, the working folder and $EVORUN_DATA are always among them. Raises SandboxError if no isolation works.
         """
         slots = config.slots or len(os.sched_getaffinity(0))
         failures: list[str] = []
@@ -69,12 +69,12 @@ class Sandbox:
                 continue
             scratch = None
             if not launch.full:
-                # Without mounts of their own, programs share a folder of this machine, each with a subfolder.
+                # Without separate mounts, programs share a folder of this machine, each with a subfolder.
                 scratch = tempfile.mkdtemp(prefix="evorun-sandbox-")
-                os.chmod(scratch, 0o711)  # noqa: S103 - each program may pass through to its own
+                os.chmod(scratch, 0o711)  # noqa: S103 - each program must reach its subfolder
                 launch = dataclasses.replace(launch, settings={**launch.settings, "scratch_parent": scratch})
             try:
-                first = await _tried(launch, private, groups)
+                first = await _start_and_check(launch, private, groups)
             except SandboxError as error:
                 failures.append(str(error))
                 if isinstance(error, NoAnswer):
@@ -90,9 +90,9 @@ class Sandbox:
         raise SandboxError(f"sandbox.isolation={config.isolation}: {found}{remedy}")
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
-        """Run a program on an input; the execution says how it ended, whatever it does.
+        """Run a program on an input and return the execution, however the program ends.
 
-        Cancelling kills the program. Raises SandboxError when the machine lets no program run to its end, or when the
+        Cancelling kills the program. Raises SandboxError when no program can finish on this machine, or when the
         sandbox is closed.
         """
         async with self._free:
@@ -100,9 +100,9 @@ class Sandbox:
                 return await self._run_once(program, stdin, limits)
             with contextlib.suppress(ZygoteLost):
                 return await self._run_once(program, stdin, limits, fresh=True)
-        # A loss may be the machine's doing (memory ran out, a signal), and then it is no result of the program's: that
-        # takes a third loss, while no other program runs and one that does nothing wrong has just run.
-        async with self._alone():
+        # The machine may have caused the loss (memory ran out, a signal). It counts as the program's result only after
+        # a third loss, with no other program running and a harmless one just completed.
+        async with self._nothing_running():
             try:
                 await self._run_once(Program(""), "", _HARMLESS, fresh=True)
             except ZygoteLost as lost:
@@ -123,31 +123,31 @@ class Sandbox:
                 )
 
     async def close(self) -> None:
-        """Kill running programs and end all zygotes; waiting runs raise SandboxError. Idempotent."""
+        """Kill running programs and end all zygotes. Waiting runs raise SandboxError. Idempotent."""
         self._closed = True
         await asyncio.gather(*(zygote.stop() for zygote in self._busy))
-        async with self._alone():  # no run is in the middle of starting a zygote
+        async with self._nothing_running():  # no run is in the middle of starting a zygote
             await asyncio.gather(*(zygote.stop() for zygote in self._idle), *self._ending)
             self._idle.clear()
             _remove(self._scratch)
 
     @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Wait until no program runs, and let none start meanwhile. Not to be called from within a slot."""
-        async with self._one_alone, contextlib.AsyncExitStack() as held:
+    async def _nothing_running(self) -> AsyncIterator[None]:
+        """Wait until no program runs, and let none start until the block ends. Never call it from within a slot."""
+        async with self._exclusive_lock, contextlib.AsyncExitStack() as held:
             for _ in range(self.slots):
                 await held.enter_async_context(self._free)
             yield
 
     async def _run_once(self, program: Program, stdin: str, limits: Limits, fresh: bool = False) -> Execution:
-        """Run a program on an idle zygote or, with `fresh`, a new one. Raises ZygoteLost."""
-        self._refuse_when_closed()
+        """Run a program on an idle zygote, or on a new one with `fresh`. Raises ZygoteLost."""
+        self._require_open()
         if fresh and self._idle:
             self._end(self._idle.pop())
         zygote = self._idle.pop() if self._idle and not fresh else await Zygote.start(self._launch, self._groups)
         self._busy.add(zygote)
         try:
-            self._refuse_when_closed()
+            self._require_open()
             execution = await zygote.run(program, stdin, limits)
         except BaseException:
             self._end(zygote)
@@ -158,18 +158,18 @@ class Sandbox:
         return execution
 
     def _end(self, zygote: Zygote) -> None:
-        # A task of its own: a cancelled run cannot wait for the end, but `close` can.
+        # In a separate task: a cancelled run cannot wait for the end, but `close` can.
         task = asyncio.ensure_future(zygote.stop())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _refuse_when_closed(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise SandboxError("the sandbox is closed: open another one")
 
 
-async def _tried(launch: Launch, private: Sequence[Path], groups: Path | None) -> Zygote:
-    """Start a zygote and have a program look for a way out. Raises SandboxError when it finds one."""
+async def _start_and_check(launch: Launch, private: Sequence[Path], groups: Path | None) -> Zygote:
+    """Start a zygote and let the trial program look for a way out. Raises SandboxError if it finds one."""
     zygote = await Zygote.start(launch, groups)
     try:
         breach = await find_breach(zygote, launch, private)

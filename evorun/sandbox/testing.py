@@ -1,4 +1,4 @@
-"""Testing a program on a suite of cases."""
+"""Tests a program on a suite of cases."""
 
 import asyncio
 
@@ -7,13 +7,13 @@ from evorun.sandbox.comparison import same_output
 from evorun.sandbox.pool import Sandbox
 
 LONGEST_TEXT = 2000
-"""Characters of each text that a result keeps (ours)."""
-# Characters that are compared in a few milliseconds; longer texts would hold up the event loop.
+"""Characters that a result keeps of each text (ours)."""
+# Comparing this many characters takes a few milliseconds; longer texts would block the event loop.
 _QUICKLY_COMPARED = 20_000
 
 
 async def test(sandbox: Sandbox, program: Program, suite: Suite, stop_at_failure: bool) -> tuple[CaseResult, ...]:
-    """Run the cases in order; with `stop_at_failure`, stop after the first that is not accepted.
+    """Run the cases in order. With `stop_at_failure`, stop after the first one that is not accepted.
 
     Raises SandboxError when the sandbox breaks down.
     """
@@ -50,7 +50,7 @@ test.__test__ = False  # type: ignore[attr-defined]  # for pytest: not one of it
 
 
 def cut(text: str) -> str:
-    """Return at most `LONGEST_TEXT` characters of a text: its head, its tail, and how many are left out between."""
+    """Return at most `LONGEST_TEXT` characters of a text: its head, the number of characters left out, and its tail."""
     if len(text) <= LONGEST_TEXT:
         return text
     kept = LONGEST_TEXT - 40

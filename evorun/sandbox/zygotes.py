@@ -1,4 +1,4 @@
-"""This side of a zygote: starting it, asking it to run a program, and ending it."""
+"""The client side of a zygote: starts it, asks it to run programs, and ends it."""
 
 import asyncio
 import contextlib
@@ -18,22 +18,22 @@ from evorun.sandbox.exchange import Exchange, SharedFiles, Stream, read_answer
 from evorun.sandbox.launch import Launch
 
 START_SECONDS = 20.0
-"""Time that an interpreter has to start, on a busy machine (ours)."""
-_PATIENCE = 4  # inside.supervisor.PATIENCE, which is not imported: that module is for the other side
-# Time for an answer after a program's last allowed second; then the zygote counts as hung (ours).
+"""Time for an interpreter to start on a busy machine (ours)."""
+_PATIENCE = 4  # equals inside.supervisor.PATIENCE; that module is for the other side, so it is not imported
+# Time for an answer after a program's wall-clock limit; after that the zygote counts as hung (ours).
 _GRACE_SECONDS = 30.0
 
 
 class NoAnswer(SandboxError):
-    """An isolation's program hangs: any other launch with it would hang as well."""
+    """The isolation's program hangs, so any other launch with it would hang too."""
 
 
 class ZygoteLost(Exception):
-    """The zygote died or hung, or its program was killed by somebody else: no result of the program's."""
+    """The zygote died or hung, or another process killed its program, so the program has no result."""
 
 
 class Zygote:
-    """A warm interpreter, and its supervisor, in their isolation; runs one program at a time."""
+    """An isolated warm interpreter and its supervisor. Runs one program at a time."""
 
     def __init__(
         self,
@@ -53,29 +53,29 @@ class Zygote:
 
     @classmethod
     async def start(cls, launch: Launch, groups: Path | None = None) -> "Zygote":
-        """Start one, in a memory cgroup below `groups` if that is given, and wait until it is ready.
+        """Start a zygote, in a memory cgroup below `groups` if given, and wait until it is ready.
 
-        Raises SandboxError with its last words when it fails to start, NoAnswer when it is silent for START_SECONDS.
+        Raises SandboxError with its last message if it fails to start, NoAnswer after START_SECONDS without an answer.
         """
         ours, theirs = socket.socketpair()
         files = contextlib.ExitStack()
         process: asyncio.subprocess.Process | None = None
         try:
-            # A file, not a pipe: nobody has to read it while the zygote writes.
+            # A file, not a pipe, which somebody would have to read while the zygote writes.
             errors = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the zygote
             group = make_group(groups) if groups else None
             if group:
                 files.callback(group.remove)
             with theirs:
-                command = launch.started(theirs.fileno(), files)
+                command = launch.make_command(theirs.fileno(), files)
                 process = await asyncio.create_subprocess_exec(
-                    *(group.started_in_it(command) if group else command),
+                    *(group.wrap_command(command) if group else command),
                     stdin=theirs.fileno() if launch.in_container else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=errors,
                     cwd="/",
                     env={"PYTHONHASHSEED": "0"},
-                    start_new_session=True,  # a terminal's Ctrl-C is for us alone; and `_kill` ends the whole group
+                    start_new_session=True,  # Ctrl-C in the terminal reaches only us, and `_kill` ends the whole group
                     pass_fds=(theirs.fileno(),),
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
@@ -111,7 +111,7 @@ class Zygote:
         self._exchange.begin()
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
-        """Run a program. Raises ZygoteLost; after that, and when cancelled, only `kill` and `stop` may be called."""
+        """Run a program. Raises ZygoteLost. After that, or when cancelled, call only `kill` or `stop`."""
         texts = (program.source, program.entry or "", stdin)
         source, entry, given = (text.encode("utf-8", "surrogatepass") for text in texts)
         arguments, typed = (given, b"") if program.entry else (b"", given)
@@ -136,7 +136,7 @@ class Zygote:
         return _execution(program, limits, answer, written)
 
     async def kill(self) -> None:
-        """End the zygote and, with it, the program that it runs."""
+        """Kill the zygote and the program that it runs."""
         _kill(self._process)
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ class Zygote:
         self._files.close()
 
     async def stop(self) -> None:
-        """Let the zygote end by itself, after the program that it runs."""
+        """Let the zygote end after the program that it runs; kill it after 2 s."""
         self._writer.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
@@ -154,7 +154,7 @@ class Zygote:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill the process and its children: it leads a session, hence a process group."""
+    """Kill the process and its children: it leads a session and thus a process group."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # process.kill() may take the exit status away from asyncio
@@ -171,7 +171,7 @@ def _execution(program: Program, limits: Limits, answer: dict[str, Any], texts: 
         raise ZygoteLost(answer["failed"])
     code, cpu_seconds = answer["code"], answer["cpu_seconds"]
     if code == -signal.SIGKILL and not answer["reason"] and cpu_seconds <= limits.cpu_seconds:
-        raise ZygoteLost("the program was killed from outside")  # by the kernel, say, when memory runs out
+        raise ZygoteLost("the program was killed from outside")  # for example by the kernel when memory runs out
     stdout, stderr, message = texts
     end, reason = _end(answer["reason"], code, cpu_seconds, limits, message)
     value = None
@@ -191,7 +191,7 @@ def _execution(program: Program, limits: Limits, answer: dict[str, Any], texts: 
 
 
 def _end(reason: str, code: int, cpu_seconds: float, limits: Limits, message: bytes) -> tuple[End, str]:
-    """Return how an execution ended, and the reason in words where the program's own output does not give it."""
+    """Return an execution's end, and the reason in words if the program's output does not give it."""
     if reason == "output":
         return "output_limit", f"more than {limits.output_kib} KiB of output"
     if reason == "wall":

@@ -295,7 +295,13 @@ UNLIMITED = "(its processes are not limited|more than 4 processes)"  # by whom i
 @pytest.mark.parametrize(
     ("isolation", "module", "wall", "hole", "said"),
     [
-        ("bubblewrap", "syscalls", "[*_one_of(0, _AF_UNIX), *_no_bit_of(1, _DATAGRAM_BIT)]", "[]", "it opens sockets"),
+        (
+            "bubblewrap",
+            "syscalls",
+            "[*_require_one(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]",
+            "[]",
+            "it opens sockets",
+        ),
         pytest.param(
             "rlimits",
             "syscalls",

@@ -1,1 +1,1 @@
-"""Modules that run inside the sandbox: standard library only, sent to an interpreter that cannot see the project."""
+"""Modules that run inside the sandbox. They use only the standard library: the interpreter cannot see the project."""

@@ -1,4 +1,4 @@
-"""Confinement of one program's process, before the program's first line."""
+"""Confines a program's process before the program's first line runs."""
 
 import fcntl
 import math
@@ -11,8 +11,8 @@ from evorun.sandbox.inside import kernel, processes, syscalls
 
 SCRATCH_FILES = 4096
 """Files in a program's folder (ours)."""
-_SPARE_PROCESSES = 256  # of the same user, which may start while a program runs (ours)
-_PROC = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC  # what it was mounted with cannot be taken away
+_SPARE_PROCESSES = 256  # further processes of the same user, which may start while a program runs (ours)
+_PROC = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC  # flags of the original mount, which must stay
 _MANY = 65536  # above every descriptor that this process can have
 
 
@@ -24,23 +24,23 @@ def enter(
     limits: dict[str, Any],
     forbidden: syscalls.Filter,
 ) -> None:
-    """Confine this process, just forked, to its namespaces and limits, in the folder `scratch`.
+    """Confine this freshly forked process to its namespaces and limits, in the folder `scratch`.
 
-    `channels` maps the program's descriptors to ours. Writes `ready` to `status`, or the reason of a failure, and
-    closes it: the program cannot forge either later.
+    `channels` maps the program's descriptors to ours. Writes `ready` or the reason for a failure to `status` and closes
+    it, so that the program cannot forge either.
     """
     try:
         os.setsid()
         status = _arrange(channels, status)
-        # As at a normal start; before the filter, which refuses to touch SIGCHLD.
+        # As in a normal start. It must precede the filter, which rejects changes to SIGCHLD.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else its own files in /proc were not its own
-        # Where the machine's memory runs out, the kernel is to take this process, and not its supervisor.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # otherwise the process would not own its files in /proc
+        # If the machine's memory runs out, the kernel must kill this process, not its supervisor.
         kernel.write("/proc/self/oom_score_adj", "1000")
         if settings["namespaces"]:
             kernel.map_user(kernel.NOBODY, kernel.NOBODY, kernel.NOBODY)
-            # No namespaces below this one: they would give the program capabilities again.
+            # No nested namespaces: they would give the program capabilities again.
             kernel.write("/proc/sys/user/max_user_namespaces", "0")
             options = f"size={limits['file_mib']}m,nr_inodes={SCRATCH_FILES},mode=0700"
             kernel.mount("scratch", scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
@@ -51,9 +51,9 @@ def enter(
         os.umask(0o077)
         _limit(settings, limits)
         kernel.drop_capabilities()
-        if not settings["gvisor"]:  # whose supervisor ends all of its namespace
+        if not settings["gvisor"]:  # there the whole namespace ends with the supervisor
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the supervisor
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else the program could not open its own /proc/self
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # otherwise the program could not open /proc/self
         forbidden.enforce()
         os.write(status, b"ready")
     except BaseException as error:
@@ -63,8 +63,8 @@ def enter(
 
 
 def _arrange(channels: dict[int, int], status: int) -> int:
-    """Give the program its descriptors; return the status pipe's, the only other one left open."""
-    # First above all wanted numbers: one channel's number here may be another one's number there.
+    """Give the program its descriptors. Return that of the status pipe, the only other one left open."""
+    # Move all above the wanted numbers first: a channel's present number may be another's wanted number.
     floor = max(channels) + 1
     high = {wanted: fcntl.fcntl(ours, fcntl.F_DUPFD, floor + 1) for wanted, ours in channels.items()}
     os.dup2(fcntl.fcntl(status, fcntl.F_DUPFD, floor + 1), floor)
@@ -75,12 +75,12 @@ def _arrange(channels: dict[int, int], status: int) -> int:
 
 
 def _show_own_processes(scratch: str) -> None:
-    """Replace /proc by one of the program's processes alone: any other shows the numbers that they have outside."""
+    """Replace /proc by one of only the program's processes: any other shows their numbers outside."""
     try:
         kernel.mount("proc", "/proc", "proc", kernel.MS_RDONLY | _PROC, "subset=pid")
     except OSError:
-        # Where parts of /proc are hidden (Docker), the kernel allows no other one. What shows no numbers of processes
-        # stays: the links to open files, which /dev/stdin needs, and the network, where the trial program looks.
+        # Where parts of /proc are hidden (Docker), the kernel allows no new mount of it. Two parts that show no process
+        # numbers stay: the links to open files, for /dev/stdin, and the network, for the trial program.
         kept = [(f"{scratch}/{name}", f"/proc/self/{name}") for name in ("fd", "net")]
         for parked, place in kept:
             os.mkdir(parked)
@@ -96,25 +96,25 @@ def _show_own_processes(scratch: str) -> None:
 
 def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     file_size = limits["file_mib"] << 20
-    # A backstop at twice what is allowed: the kernel goes by sampled time, which may be 20 % off on a virtual machine;
-    # the supervisor goes by measured time.
+    # A backstop at twice the limit: the kernel uses sampled time, which may be 20 % off on a virtual machine. The
+    # supervisor uses measured time.
     _set_limit(resource.RLIMIT_CPU, 2 * math.ceil(limits["cpu_seconds"]) + 1)
     _set_limit(resource.RLIMIT_AS, limits["memory_mib"] << 20)
     _set_limit(resource.RLIMIT_FSIZE, file_size)
     _set_limit(resource.RLIMIT_NOFILE, limits["open_files"])
-    # 1, since 0 still starts the program that a machine may have for core dumps (systemd-coredump): core(5).
+    # 1, since 0 would still start a machine's handler of core dumps (systemd-coredump); see core(5).
     _set_limit(resource.RLIMIT_CORE, 1)
     _set_limit(resource.RLIMIT_MEMLOCK, 0)
-    if not settings["gvisor"]:  # which cannot set it
+    if not settings["gvisor"]:  # gVisor cannot set it
         _set_limit(resource.RLIMIT_MSGQUEUE, 0)
     if settings["own_process_count"]:
         _set_limit(resource.RLIMIT_NPROC, limits["processes"])
-    elif not settings["namespaces"]:  # the user's other processes count too, and may become more meanwhile
+    elif not settings["namespaces"]:  # the user's other processes count too, and may increase meanwhile
         others = processes.threads_of_this_user()
         _set_limit(resource.RLIMIT_NPROC, others + limits["processes"] + _SPARE_PROCESSES)
 
 
 def _set_limit(kind: int, value: int) -> None:
-    hard = resource.getrlimit(kind)[1]  # without privileges a limit can only be lowered
+    hard = resource.getrlimit(kind)[1]  # an unprivileged process can only lower a limit
     allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (allowed, allowed))

@@ -1,4 +1,4 @@
-"""Linux calls that the standard library of Python 3.11 lacks."""
+"""Linux system calls that the standard library of Python 3.11 lacks."""
 
 import ctypes
 import os
@@ -32,10 +32,10 @@ PR_SET_THP_DISABLE = 41
 _PR_GET_TID_ADDRESS = 40
 
 NOBODY = 65534
-"""A user and group without rights of any kind."""
+"""A user and group without any rights."""
 
 _CAPABILITY_VERSION_3 = 0x20080522
-_OF_THIS_PROCESS = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)  # made once: a new array type takes 0.1 ms
+_OF_THIS_PROCESS = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)  # built once: a new array type takes 0.1 ms
 _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,20 +45,20 @@ _libc.prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_u
 
 _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x00200000, 0x01000000
 _CLONE = {"x86_64": 56, "aarch64": 220}
-# Of the C library too, but with the interpreter's lock held, as the functions around a fork want it.
+# Also from the C library, but holding the interpreter's lock, as the functions around a fork require.
 _clone = ctypes.PyDLL(None, use_errno=True).syscall
 _clone.argtypes = (ctypes.c_long, ctypes.c_ulong, *(ctypes.c_void_p,) * 4)
 
 
 def fork(flags: int = 0, exit_signal: int = signal.SIGCHLD) -> int:
-    """Fork as os.fork does, with flags of clone(2) and a signal at the child's end. Raises OSError."""
+    """Fork like os.fork, with flags of clone(2) and a signal when the child ends. Raises OSError."""
     number = _CLONE[os.uname().machine]
-    # The C library keeps a thread's number in the memory of the thread: the kernel is to renew it.
+    # The C library keeps a thread's id in the thread's memory, which the kernel must update.
     place = ctypes.c_void_p()
     if _libc.prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(place), 0, 0, 0) == 0:
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
     ctypes.pythonapi.PyOS_BeforeFork()
-    # The place twice: machines differ in the order of the last two arguments, of which the other one is not used.
+    # Pass the place twice: machines differ in the order of the last two arguments, and the other one is unused.
     child: int = _clone(number, flags | exit_signal, None, None, place, place)
     if child == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
@@ -70,7 +70,7 @@ def fork(flags: int = 0, exit_signal: int = signal.SIGCHLD) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Move this process (into a process namespace: its next children) to new namespaces. Raises OSError."""
+    """Move this process to new namespaces (its next children to a new process namespace). Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -91,13 +91,13 @@ def prctl(option: int, argument: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, for programs that are executed too. Raises OSError."""
+    """Give up every capability, for executed programs too. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     _check(_libc.capset(_OF_THIS_PROCESS, _NO_CAPABILITIES), "capset")
 
 
 def new_user_namespace(flags: int, inner: int) -> None:
-    """Enter a user namespace, and others, in which the present user and group appear as `inner`. Raises OSError."""
+    """Enter new namespaces, where the present user and group appear as `inner`. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER | flags)
     map_user(user, group, inner)
@@ -105,20 +105,20 @@ def new_user_namespace(flags: int, inner: int) -> None:
 
 def map_user(user: int, group: int, inner: int) -> None:
     """Let a user and a group appear as `inner` in this process's user namespace. Raises OSError."""
-    write("/proc/self/setgroups", "deny")  # the kernel demands it before an unprivileged gid_map
+    write("/proc/self/setgroups", "deny")  # the kernel requires it before an unprivileged gid_map
     write("/proc/self/uid_map", f"{inner} {user} 1")
     write("/proc/self/gid_map", f"{inner} {group} 1")
 
 
 def become(user: int) -> None:
-    """Take on a user, and the group of the same number, for good. Raises OSError."""
-    os.setgroups([])  # groups before the user: afterwards the right to change them is gone
+    """Switch permanently to a user and the group of the same number. Raises OSError."""
+    os.setgroups([])  # groups before the user: afterwards this process may no longer change them
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 def write(path: str, text: str) -> None:
-    """Write to a file of /proc in one call, as the kernel demands for ID maps. Raises OSError."""
+    """Write to a file of /proc in one call, as the kernel requires for ID maps. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

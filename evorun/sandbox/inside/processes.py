@@ -1,4 +1,4 @@
-"""Resource use of the processes below this one, and of their sockets, read from /proc."""
+"""Reads the resource use of this process's descendants, and of their sockets, from /proc."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 with socket.socket(socket.AF_UNIX) as _socket:
-    # Twice its buffer, since the last message may exceed that.
+    # Twice the buffer, since the last message may exceed it.
     _SOCKET_BYTES = 2 * _socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
 
@@ -23,14 +23,14 @@ class Process(NamedTuple):
     pid: int
     parent: int
     cpu_seconds: float
-    """Including the children that it has waited for."""
+    """CPU time, including that of children it has waited for."""
     threads: int
     held_bytes: int
-    """Resident memory, and the tables that map it: those alone may be large."""
+    """Resident memory and its page tables, which alone may be large."""
 
 
 def below_this(without: int = 0) -> list[Process]:
-    """Return the descendants of this process, by their numbers in /proc, and without one of them."""
+    """Return the descendants of this process, with their numbers in /proc, except `without` and its descendants."""
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != without and (process := _read(name)) is not None:
@@ -38,9 +38,9 @@ def below_this(without: int = 0) -> list[Process]:
     found: list[Process] = []
     waiting = [_this()]
     while waiting:
-        next_ones = children.get(waiting.pop(), [])
-        found += next_ones
-        waiting += [process.pid for process in next_ones]
+        own_children = children.get(waiting.pop(), [])
+        found += own_children
+        waiting += [process.pid for process in own_children]
     return found
 
 
@@ -55,41 +55,41 @@ def threads_of_this_user() -> int:
 
 
 def socket_bytes() -> int:
-    """Return the most that the sockets of this process's network namespace can hold: no process's memory includes it.
+    """Return the maximum bytes that the sockets of this process's network namespace can hold.
 
-    Connections that nobody has accepted yet are among them, and sockets that are in flight.
+    No process's memory includes them. Connections that nobody has accepted yet count, and so do sockets in flight.
     """
     with open("/proc/self/net/unix", "rb") as file:
         return (len(file.readlines()) - 1) * _SOCKET_BYTES
 
 
 def longest_wait_for_a_core(without: int) -> float:
-    """Return the seconds that a child of this process has been ready to run without running; 0.0 where unknown."""
+    """Return the longest time, in seconds, that a child of this process has waited for a core; 0.0 if unknown."""
     this, longest = _this(), 0.0
     for process in below_this(without):
         if process.parent == this:
             try:
                 with open(f"/proc/{process.pid}/schedstat", "rb") as file:
                     longest = max(longest, int(file.read().split()[1]) / 1e9)
-            except (OSError, IndexError):  # it has ended, or this kernel keeps no such statistics
+            except (OSError, IndexError):  # the child has ended, or this kernel keeps no such statistics
                 pass
     return longest
 
 
 def kill_all_of(user: int) -> None:
-    """Kill every process of a user at once, however fast they fork; needs root's right to become that user."""
+    """Kill all processes of a user at once, however fast they fork. Needs the right to become that user."""
     child = os.fork()
     if child == 0:
         try:
             kernel.become(user)
-            os.kill(-1, signal.SIGKILL)  # not before the line above: as root, it would end the machine
+            os.kill(-1, signal.SIGKILL)  # never before the line above: as root, it would kill the machine's processes
         finally:
             os._exit(0)
     os.waitpid(child, 0)
 
 
 def kill_group(leader: int) -> None:
-    """Kill a process group at once, if any of it is left."""
+    """Kill a process group at once, if any process of it is left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -101,18 +101,18 @@ def kill(pid: int) -> None:
 
 
 def _this() -> int:
-    # os.getpid() is the number in the innermost namespace; /proc may be an outer one's.
+    # os.getpid() is the number in the innermost namespace; /proc may belong to an outer one.
     return int(os.readlink("/proc/self"))
 
 
 def _read(pid: str) -> Process | None:
     try:
         text, status = _text(f"/proc/{pid}/stat"), _text(f"/proc/{pid}/status")
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return None
     # The command's name comes second, in parentheses, and may itself hold spaces and parentheses.
     fields = text[text.rindex(b")") + 2 :].split()
-    _, _, tables = status.partition(b"VmPTE:")  # absent of a process that has ended
+    _, _, tables = status.partition(b"VmPTE:")  # absent if the process has ended
     return Process(
         pid=int(pid),
         parent=int(fields[1]),

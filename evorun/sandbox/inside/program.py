@@ -1,4 +1,4 @@
-"""The untrusted program's own process: runs it as LiveCodeBench's harness would, and sends an entry's result."""
+"""The untrusted program's process: runs it as LiveCodeBench's harness would, and sends an entry's result."""
 
 import atexit
 import builtins
@@ -17,13 +17,13 @@ from typing import Any, NoReturn
 
 FILE_NAME = "solution.py"
 
-# An entry's result goes here; its first byte is one of the next two.
+# An entry's result goes here. Its first byte is RESULT or OUT_OF_MEMORY.
 RESULT_DESCRIPTOR = 3
 RESULT, OUT_OF_MEMORY = b"v", b"m"
 # A file with the program's source, entry and arguments; closed before the program's first line.
 TEXTS_DESCRIPTOR = 4
 
-# The modules whose names LiveCodeBench's harness gives to a program, in its order: later ones hide earlier ones.
+# LiveCodeBench's harness imports all names of these modules, in this order: later ones hide earlier ones.
 STAR_IMPORTS = (
     "string",
     "re",
@@ -45,19 +45,19 @@ STAR_IMPORTS = (
     "typing",
 )
 _RECURSION_LIMIT = 50_000
-_MOST_DIGITS = 50_000
+_MAX_DIGITS = 50_000
 _THREAD_STACK = 8 << 20
 
 
 def main_module() -> types.ModuleType:
-    """Import the harness's modules and return the `__main__` that every program starts with, once it is forked."""
+    """Import the harness's modules and return the `__main__` that every forked program starts with."""
     names: dict[str, Any] = {}
     for module in STAR_IMPORTS:
         exec(f"from {module} import *", names)  # noqa: S102
     for module in STAR_IMPORTS[:-2]:
         exec(f"import {module}", names)  # noqa: S102
     del names["__builtins__"]
-    # Without the builtins: among a module's globals they would hide a builtin that the program replaces.
+    # Without the builtins: as globals of a module they would hide a builtin that the program replaces.
     main = types.ModuleType("__main__")
     main.__dict__.update((name, value) for name, value in names.items() if vars(builtins).get(name) is not value)
     main.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
@@ -65,14 +65,14 @@ def main_module() -> types.ModuleType:
 
 
 def settle() -> None:
-    """Make this interpreter look like one started normally; once, before any program runs."""
-    # Started with -S, it lacks exit(), copyright and help().
+    """Make this interpreter look like one started normally. Call once, before any program runs."""
+    # An interpreter started with -S lacks exit(), copyright and help().
     site.setquit()
     site.setcopyright()
     site.sethelper()
     sys.setrecursionlimit(_RECURSION_LIMIT)
-    sys.set_int_max_str_digits(_MOST_DIGITS)
-    threading.stack_size(_THREAD_STACK)  # default: the main thread's, which is very large here
+    sys.set_int_max_str_digits(_MAX_DIGITS)
+    threading.stack_size(_THREAD_STACK)  # the default is the main thread's, which is very large here
     sys.argv[:] = [FILE_NAME]
     os.environ.clear()
     # One thread for linear algebra: the limit on processes counts threads. putenv leaves os.environ empty.
@@ -81,8 +81,8 @@ def settle() -> None:
 
 
 def run(lengths: list[int], module: types.ModuleType) -> NoReturn:
-    """Run the program in this process, and end it. `lengths`: of source, entry (0 for a script) and arguments."""
-    # Local names, since a program may replace the attributes of modules.
+    """Run the program in this process, then exit. `lengths`: of source, entry (0 for a script) and arguments."""
+    # Keep local names, since a program may replace the attributes of modules.
     leave, report = os._exit, traceback.print_exception
     shut_down, run_exit_functions = threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
     encode, send = _encode, _send
@@ -101,7 +101,7 @@ def run(lengths: list[int], module: types.ModuleType) -> NoReturn:
         except SystemExit as exit_:
             if isinstance(exit_.code, str):
                 print(exit_.code, file=sys.stderr)
-        shut_down()  # as at a normal exit: wait for threads, then call what atexit holds
+        shut_down()  # as in a normal exit: wait for threads, then call the functions of atexit
         run_exit_functions()
         _flush()
         code = 0
@@ -155,7 +155,7 @@ def _encode(result: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Turn what JSON does not know into what it knows: numpy's numbers and arrays, iterators, deques, ranges."""
+    """Convert values that JSON lacks to ones that it has: numpy's numbers and arrays, iterators, deques, ranges."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Iterator) or type(value).__name__ in ("deque", "range", "dict_keys", "dict_values"):
@@ -169,7 +169,7 @@ def _send(message: bytes) -> None:
 
 
 def _show(error: BaseException, report: Callable[..., None]) -> None:
-    """Print the traceback from the program's own first line on, even if the program has replaced sys.stderr."""
+    """Print the traceback from the program's first line on, even if the program has replaced sys.stderr."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != FILE_NAME:
         frames = frames.tb_next
@@ -183,5 +183,5 @@ def _flush() -> None:
         try:
             if stream is not None and not stream.closed:
                 stream.flush()
-        except ValueError:  # closed or detached by the program: nothing is left to write
+        except ValueError:  # the program has closed or detached it: nothing is left to write
             pass

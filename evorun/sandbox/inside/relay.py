@@ -1,7 +1,7 @@
-"""A supervisor behind a channel that carries bytes alone: no open file passes from one kernel to another (gVisor).
+"""Relays requests to a supervisor through a channel that carries only bytes, since gVisor's kernel gets no open files.
 
-This process holds texts and outputs of every program. It is no ancestor's copy of any: the supervisor starts as its
-child before the first one comes.
+This process holds the texts and outputs of all programs. No program is a copy of it: the supervisor is forked from it
+before the first program arrives.
 """
 
 import fcntl
@@ -15,9 +15,9 @@ from evorun.sandbox.inside import kernel
 
 
 def enter(control: int) -> int:
-    """Continue in a child, and return the channel on which it is to serve (see `supervisor.serve`)."""
+    """Continue in a child, and return its channel for `supervisor.serve`. The parent relays and never returns."""
     ours, theirs = socket.socketpair()
-    # gVisor knows no subreapers but the first process of a namespace.
+    # In gVisor, only the first process of a namespace adopts orphans.
     kernel.unshare(kernel.CLONE_NEWPID)
     child = os.fork()
     if child == 0:
@@ -33,11 +33,11 @@ def enter(control: int) -> int:
 
 
 def _relay(outside: socket.socket, inside: socket.socket) -> NoReturn:
-    """Pass on requests and answers, until one side is closed."""
+    """Pass on requests and answers until one side closes."""
     texts, *outputs = files = [os.memfd_create("evorun") for _ in range(4)]
     source = outside.makefile("rb")
     answers = inside.makefile("rb")
-    outside.sendall(answers.readline())  # it is ready
+    outside.sendall(answers.readline())  # the supervisor is ready
     socket.send_fds(inside, [b"\n"], files)
     while True:
         sizes = [int(size) for size in source.readline().split()]
@@ -50,7 +50,7 @@ def _relay(outside: socket.socket, inside: socket.socket) -> NoReturn:
         fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
         socket.send_fds(inside, [request], [stdin])
         os.close(stdin)
-        # Nothing comes from outside now but the end, and then the program is to end as well.
+        # The only event from outside now is its end, and then the program must end too.
         waiting = select.poll()
         waiting.register(inside, select.POLLIN)
         waiting.register(outside, select.POLLIN)

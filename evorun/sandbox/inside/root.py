@@ -17,10 +17,10 @@ _NODEV = 0x4
 def enter(layout: dict[str, Any], where: str) -> None:
     """Build the layout (see `launch.Layout`) over the folder `where` and make it this process's root.
 
-    Needs CAP_SYS_ADMIN over a mount namespace of its own. Raises OSError.
+    Needs CAP_SYS_ADMIN over a separate mount namespace. Raises OSError.
     """
-    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)  # mounts here stay unknown outside
-    # Held open: paths below `where` become invisible as soon as the new root covers them.
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)  # mounts do not propagate outside
+    # Keep them open: the new root hides paths below `where` as soon as it covers them.
     packages = [(os.open(path, os.O_PATH), target) for path, target in layout["packages"]]
     shown = [(os.open(path, os.O_PATH), path) for path in layout["shown"]]
     kernel.mount("root", where, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
@@ -38,11 +38,11 @@ def enter(layout: dict[str, Any], where: str) -> None:
     os.mkdir(where + "/proc")
     kernel.mount("/proc", where + "/proc", flags=kernel.MS_BIND | kernel.MS_REC)
     os.mkdir(where + layout["scratch"])
-    # Read-only only now: the mount points above had to be made in it.
+    # Make the root read-only last, after creating the mount points in it.
     kernel.mount("root", where, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
     for source, _ in (*packages, *shown):
         os.close(source)
-    # A moved root, and not chroot alone, which a privileged process could leave again.
+    # Move the root: a privileged process could leave a chroot.
     os.chdir(where)
     kernel.mount(where, "/", flags=kernel.MS_MOVE)
     os.chroot(".")
@@ -60,9 +60,9 @@ def _bind(source: str, target: str, attributes: int) -> None:
 
 
 def keep_times_of_devices(paths: list[str]) -> None:
-    """Make mounts of devices read-only: they can still be written to, but no program can set their times.
+    """Make mounts of devices read-only: programs can still write to a device, but not set its file times.
 
-    Those stay on the machine, so that later programs could read them. Raises OSError.
+    The times stay on the machine, where later programs could read them. Raises OSError.
     """
     for path in paths:
         _set_attributes(path, _READ_ONLY)

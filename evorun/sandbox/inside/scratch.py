@@ -1,4 +1,4 @@
-"""A program's own folder, where it is one of this machine's: its size, and its removal."""
+"""Measures and removes a program's scratch folder where it lies on this machine's disk."""
 
 import contextlib
 import itertools
@@ -8,8 +8,8 @@ import secrets
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def is_larger(folder: str, most_bytes: int, most_files: int) -> bool:
-    """Return whether a folder holds more bytes or files; what cannot be looked into counts as more."""
+def is_larger(folder: str, max_bytes: int, max_files: int) -> bool:
+    """Return whether a folder holds more bytes or files than allowed; an unreadable folder counts as larger."""
     total, number = 0, 0
     waiting = [folder]
     while waiting:
@@ -18,23 +18,23 @@ def is_larger(folder: str, most_bytes: int, most_files: int) -> bool:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
                 number += 1
-                if total > most_bytes or number > most_files:
+                if total > max_bytes or number > max_files:
                     return True
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
         except FileNotFoundError:
             continue
-        except OSError:  # without rights, or below a path too long for the kernel
+        except OSError:  # no permission, or a path too long for the kernel
             return True
     return False
 
 
 def remove(folder: str) -> None:
-    """Remove a folder, however deep it is and whatever links and missing rights it holds. Raises OSError."""
+    """Remove a folder of any depth, with any links and permissions in it. Raises OSError."""
     top = os.open(folder, _FOLDER)
     try:
-        # Each nested folder is moved to the top before it is emptied: nothing recurses, and no path gets long. Names
-        # are relative to open folders, so that a process that has outlived its program cannot lead us elsewhere.
+        # Move each nested folder to the top before emptying it: nothing recurses, and no path gets long. Names are
+        # relative to open folders, so that a process that outlives its program cannot lead us elsewhere.
         free_names = (f"{secrets.token_hex(16)}-{number}" for number in itertools.count())
         waiting = ["."]
         while waiting:
@@ -44,7 +44,7 @@ def remove(folder: str) -> None:
                 for entry in list(os.scandir(opened)):
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(next(free_names))
-                        if os.geteuid() != 0:  # root needs no rights, and would follow a link here
+                        if os.geteuid() != 0:  # root needs no permission, and chmod would follow a link
                             os.chmod(entry.name, 0o700, dir_fd=opened)
                         os.rename(entry.name, waiting[-1], src_dir_fd=opened, dst_dir_fd=top)
                     else:

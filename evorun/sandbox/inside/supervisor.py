@@ -1,6 +1,6 @@
-"""The process that answers requests to run programs: it starts each, watches it, and says how it ended.
+"""The process that answers requests to run programs: it starts each, watches it, and reports its end.
 
-Programs are no copies of it (see `template`), for it knows what earlier ones were, used and did.
+Programs are not forked from it (see `template`), since it remembers earlier programs.
 """
 
 import contextlib
@@ -17,28 +17,28 @@ from evorun.sandbox.inside import cell, kernel, processes, program, scratch
 from evorun.sandbox.inside.template import ENDED, Template
 
 TICK = 0.05
-"""Seconds between two checks of the use of a program's processes."""
+"""Seconds between two checks of the resource use of a program's processes."""
 GRACE = 10.0
 """Seconds that a killed program's processes have to end."""
 PATIENCE = 4
-"""Wall limits after which a program is stopped although it only waits for a core."""
-WAIT_FOR_ALL_KINDS = 0x40000000  # __WALL: whatever signal they end with
+"""Multiple of the wall limit at which a program is stopped even if it only waits for a core."""
+WAIT_FOR_ALL_KINDS = 0x40000000  # __WALL: children with any exit signal
 _LONGEST_MESSAGE = 1 << 16
 
 
 def serve(control: int, settings: dict[str, Any]) -> NoReturn:
     """Answer requests on `control` until it is closed.
 
-    The first message brings four files, which every program uses: for its texts (source, entry and arguments, of the
-    lengths that a request gives), standard output, standard error and result. A request is JSON, with a file for
-    standard input; an answer is a line of JSON.
+    The first message brings four files that every program uses: for its texts, standard output, standard error and
+    result. The texts are source, entry and arguments, of the lengths that a request gives. A request is JSON, with a
+    file for standard input; an answer is a line of JSON.
     """
     spawner = Spawner(settings)
     channel = socket.socket(fileno=control)
     channel.sendall(b"{}\n")
     _, (texts, *outputs), _, _ = socket.recv_fds(channel, 1, 4)
     while True:
-        # One read gets a whole request: it is short, and the next one comes after our answer.
+        # One read gets a whole request: it is short, and the next one follows our answer.
         message, inputs, _, _ = socket.recv_fds(channel, _LONGEST_MESSAGE, 1)
         if not message:
             os._exit(0)
@@ -51,14 +51,14 @@ def serve(control: int, settings: dict[str, Any]) -> NoReturn:
 
 
 class Spawner:
-    """Starts the processes of programs, and notices their end."""
+    """Starts the processes of programs, and detects their end."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.template = Template(settings)
         self.endings, wake = os.pipe()
         """Readable when a child has ended."""
-        # The wakeup descriptor makes SIGCHLD an event for poll: no polling for ends, no race with the signal.
+        # The wakeup descriptor turns SIGCHLD into an event for poll: no busy waiting, no race with the signal.
         os.set_blocking(self.endings, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -66,16 +66,16 @@ class Spawner:
             signal.signal(ended, lambda *_: None)
 
     def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
-        """Start a program's process, see `Template.fork`, and return its number."""
+        """Start a program's process (see `Template.fork`) and return its number."""
         if self.settings["namespaces"]:
-            # The same number for every program: the template, whose memory is theirs, sees it, and from numbers that
-            # only grow they could tell how many processes the earlier ones had. Not every kernel allows it.
+            # Give every program the same number. The template sees the numbers, and programs inherit its memory:
+            # growing numbers would reveal how many processes earlier programs had. Not every kernel allows it.
             with contextlib.suppress(OSError):
                 kernel.write("/proc/sys/kernel/ns_last_pid", str(self.template.pid))
         return self.template.fork(request, descriptors)
 
     def make_scratch(self) -> str:
-        """Return the folder that will be a program's only writable one; with namespaces, a mount covers it."""
+        """Return a program's only writable folder; with namespaces, a mount covers it."""
         if self.settings["namespaces"]:
             return str(self.settings["layout"]["scratch"])
         folder = str(tempfile.mkdtemp(dir=self.settings["scratch_parent"]))
@@ -84,19 +84,19 @@ class Spawner:
         return folder
 
     def remove_scratch(self, folder: str) -> None:
-        """Remove a program's folder; with namespaces, its mount has ended with the program."""
+        """Remove a program's folder; with namespaces, its mount ends with the program."""
         if not self.settings["namespaces"]:
-            with contextlib.suppress(OSError):  # the other side removes what is left, when it closes
+            with contextlib.suppress(OSError):  # the other side removes the rest when it closes
                 os.chmod(folder, 0o700)
                 scratch.remove(folder)
 
     def end_all(self, program_pid: int) -> float:
         """Kill a program's remaining processes, wait for their end, and return their CPU seconds."""
-        # Again and again, since a program that forks may have new processes after each look.
+        # Repeat, since a program that forks may have new processes after each check.
         cpu_seconds = 0.0
         while True:
             left, ended = False, 0
-            for process, kind in ((program_pid, WAIT_FOR_ALL_KINDS), (-1, 0)):  # the second: all but the template
+            for process, kind in ((program_pid, WAIT_FOR_ALL_KINDS), (-1, 0)):  # the second: all except the template
                 with contextlib.suppress(ChildProcessError):
                     ended, _, usage = os.wait4(process, os.WNOHANG | kind)
                     cpu_seconds += usage.ru_utime + usage.ru_stime
@@ -114,7 +114,7 @@ class Spawner:
 
 
 class Supervision:
-    """One program's execution, from start to end."""
+    """Supervises a program's execution from start to end."""
 
     def __init__(self, control: int, spawner: Spawner, limits: dict[str, Any], outputs: list[int]) -> None:
         self._control = control
@@ -124,24 +124,24 @@ class Supervision:
         self._room = limits["output_kib"] << 10
         self._poll = select.poll()
         self._files: dict[int, int] = {}
-        """By the pipe that an output comes out of, the file that it goes to."""
+        """The file of each output, by the pipe that it comes from."""
         self._lengths: dict[int, int] = {}
         self._report = b""
         self._ending: int | None = None
         self._collected = 0.0
-        """CPU seconds of the processes that have ended as our children."""
+        """CPU seconds of ended processes that were our children."""
         self._cpu_seconds = 0.0
-        """The most that was seen: the kernel forgets those of orphans that end together with the first process."""
+        """Maximum CPU seconds seen: the kernel forgets those of orphans that end together with the first process."""
         self._reason = ""
         self._stopped_at: float | None = None
         self._has_company = False
 
     def start(self, lengths: list[int], texts: int, stdin: int) -> None:
-        """Start the program's process; `lengths` of the parts of its texts."""
+        """Start the program's process. `lengths`: of its source, entry and arguments."""
         self._started = time.monotonic()
         channels = {0: stdin, program.TEXTS_DESCRIPTOR: texts}
         for number, file in zip((1, 2, program.RESULT_DESCRIPTOR), self._outputs, strict=True):
-            # A pipe, and not the file itself, which the program could read, shorten and fill without an end.
+            # A pipe, not the file itself, which the program could read, truncate and fill without limit.
             reader, channels[number] = os.pipe()
             self._files[reader], self._lengths[reader] = file, 0
             self._poll.register(reader, select.POLLIN)
@@ -171,7 +171,7 @@ class Supervision:
         self._cpu_seconds = max(self._cpu_seconds, self._collected)
         self._spawner.remove_scratch(self._scratch)
         for reader in self._files:
-            while self._pass_on(reader):  # what was still in the pipe
+            while self._pass_on(reader):  # the rest of the pipe
                 pass
         self._report = os.read(self._status, _LONGEST_MESSAGE)
         for descriptor in (self._status, *self._files):
@@ -179,9 +179,9 @@ class Supervision:
         return self._answer()
 
     def _move(self, timeout: float) -> None:
-        """Wait for events on the channels, for `timeout` seconds at most, and handle them."""
+        """Wait up to `timeout` seconds for events on the channels, and handle them."""
         for descriptor, event in self._poll.poll(max(0.0, timeout) * 1000):
-            if descriptor == self._control:  # the other side is gone or wants no answer
+            if descriptor == self._control:  # the other side has ended or wants no answer
                 self._spawner.end_all(self._pid)
                 self._spawner.remove_scratch(self._scratch)
                 os._exit(1)
@@ -191,9 +191,9 @@ class Supervision:
                 self._poll.unregister(descriptor)
 
     def _pass_on(self, reader: int) -> bool:
-        """Move what is in a pipe to its file, within the output limit; return whether there may be more."""
+        """Move a pipe's content to its file, within the output limit. Return whether there may be more."""
         try:
-            # splice moves the bytes inside the kernel: they never come into this process.
+            # splice moves the bytes inside the kernel: they never enter this process.
             moved = os.splice(
                 reader,
                 self._files[reader],
@@ -211,7 +211,7 @@ class Supervision:
         return moved > 0
 
     def _collect(self) -> None:
-        """Collect the exit statuses that have arrived: the program's own, and those of adopted orphans."""
+        """Collect the available exit statuses: the program's, and those of adopted orphans."""
         os.read(self._spawner.endings, _LONGEST_MESSAGE)
         while self._ending is None:
             ended, status, usage = os.wait4(-1, os.WNOHANG | WAIT_FOR_ALL_KINDS)
@@ -229,7 +229,7 @@ class Supervision:
         cpu_seconds = self._collected + sum(process.cpu_seconds for process in used)
         self._cpu_seconds = max(self._cpu_seconds, cpu_seconds)
         held = sum(process.held_bytes for process in used)
-        if self._spawner.settings["namespaces"]:  # else its sockets are among those of the whole machine
+        if self._spawner.settings["namespaces"]:  # otherwise all the machine's sockets would count
             held += processes.socket_bytes()
         if cpu_seconds > self._limits["cpu_seconds"]:
             self._stop("cpu")
@@ -244,15 +244,15 @@ class Supervision:
         self._has_company |= sum(process.threads for process in used) > 1
 
     def _writes_too_much(self) -> bool:
-        """Return whether the scratch folder is over its limit, where no mount of its own size enforces that."""
+        """Return whether the scratch folder exceeds its limit; with namespaces, its mount enforces the limit."""
         if self._spawner.settings["namespaces"]:
             return False
         return scratch.is_larger(self._scratch, self._limits["file_mib"] << 20, cell.SCRATCH_FILES)
 
     def _is_late(self, elapsed: float) -> bool:
-        """Return whether the program itself took too long, and not a machine that gave it no core."""
+        """Return whether the program took too long, not counting its wait for a core."""
         limit: float = self._limits["wall_seconds"]
-        if self._has_company:  # then it may wait for its own processes
+        if self._has_company:  # then it may be waiting for its other processes
             return True
         waited = processes.longest_wait_for_a_core(self._spawner.template.pid_in_proc)
         return elapsed > PATIENCE * limit or elapsed - waited > limit

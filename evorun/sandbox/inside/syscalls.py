@@ -1,4 +1,4 @@
-"""A seccomp filter of system calls: programs may make those that correct programs were seen to make."""
+"""A seccomp filter: programs may only make the system calls that correct programs were seen to make."""
 
 import ctypes
 import errno
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from evorun.sandbox.inside import kernel
 
-# scripts/record_system_calls.py records what programs call. To that come the same calls as other C libraries and
-# machines make them. Without setsid and eventfd: the kernel numbers sessions and event descriptors for the whole
-# machine and shows it (/proc/self/autogroup, fdinfo), so that programs could tell how many others had made.
-# Numbers for x86_64 and for aarch64, which lacks the older ones.
+# scripts/record_system_calls.py records the calls of programs; other C libraries and machines make some of them under
+# other names. setsid and eventfd are missing on purpose. The kernel numbers sessions and event descriptors for the
+# whole machine and shows the numbers (/proc/self/autogroup, fdinfo). Programs could tell how many others had made.
+# The numbers are for x86_64 and for aarch64, which lacks the older calls.
 # fmt: off
 ALLOWED: dict[str, tuple[int | None, int | None]] = {
     # files
@@ -66,32 +66,32 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
 }
 # fmt: on
 
-# Classic BPF: operations, and the offsets in `struct seccomp_data` (of an argument, its lower half).
+# Classic BPF: operations, and offsets in `struct seccomp_data` (for an argument, of its lower half).
 _LOAD, _EQUAL, _AT_LEAST, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 0x06
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _FIRST_ARGUMENT_OFFSET = 0, 4, 16
 _ALLOW, _KILL, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 
 Line = tuple[int, int, int, int]
-"""Operation, lines to skip if true, lines to skip if false, operand."""
+"""An instruction: operation, lines to skip if true, lines to skip if false, operand."""
 
 
 def _argument(number: int) -> Line:
     return (_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET + 8 * number)
 
 
-def _one_of(argument: int, *values: int) -> list[Line]:
+def _require_one(argument: int, *values: int) -> list[Line]:
     """Refuse a call unless an argument has one of these values."""
     tests = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [_argument(argument), *tests, (_RETURN, 0, 0, _REFUSE)]
 
 
-def _none_of(argument: int, *values: int) -> list[Line]:
+def _refuse_any(argument: int, *values: int) -> list[Line]:
     """Refuse a call if an argument has one of these values."""
     tests = [line for value in values for line in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, _REFUSE))]
     return [_argument(argument), *tests]
 
 
-def _no_bit_of(argument: int, bits: int) -> list[Line]:
+def _refuse_bits(argument: int, bits: int) -> list[Line]:
     """Refuse a call if an argument has one of these bits."""
     return [_argument(argument), (_ANY_BIT, 0, 1, bits), (_RETURN, 0, 0, _REFUSE)]
 
@@ -112,49 +112,49 @@ _FILE_COMMANDS = (0, 1, 2, 3, 4, 6, 7, 37, 38, 1030, 1032, 1034)
 _DEVICE_COMMANDS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_SET_PDEATHSIG, GET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME
 _OWN_ATTRIBUTES = (1, 2, 3, 15, 16)
-# Streams only: a queue of datagrams holds those of senders that are gone, and so more than the number of sockets tells
-# (`processes.socket_bytes`); for the same reason no buffer may grow.
-_UNIX_STREAM = [*_one_of(0, _AF_UNIX), *_no_bit_of(1, _DATAGRAM_BIT)]
-# Calls that depend on their arguments, with what must hold of those.
+# Streams only: a queue of datagrams also holds those of ended senders, so it may exceed the estimate from the number of
+# sockets (`processes.socket_bytes`). No buffer may grow, for the same reason.
+_UNIX_STREAM = [*_require_one(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]
+# Calls whose arguments are checked, with the checks.
 CHECKED: dict[str, tuple[int, int, list[Line]]] = {
-    # Shared memory without a file counts as nobody's once it is dropped from the page table.
+    # Shared memory without a file counts for no process once it leaves the page table.
     "mmap": (
         9,
         222,
         [
-            *_no_bit_of(3, _MAP_HUGETLB),
+            *_refuse_bits(3, _MAP_HUGETLB),
             _argument(3),
             (_ANY_BIT, 0, 2, _MAP_ANONYMOUS),
             (_ANY_BIT, 0, 1, _MAP_SHARED),
             (_RETURN, 0, 0, _REFUSE),
         ],
     ),
-    # Not what the kernel holds of the files that all programs see.
-    "madvise": (28, 233, _none_of(2, _MADV_COLD, _MADV_PAGEOUT)),
+    # Programs must not change the kernel's cache of files that all programs see.
+    "madvise": (28, 233, _refuse_any(2, _MADV_COLD, _MADV_PAGEOUT)),
     # A PIDFD's inode number counts all processes of the machine.
-    "clone": (56, 220, _no_bit_of(0, _NEW_NAMESPACES | _CLONE_PIDFD | _CLONE_PARENT)),
+    "clone": (56, 220, _refuse_bits(0, _NEW_NAMESPACES | _CLONE_PIDFD | _CLONE_PARENT)),
     "socket": (41, 198, _UNIX_STREAM),
     "socketpair": (53, 199, _UNIX_STREAM),
-    # Before Linux 6.0, names that the kernel chooses count those of the whole machine.
-    "bind": (49, 200, _none_of(2, _LENGTH_OF_NO_NAME)),
-    "setsockopt": (54, 208, _none_of(2, _SO_SNDBUF, _SO_RCVBUF, _SO_PASSCRED)),
-    # The kernel forgets the CPU time of children whose parent ignores their end; all others are counted.
-    "rt_sigaction": (13, 134, _none_of(0, _SIGCHLD)),
-    # Without locks of others, leases and notices, by which programs could tell each other something, and longer pipes.
-    "fcntl": (72, 25, _one_of(1, *_FILE_COMMANDS)),
-    "ioctl": (16, 29, _one_of(1, *_DEVICE_COMMANDS)),
-    "prctl": (157, 167, _one_of(0, *_OWN_ATTRIBUTES)),
-    # Of this process alone; 0 is PRIO_PROCESS, too.
-    "prlimit64": (302, 261, _one_of(0, 0)),
-    "setpriority": (141, 140, [*_one_of(0, 0), *_one_of(1, 0)]),
-    "sched_setaffinity": (203, 122, _one_of(0, 0)),
+    # Before Linux 6.0, a name that the kernel chooses reveals how many the whole machine has.
+    "bind": (49, 200, _refuse_any(2, _LENGTH_OF_NO_NAME)),
+    "setsockopt": (54, 208, _refuse_any(2, _SO_SNDBUF, _SO_RCVBUF, _SO_PASSCRED)),
+    # The kernel forgets the CPU time of children whose parent ignores their end, and counts that of all others.
+    "rt_sigaction": (13, 134, _refuse_any(0, _SIGCHLD)),
+    # Without locks on others, leases and notices, which would let programs communicate, and without longer pipes.
+    "fcntl": (72, 25, _require_one(1, *_FILE_COMMANDS)),
+    "ioctl": (16, 29, _require_one(1, *_DEVICE_COMMANDS)),
+    "prctl": (157, 167, _require_one(0, *_OWN_ATTRIBUTES)),
+    # For this process only; 0 also means PRIO_PROCESS.
+    "prlimit64": (302, 261, _require_one(0, 0)),
+    "setpriority": (141, 140, [*_require_one(0, 0), *_require_one(1, 0)]),
+    "sched_setaffinity": (203, 122, _require_one(0, 0)),
 }
-# By machine: the column of the numbers above, and the kernel's identifier (AUDIT_ARCH_*).
+# By machine: the column of numbers above, and the kernel's identifier (AUDIT_ARCH_*).
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-# From this number on, the same on every architecture, calls that are not allowed are refused as if the kernel were too
-# old for them: programs have another way to do what they did.
+# From this number on, the same on every architecture, the filter answers as if the kernel were too old for a forbidden
+# call. Programs then fall back to older calls.
 _FIRST_NEW_CALL = 424
-# From here on, x86_64 numbers are those of another calling convention (x32).
+# From here on, numbers on x86_64 belong to another calling convention (x32).
 _FOREIGN_CALLS = 0x40000000
 
 _SECCOMP = (317, 277)
@@ -163,12 +163,12 @@ _KEEP_SPECULATION = 4
 
 
 class Filter:
-    """A filter, built once and enforced in one process after another."""
+    """A seccomp filter, built once and enforced in each program's process."""
 
     def __init__(self, unix_sockets: bool) -> None:
-        """Build it; unix_sockets: allow sockets between the processes of this machine, beside pairs of them.
+        """unix_sockets: allow sockets between this machine's processes, in addition to socket pairs.
 
-        Raises OSError on machines whose numbers of system calls it does not know.
+        Raises OSError on machines whose system call numbers are unknown.
         """
         machine = os.uname().machine
         if machine not in _ARCHITECTURES:
@@ -183,7 +183,7 @@ class Filter:
         self._program = ctypes.create_string_buffer(struct.pack("@HP", len(instructions) // 8, address))
 
     def enforce(self) -> None:
-        """Refuse all other calls to this process and its children for good; needs no_new_privs. Raises OSError."""
+        """Refuse all other calls of this process and its children permanently. Needs no_new_privs. Raises OSError."""
         try:
             kernel.system_call(self._number, _SET_MODE_FILTER, _KEEP_SPECULATION, self._program)
         except OSError:  # gVisor's kernel does not know the flag
@@ -195,14 +195,14 @@ def _assemble(column: int, architecture: int, unix_sockets: bool) -> list[Line]:
     lines: list[Line] = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),  # another architecture's numbers mean other calls
+        (_RETURN, 0, 0, _KILL),  # numbers mean other calls on another architecture
         (_LOAD, 0, 0, _NUMBER_OFFSET),
     ]
     for name, (*numbers, check) in CHECKED.items():
         if name != "socket" or unix_sockets:
             answer = [*check, (_RETURN, 0, 0, _ALLOW)]
             lines += [(_EQUAL, 0, len(answer), numbers[column]), *answer]
-    # By ranges, in order: the kernel goes through the filter for each number whenever a program starts.
+    # By ranges, in order: the kernel runs the filter for each number whenever a program starts.
     for first, last in _ranges(number for pair in ALLOWED.values() if (number := pair[column]) is not None):
         refusal = _UNKNOWN if first > _FIRST_NEW_CALL else _REFUSE
         lines += [(_AT_LEAST, 1, 0, first), (_RETURN, 0, 0, refusal), (_ABOVE, 1, 0, last), (_RETURN, 0, 0, _ALLOW)]
@@ -210,7 +210,7 @@ def _assemble(column: int, architecture: int, unix_sockets: bool) -> list[Line]:
 
 
 def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each run of successive numbers."""
+    """Return the first and last number of each run of consecutive numbers."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:

@@ -1,6 +1,7 @@
-"""The process that programs are forked from: it never holds anything of theirs.
+"""The process that programs are forked from. It never holds data of a program.
 
-Its memory is every program's. So it reads calls that say nothing, and each program's own process receives its request.
+Every program inherits its memory. It therefore reads only empty signals to fork, and each program's process reads its
+own request.
 """
 
 import gc
@@ -13,22 +14,25 @@ from typing import Any, NoReturn
 from evorun.sandbox.inside import cell, kernel, processes, program, syscalls
 
 ENDED = signal.SIGUSR1
-"""The signal of the template's end and, since that passes on, of a program's first process, unless it executes another.
+"""Exit signal of the template and, by inheritance, of a program's first process, unless that executes another program.
 
-Those are the children that a plain wait does not mention: orphans of programs, which become children of the supervisor
-under limits alone, are the others.
+A plain wait does not report children with this signal. It reports the others: orphans of programs, which the supervisor
+adopts when there are no namespaces.
 """
 _LONGEST_MESSAGE = 1 << 16
 
 
 class Template:
-    """A child of this process with a warm interpreter, whose copies are children of this process, too."""
+    """A child of this process with a warm interpreter. Its forks are children of this process, too."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Fork it and wait until it is ready. Raises OSError where system calls cannot be filtered, EOFError."""
+        """Fork the template and wait until it is ready.
+
+        Raises OSError if this machine cannot filter system calls, EOFError if the template ends.
+        """
         forbidden = syscalls.Filter(unix_sockets=settings["namespaces"])
         self._calls, calls = socket.socketpair()
-        # Another one for requests, which the template must not read.
+        # A second pair for requests, which the template must not read.
         self._requests, requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = kernel.fork(exit_signal=ENDED)
         if self.pid == 0:
@@ -39,13 +43,13 @@ class Template:
         requests.close()
         self._answer()
         self.pid_in_proc = processes.below_this()[0].pid
-        """Its number in /proc, which may not be that of this process's namespace."""
+        """Its number in /proc, which may differ from that in this process's namespace."""
 
     def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
         """Fork a program's process and return its number.
 
-        `request` is the JSON with limits, lengths and scratch folder; `descriptors` belong to the numbers in its
-        "channels", and the last one is the status pipe. Raises OSError, EOFError when the template has ended.
+        `request` holds limits, lengths and the scratch folder. `descriptors` belong to the numbers in its "channels";
+        the last one is the status pipe. Raises OSError, or EOFError when the template has ended.
         """
         socket.send_fds(self._requests, [json.dumps(request).encode()], descriptors)
         self._calls.send(b".")
@@ -61,17 +65,17 @@ class Template:
 def _serve(
     calls: socket.socket, requests: socket.socket, settings: dict[str, Any], forbidden: syscalls.Filter
 ) -> NoReturn:
-    """Fork a program's process at each call, until `calls` is closed."""
+    """Fork a program's process on each signal, until `calls` closes."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     program.settle()
     main = program.main_module()
-    # Siblings, so that their ends and their use of the machine are known to the supervisor alone.
-    # gVisor ignores the flag: there a process between, which ends at once, leaves them to the supervisor.
+    # Programs are siblings of the template, so that only the supervisor learns of their end and their resource use.
+    # gVisor ignores the flag. There an intermediate process, which ends at once, leaves them to the supervisor.
     flags = kernel.CLONE_PARENT
     if settings["namespaces"]:
-        # The program is the first process of its own namespace: when it ends, all in it do.
+        # The program is the first process of its namespace: when it ends, all processes in it end.
         flags |= kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC
-    # Objects of the prelude are never collected in a program's process, which would copy the pages that they share.
+    # Freeze the prelude's objects: collecting them in a program's process would copy shared pages.
     gc.collect()
     gc.freeze()
     calls.send(b"ready")
