@@ -50,4 +50,4 @@ def device_environment(key: str, devices: Sequence[int] | None) -> dict[str, str
 def check_devices(key: str, devices: Sequence[int] | None) -> None:
     """Raise ConfigError for a list of GPUs that is empty or has repeated or negative numbers."""
     if devices is not None and (not devices or len(set(devices)) < len(devices) or min(devices) < 0):
-        raise ConfigError(f"{key}: expected numbers of GPUs from 0, each once, or null, got {list(devices)}")
+        raise ConfigError(f"{key}: expected different GPU numbers from 0, or null, got {list(devices)}")

@@ -43,8 +43,8 @@ def checked_variable(key: str, name: str | None) -> None:
 def no_name(key: str) -> ConfigError:
     """Return the error for a text that is not the name of a variable."""
     return ConfigError(
-        f"{key}: expected the NAME of an environment variable (A-Z, 0-9 and _), got something else, not shown in case "
-        "it is a key; put the key in a variable and name that here"
+        f"{key}: expected the NAME of an environment variable (A-Z, 0-9 and _), got something else (not shown: it may "
+        "be a key); put the key in a variable and give its name here"
     )
 
 

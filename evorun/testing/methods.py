@@ -80,7 +80,7 @@ def _check_predictions(finished: Run) -> None:
 
 def _check_references(finished: Run) -> None:
     candidates = {(record["problem"], record["id"]): record for record in finished.records("candidates")}
-    expect_equal(len(candidates), len(finished.records("candidates")), "candidates with an id of their own")
+    expect_equal(len(candidates), len(finished.records("candidates")), "candidates with a unique id")
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for (problem, name), candidate in candidates.items():
         for parent in candidate["parents"]:
@@ -163,7 +163,7 @@ def _check_replay(finished: Run, run: RunOnce) -> None:
     again = run("replayed", engine=engine)
     _check_same_records(again, finished, "a replayed run")
     kept = [key for key, _, _, usage, _ in again.effects() if usage is not None or key.startswith("sandbox|")]
-    expect_equal(kept, [], "calls and programs in the journal of a replayed run, which its recording has")
+    expect_equal(kept, [], "calls and programs in the journal of a replayed run, since its recording has them")
     results = [(path / "results.json").read_bytes() for path in (again.path, finished.path)]
     expect(results[0] == results[1], "expected a replayed run to have the recorded times too")
     expect_equal(FakeSandbox.tested, tested, "programs tested, with those of a replayed run")

@@ -100,7 +100,7 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
         expect(getattr(again, what) == getattr(loaded, what), f"{what}: expected the same when loaded twice")
     held_out = [example.problem for example in loaded.validation]
     ids = [problem.id for problem in (*loaded.problems, *held_out)]
-    expect_equal(len(set(ids)), len(ids), "problems with an id of their own, in both splits together")
+    expect_equal(len(set(ids)), len(ids), "problems with a unique id, in both splits together")
     _check_apart(loaded.problems, held_out, "the validation split")
     for problem in loaded.problems:
         # '|' separates the parts of a journal's keys.
@@ -343,7 +343,7 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
             if found[0] is not None:  # None: a task without right and wrong
                 answers = [response.answer for response in case.responses]
                 expected = (
-                    f"problem {case.problem.id}: expected a right, a wrong and an unread answer to be graded as that"
+                    f"problem {case.problem.id}: expected a right, a wrong and an unreadable answer to be graded so"
                 )
                 expect(found == [True, False, False], f"{expected}, found {found}: {answers}")
             # Every response has every score, even an unreadable one: means are over all responses.

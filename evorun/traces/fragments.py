@@ -96,12 +96,10 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
             known = [fitness.get((record.problem, name)) for name in (*record.parents, record.id)]
             if record.parents and None in known:
                 raise DataError(
-                    f"{file}: expected the fitness of {subject} and, before it, of its parents; one is missing"
+                    f"{file}: expected the fitness of {subject} and earlier that of its parents; one is missing"
                 )
             if record.call is None and record.operator not in SYMBOLIC:
-                raise DataError(
-                    f"{file}: {subject} names no model call; an evorun that recorded none made this run: make it again"
-                )
+                raise DataError(f"{file}: {subject} names no model call, so an old evorun made this run; make it again")
             yield Fragment(
                 run=display(folder),
                 task=manifest.task,

@@ -53,8 +53,8 @@ class UpdatesByStep:
         # Such a call is recorded with the weights before the update; a resumed run might ask those after it.
         if step <= self._last_asked:
             raise TrainingError(
-                f"the method asked for the weights of step {self._last_asked} before the update of step {step}; a role "
-                "that is asked before or beside an update needs Role(lag=1)"
+                f"the method asked for the weights of step {self._last_asked} before the update of step {step}; use "
+                "Role(lag=1) for calls before or during an update"
             )
         self._steps.append(step)
         return len(self._steps)

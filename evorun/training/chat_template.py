@@ -51,8 +51,8 @@ def tokenize_example(
         limit = len(_render(tokenizer, messages[: index + 1], model))
         if length is None or token_ends[answer[length - 1]] > limit:
             raise TrainingError(
-                "the chat template ends an answer without a token that ends a completion, so a model that is taught by "
-                "it would never stop; expected one of the model's eos_token_id (generation_config.json)"
+                "the chat template ends an answer without a token that ends a completion, so the model would never "
+                "stop; expected one of the model's eos_token_id (generation_config.json)"
             )
         for i in answer[:length]:
             labels[i] = tokens[i]
@@ -94,9 +94,9 @@ def _begin(tokenizer: Any, earlier: Sequence[Message], model: ModelConfig, text:
     if not text.startswith(prompt):
         answer = 1 + sum(message["role"] == "assistant" for message in earlier)
         raise TrainingError(
-            f"the chat template of model '{model.id}' writes the messages before answer {answer} "
-            "differently once it is there, so the model would not be asked as it was taught; use conversations of one "
-            "answer, or set model.chat_template_kwargs"
+            f"the chat template of model '{model.id}' changes the messages before answer {answer} when it adds the "
+            "answer, so prompts would differ from training; use conversations with one answer, or set "
+            "model.chat_template_kwargs"
         )
     return len(prompt)
 

@@ -66,11 +66,11 @@ def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
         topics.append(_topic(read))
     if not conversations:
         but = f" but {empty} with an empty answer" if empty else ""
-        raise DataError(f"{display(file)}: expected conversations, one a line, found none{but}")
+        raise DataError(f"{display(file)}: expected conversations, one per line, found none{but}")
     out = _held_out(topics, held_out) if held_out else set()
     if held_out and len(out) in (0, len(conversations)):
         raise DataError(
-            f"{display(file)}: expected conversations about two problems at least, so that one can be held out, got "
+            f"{display(file)}: expected conversations about at least two problems, to hold one out, got "
             f"{len(conversations)} about one; set method.held_out=0"
         )
     return Split(

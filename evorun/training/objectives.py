@@ -34,8 +34,8 @@ class GradientSettings:
         """Raise ConfigError if a ratio of 1, that of the sampler's policy itself, is out of bounds."""
         if self.clip_low > 1 or self.clip_high < 1:
             raise ConfigError(
-                "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, with 1 between "
-                f"them (its authors': 0.0 and 4.0), got {self.clip_low} and {self.clip_high}"
+                "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, on both sides of 1 "
+                f"(its authors use 0.0 and 4.0), got {self.clip_low} and {self.clip_high}"
             )
 
 

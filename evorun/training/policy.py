@@ -231,8 +231,8 @@ class Policy:
         if version != self._weights and (newest or not self.has(version)):
             raise TrainingError(
                 f"{self._run}: expected the trainer to have the weights of update {version}, it has those of update "
-                f"{self._weights}; where the journal lacks what led to a checkpoint, remove the folder {CHECKPOINTS} "
-                "to start again"
+                f"{self._weights}; if the journal lacks the steps before a checkpoint, remove the folder {CHECKPOINTS} "
+                "and start again"
             )
 
     async def _save(self) -> None:

@@ -56,9 +56,9 @@ def cannot_move(training: TrainingConfig, objective: Objective) -> str | None:
     total = (math.sqrt(_FROM_START**2 + 2 * slope * MIN_REACH / training.alpha) - _FROM_START) / slope
     return (
         f"training.learning_rate={training.learning_rate:g}: in {steps} steps of the optimiser, with training.alpha="
-        f"{training.alpha:g}, the adapter moves a layer's outputs by {own:.1g} of its inputs at most, and the policy "
-        f"stays nearly what it is; {total / _mean_factor(training) / steps:.2g} moves them by {MIN_REACH:g} (usual "
-        "rates of adapters: 3e-5 to 1e-4)"
+        f"{training.alpha:g}, the adapter changes a layer's outputs by at most {own:.1g} of its inputs, so the policy "
+        f"hardly changes; {total / _mean_factor(training) / steps:.2g} changes them by {MIN_REACH:g} (usual rates for "
+        "adapters: 3e-5 to 1e-4)"
     )
 
 

@@ -36,23 +36,23 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
         return
     if training.dropout:
         raise ConfigError(
-            "training.dropout: expected 0 with PPO, which takes what differs between two passes for a change of the "
-            f"policy, got {training.dropout}"
+            "training.dropout: expected 0 with PPO, which would mistake differences between two passes for a change of "
+            f"the policy, got {training.dropout}"
         )
     launched = {} if training.accelerate_config is None else _given(Path(training.accelerate_config).expanduser())
     if _shards(launched):
         raise ConfigError(
-            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), expected whole "
-            "ones with PPO, whose critic shares the policy's or has its own beside them; use ZeRO stage 2 or none"
+            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), but PPO's "
+            "critic needs whole weights; use ZeRO stage 2 or none"
         )
 
     if launched.get("distributed_type") == "DEEPSPEED" and (
         objective.settings.popart is not None or objective.settings.reset_critic
     ):
         raise ConfigError(
-            "training.accelerate_config: method.popart and method.reset_critic change the value head between steps, of "
-            "whose weights DeepSpeed's optimiser has copies; expected null and false with it, or another "
-            "distributed_type, such as MULTI_GPU"
+            "training.accelerate_config: DeepSpeed's optimiser copies the value head, which method.popart and "
+            "method.reset_critic change between steps; expected null and false, or another distributed_type, such as "
+            "MULTI_GPU"
         )
 
 

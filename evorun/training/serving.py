@@ -149,8 +149,8 @@ class Serving:
         # A process with sharded weights needs the others at every layer, but each decodes other texts at another pace.
         if self._sharded:
             raise ConfigError(
-                "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), so "
-                "completions must come from an engine of its own: engine=vllm or engine=server; or use ZeRO stage 2"
+                "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), which "
+                "therefore cannot generate completions; use engine=vllm, engine=server or ZeRO stage 2"
             )
         count, index = accelerator.num_processes, accelerator.process_index
         requests, version = command.requests[index::count], command.version

@@ -60,7 +60,9 @@ class Versions:
             yield
             return
         if version != self.newest - 1 or not self.former:
-            raise TrainingError(f"expected to be asked for the weights of update {self.newest}, got update {version}")
+            raise TrainingError(
+                f"expected a request for the weights of update {self.newest}, got one for update {version}"
+            )
         newest = {name: parameter.detach().clone() for name, parameter in _adapter(model)}
         _put(model, self.former)
         try:

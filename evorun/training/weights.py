@@ -106,7 +106,7 @@ def require_targets(model: Any, targets: list[str]) -> None:
         if target != ALL_LINEAR and not any(name == target or name.endswith(f".{target}") for name in linear):
             raise ConfigError(
                 f"training.target_modules: the model has no linear layer '{target}'; it has {', '.join(known)} "
-                f"({ALL_LINEAR}: each but the output's)"
+                f"({ALL_LINEAR}: all except the output layer)"
             )
     scales = [name for name in SCALES_LOGITS if getattr(model.config.get_text_config(), name, None) not in (None, 1)]
     if scales and adapts_output(model, targets):
@@ -121,5 +121,5 @@ def refuse_output_layer(model: Any, targets: list[str]) -> None:
     if adapts_output(model, targets):
         raise ConfigError(
             f"training.target_modules: expected no output layer with method=sft, got {', '.join(targets)}: TRL's loss "
-            f"passes an adapter there by; {ALL_LINEAR} leaves it out"
+            f"ignores an adapter there; use {ALL_LINEAR}, which leaves it out"
         )

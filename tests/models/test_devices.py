@@ -51,7 +51,7 @@ def test_devices_are_numbers_among_them(four: None, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("devices", [[], [0, 0], [-1]])
 def test_lists_that_name_no_gpus(devices: list[int]) -> None:
-    with pytest.raises(ConfigError, match=r"devices: expected numbers of GPUs from 0, each once"):
+    with pytest.raises(ConfigError, match=r"devices: expected different GPU numbers from 0"):
         make_config("engine", "vllm", devices=devices)
 
 

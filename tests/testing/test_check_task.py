@@ -124,7 +124,7 @@ class AllRight:
     ("broken", "message"),
     [
         (lambda loaded: replace(loaded, problems=random.sample(loaded.problems, 9)), "the same when loaded twice"),
-        (lambda loaded: replace(loaded, problems=[loaded.validation[0].problem]), "problems with an id of their own"),
+        (lambda loaded: replace(loaded, problems=[loaded.validation[0].problem]), "problems with a unique id"),
         (told, "expected no answer among its data"),
         (lambda loaded: with_task(loaded, parse=raises), r"parsers that never raise, got KeyError\('solution'\)"),
         (lambda loaded: with_task(loaded, judge_prompt=never_the_same), "judge_prompt: expected the same prompt"),
@@ -133,7 +133,7 @@ class AllRight:
             "fitness_prompt: expected a reply of its simulator",
         ),
         (lambda loaded: with_task(loaded, generation_prompt=terse), "to name the key 'reasoning'"),
-        (lambda loaded: replace(loaded, grader=AllRight()), "to be graded as that"),
+        (lambda loaded: replace(loaded, grader=AllRight()), "to be graded so"),
     ],
 )
 def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTask], message: str) -> None:

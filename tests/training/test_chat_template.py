@@ -165,7 +165,7 @@ def test_settings_of_the_template_count() -> None:
 
 def test_a_template_that_rewrites_earlier_answers_is_refused() -> None:
     quiet = ModelConfig(name="a", id="qwen", chat_template_kwargs={"enable_thinking": False})
-    with pytest.raises(TrainingError, match=r"writes the messages before answer 1 differently .* one answer"):
+    with pytest.raises(TrainingError, match=r"changes the messages before answer 1 .* one answer"):
         tokenize_example(tokenizer("qwen3"), chat("Hi", "Ho", "And?", "Ha"), quiet, ends("qwen3"))
 
 

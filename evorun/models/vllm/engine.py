@@ -105,7 +105,9 @@ class VllmConfig(EngineConfig):
         at_least("engine.lora_rank", self.lora_rank, 1)
         for argument in self.extra_args:
             if argument in OWN_ARGUMENTS:
-                raise ConfigError(f"engine.extra_args.{argument}: has a key of its own, set {OWN_ARGUMENTS[argument]}")
+                raise ConfigError(
+                    f"engine.extra_args.{argument}: evorun sets this argument; set {OWN_ARGUMENTS[argument]}"
+                )
 
     @property
     def gpus(self) -> int:
@@ -240,8 +242,8 @@ class VllmModel:
     async def under(self, folder: Path, name: str) -> LanguageModel:
         if self._adapter is not None:
             raise EngineError(
-                f"model '{self.name}' is served under an adapter, and vLLM cannot put another on top of it; merge the "
-                "first into a model of its own, or set model.adapter=null"
+                f"model '{self.name}' already has an adapter, and vLLM cannot add another; merge the first into the "
+                "model, or set model.adapter=null"
             )
         adapter = await asyncio.to_thread(read_adapter, folder)
         if adapter.rank > (self._lora_rank or 0):

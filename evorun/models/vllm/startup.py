@@ -85,9 +85,9 @@ def start_engine(model: ModelConfig, arguments: dict[str, Any], environment: Map
             return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
         raise EngineError(
-            f"model '{model.id}': vLLM {vllm_version()} could not start: {one_line(error)}; its messages above may "
-            "say more. Too little memory: lower engine.max_model_len, or raise engine.tensor_parallel_size, or "
-            "engine.gpu_memory_utilization where nothing else uses the GPU; lower that where something does (a trainer)"
+            f"model '{model.id}': vLLM {vllm_version()} could not start: {one_line(error)}; see its messages above. "
+            "With too little memory, lower engine.max_model_len or raise engine.tensor_parallel_size. Raise "
+            "engine.gpu_memory_utilization on an unshared GPU, and lower it on one shared with a trainer"
         ) from error
 
 
