@@ -79,11 +79,11 @@ def findings() -> Iterator[Finding]:
     # The default isolation is full or none, and what hinders it says what to do.
     found = f"{probed.isolation}: {COVERED}" if probed.full else f"programs do not run: {probed.note}"
     yield Finding("sandbox", probed.full, found, "apt install bubblewrap; docs/sandbox.md")
-    grouped = cgroups.parent_of_groups() is not None
+    grouped = cgroups.find_parent_group() is not None
     found = (
         "counted by the kernel, in a cgroup for each slot" if grouped else "counted from /proc: no cgroup is delegated"
     )
-    yield Finding("sandbox memory", grouped, found, cgroups.HOW_TO_GET_ONE)
+    yield Finding("sandbox memory", grouped, found, cgroups.HOW_TO_ENABLE)
     sbatch, launcher = shutil.which("sbatch"), _version("hydra-submitit-launcher") is not None
     found = f"{sbatch or 'no sbatch'}, {'launcher installed' if launcher else 'launcher not installed (evorun[slurm])'}"
     yield Finding("SLURM", bool(sbatch and launcher), found, "on a cluster: pip install 'evorun[slurm]'")

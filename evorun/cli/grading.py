@@ -31,7 +31,7 @@ from evorun.runs.records import write_atomically
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
-from evorun.sandbox.isolation import not_full, probe
+from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask, Prompt
 from evorun.tasks.capabilities import GivesFeedback
@@ -104,7 +104,7 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel 
     if task.runs_programs:
         found = probe(sandbox)
         if not found.full and found.isolation != "none":  # without any isolation, the first program says why
-            _log.warning(not_full(found.isolation, found.note))
+            _log.warning(isolation_warning(found.isolation, found.note))
     return loaded, sandbox, gold_of(config) if task.task_class.graded_by_opinion else None
 
 

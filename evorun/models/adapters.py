@@ -176,7 +176,7 @@ def _matrices(adapter: Adapter) -> list[tuple[str, str, list[int]]]:
         raise EngineError(f"adapter {adapter.folder}: {WEIGHTS} is broken: {error}; export it again") from error
 
 
-def merged(model: Any, adapter: Adapter, name: str) -> Any:
+def merge_adapter(model: Any, adapter: Adapter, name: str) -> Any:
     """Return a model of transformers with the adapter merged into its weights.
 
     Changes `model` in place. Raises EngineError when PEFT is not installed or the adapter does not fit.

@@ -69,7 +69,7 @@ class ReviewSettings:
 
         quality: of the response, in [0, 1]; None: read it from the response, a writer's text.
         """
-        shown, read = shown_in(request), traits(response_in(request))
+        shown, read = prompt_text(request), traits(read_response(request))
         share = read.quality if quality is None else quality
         if HARMFUL in shown:
             share = 1 - share
@@ -84,10 +84,10 @@ class ReviewSettings:
         Reads `hints`: `role` (one of META_ROLES), and `criterion` if a rubric is written criterion by criterion. It is
         the number of the requested criterion; 0 asks how many there are. `malformed` is the share of truncated rubrics.
         """
-        prompt = shown_in(request)
+        prompt = prompt_text(request)
         cut, skill, harm = rng.random(3).tolist()  # always three draws, so that later draws do not shift
         # An analysis looks at the sample, and so does the refinement after it. A merging shows no sample.
-        sample = response_in(request)
+        sample = read_response(request)
         kind = kind_of(sample) if sample and request.hints["role"] != MERGING else ""
         seen = bool(kind) and CLOSING[kind] not in prompt and skill < self.meta_skill * strengths(sample)[kind]
         if request.hints["role"] == ANALYSIS:
@@ -125,14 +125,14 @@ def points(share: float, request: Request) -> str:
     return "\n".join([said, *lines, f"<total>{round(sum(given), 1):g}</total>"])
 
 
-def shown_in(request: Request) -> str:
+def prompt_text(request: Request) -> str:
     """Return the whole text of a prompt."""
     return "\n".join(message["content"] for message in request.messages)
 
 
-def response_in(request: Request) -> str:
+def read_response(request: Request) -> str:
     """Return the response that a prompt shows between tags, or "" if it shows none."""
-    found = _RESPONSE.findall(shown_in(request))
+    found = _RESPONSE.findall(prompt_text(request))
     return found[-1].strip() if found else ""
 
 

@@ -130,14 +130,14 @@ class PairedLogit:
         return Intervals(low, high)
 
 
-def drawn_matches(counts: npt.ArrayLike, resamples: int, rng: np.random.Generator) -> Iterable[Floats]:
+def resample_matches(counts: npt.ArrayLike, resamples: int, rng: np.random.Generator) -> Iterable[Floats]:
     """Yield the weights of each bootstrap resample of single matches; `counts` is how often each match was played."""
     played = np.asarray(counts, dtype=np.int64)
     for _ in range(resamples):
         yield rng.multinomial(played.sum(), played / played.sum()).astype(np.float64)
 
 
-def drawn_clusters(cluster: npt.ArrayLike, resamples: int, rng: np.random.Generator) -> Iterable[Floats]:
+def resample_clusters(cluster: npt.ArrayLike, resamples: int, rng: np.random.Generator) -> Iterable[Floats]:
     """Yield the weights of each bootstrap resample of whole clusters of matches.
 
     `cluster`, of shape (matches,), gives each match's cluster, numbered from 0. The matches on one prompt share

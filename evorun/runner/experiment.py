@@ -46,7 +46,7 @@ from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun, Status
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
-from evorun.sandbox.isolation import not_full, probe
+from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask
 from evorun.training.base import TrainedPolicy
@@ -107,7 +107,7 @@ def run_experiment(
             for line in (*roles, *shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)):
                 log.warning(line)
             if manifest.sandbox is not None and not manifest.sandbox.full:
-                log.warning(not_full(manifest.sandbox.isolation, manifest.sandbox.note))
+                log.warning(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
             started = time.monotonic()
             outcome = _carry_out(config, loaded, training, shares, directory, console)
             _note_end(directory, outcome, time.monotonic() - started)

@@ -17,7 +17,7 @@ from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.opinions import EXPERT
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
-from evorun.training.reach import cannot_move
+from evorun.training.reach import describe_short_reach
 from evorun.training.simulated import BothSplits
 
 
@@ -128,7 +128,7 @@ def trains_too_little(config: RunConfig) -> list[str]:
     # The objective of a fine-tuning reads data, on which its number of steps depends.
     if config.training is None or simulated or not config.method.learns_from_problems:
         return []
-    line = cannot_move(config.training, config.method.objective(Path()))
+    line = describe_short_reach(config.training, config.method.objective(Path()))
     return [] if line is None else [line]
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evorun.errors import RunDirectoryError
 from evorun.ratings import elo
-from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, drawn_clusters, drawn_matches
+from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, resample_clusters, resample_matches
 from evorun.runs.candidates import Verdict
 from evorun.runs.directory import TOURNAMENT
 from evorun.runs.files import read_regular
@@ -208,7 +208,9 @@ def bradley_terry(
     fitted, rng = model.fit(counts), np.random.default_rng(0)
     ends: Intervals | None = None
     if (int(counts.sum()) if cluster is None else len(set(cluster.tolist()))) > 1 and resamples > 1:
-        drawn = drawn_matches(counts, resamples, rng) if cluster is None else drawn_clusters(cluster, resamples, rng)
+        drawn = (
+            resample_matches(counts, resamples, rng) if cluster is None else resample_clusters(cluster, resamples, rng)
+        )
         ends = model.intervals(fitted, drawn)
 
     def rated(part: str, around: float) -> list[Rating]:

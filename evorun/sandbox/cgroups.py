@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
-HOW_TO_GET_ONE = "systemd-run --user --scope -p Delegate=yes evorun ...; docs/sandbox.md"
+HOW_TO_ENABLE = "systemd-run --user --scope -p Delegate=yes evorun ...; docs/sandbox.md"
 # Allowance beyond `memory_mib` for the tables and stacks that the kernel keeps for a program's processes (ours).
 _KERNEL_BYTES = 16 << 20
 _PREFIX = "evorun-sandbox-"
@@ -43,7 +43,7 @@ class MemoryGroup:
             self._folder.rmdir()
 
 
-def parent_of_groups() -> Path | None:
+def find_parent_group() -> Path | None:
     """Return the cgroup below which this process may create others with a memory limit, or None.
 
     A process that is alone in its cgroup moves to a child of it, since only leaves may hold processes.

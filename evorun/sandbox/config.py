@@ -30,7 +30,7 @@ class SandboxConfig:
                 raise ConfigError(f"sandbox.packages: expected names of top-level packages, got '{package}'")
 
 
-def package_folders(names: list[str]) -> dict[str, list[str]]:
+def find_package_folders(names: list[str]) -> dict[str, list[str]]:
     """Return, for each site folder, the names of the packages' parts in it (`numpy`, `numpy.libs`)."""
     folders: dict[str, list[str]] = {}
     for name in names:

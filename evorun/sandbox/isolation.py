@@ -44,6 +44,6 @@ def probe(config: SandboxConfig, private: Sequence[Path] = ()) -> Probe:
         return thread.submit(lambda: asyncio.run(look())).result()
 
 
-def not_full(isolation: str, note: str) -> str:
+def isolation_warning(isolation: str, note: str) -> str:
     """Return a one-line warning about an isolation that is not full."""
     return f"no full isolation ({isolation}): {note}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evorun.sandbox import gvisor
-from evorun.sandbox.config import SandboxConfig, package_folders
+from evorun.sandbox.config import SandboxConfig, find_package_folders
 from evorun.sandbox.layout import PACKAGES, SCRATCH, Layout, interpreter, layout
 
 UNSHIELDED = (
@@ -110,7 +110,7 @@ class Launch:
         return {"modules": modules, "settings": self.settings}
 
 
-def launches(config: SandboxConfig) -> Iterator[Launch]:
+def list_launches(config: SandboxConfig) -> Iterator[Launch]:
     """Yield the launches that the configuration allows, best first; only trying shows whether one works."""
     if config.isolation == "rlimits":  # never chosen automatically: the user must know what it does not shield
         is_root = os.geteuid() == 0
@@ -191,7 +191,7 @@ def _settings(
         "gvisor": False,
         "build_root": build_root,
         "layout": asdict(layout(config)) if namespaces else None,
-        "packages": [PACKAGES] if namespaces else list(package_folders(config.packages)),
+        "packages": [PACKAGES] if namespaces else list(find_package_folders(config.packages)),
     }
 
 

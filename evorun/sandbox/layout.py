@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from evorun.sandbox.config import SandboxConfig, package_folders
+from evorun.sandbox.config import SandboxConfig, find_package_folders
 
 SCRATCH = "/tmp"  # noqa: S108 - inside the sandbox, where nobody else is
 PACKAGES = "/packages"
@@ -44,7 +44,7 @@ def layout(config: SandboxConfig) -> Layout:
     """Return the layout for a configuration."""
     packages = [
         (f"{site}/{name}", f"{PACKAGES}/{name}")
-        for site, names in package_folders(config.packages).items()
+        for site, names in find_package_folders(config.packages).items()
         for name in names
         if os.path.isdir(f"{site}/{name}")
     ]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from evorun.errors import SandboxError
 from evorun.sandbox.base import Execution, Limits, Program
-from evorun.sandbox.cgroups import parent_of_groups
+from evorun.sandbox.cgroups import find_parent_group
 from evorun.sandbox.check import find_breach
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.inside.scratch import remove
-from evorun.sandbox.launch import NEEDS, Launch, launches
+from evorun.sandbox.launch import NEEDS, Launch, list_launches
 from evorun.sandbox.zygotes import NoAnswer, Zygote, ZygoteLost
 
 _HARMLESS = Limits(wall_seconds=60.0)
@@ -63,8 +63,8 @@ class Sandbox:
         slots = config.slots or len(os.sched_getaffinity(0))
         failures: list[str] = []
         hangs: set[str] = set()
-        groups = parent_of_groups()
-        for launch in launches(config):
+        groups = find_parent_group()
+        for launch in list_launches(config):
             if launch.isolation in hangs:  # a second try would cost START_SECONDS again
                 continue
             scratch = None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evorun.runs.paths import display
 from evorun.traces.counts import Counts, RunTally
-from evorun.traces.fragments import fragments, usable_manifest
+from evorun.traces.fragments import load_usable_manifest, read_fragments
 from evorun.traces.kinds import Settings
 from evorun.traces.selection import Selection
 
@@ -24,11 +24,13 @@ def collect(folders: Sequence[Path], settings: Settings) -> Traces:
 
     Raises RunDirectoryError for a run that does not fit, DataError and JournalError for records that cannot be used.
     """
-    manifests = [usable_manifest(folder, settings) for folder in folders]  # check all runs before reading the first
+    manifests = [
+        load_usable_manifest(folder, settings) for folder in folders
+    ]  # check all runs before reading the first
     # One selection for all runs, which may repeat each other's answers.
     selection = Selection(settings)
     for folder, manifest in zip(folders, manifests, strict=True):
-        for fragment in fragments(folder, manifest):
+        for fragment in read_fragments(folder, manifest):
             selection.offer(fragment)
     examples = selection.examples()
     outcomes = selection.outcomes

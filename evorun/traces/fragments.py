@@ -58,7 +58,7 @@ class Fragment(NamedTuple):
         return self.record.scores.get(PENALISED_SCORE) if self.record.fitness is None else self.record.fitness
 
 
-def usable_manifest(folder: Path, settings: Settings) -> Manifest:
+def load_usable_manifest(folder: Path, settings: Settings) -> Manifest:
     """Return the manifest of a run. Raises RunDirectoryError unless the run is complete and its method fits."""
     manifest = load_manifest(folder)
     shown = display(folder)
@@ -77,7 +77,7 @@ def usable_manifest(folder: Path, settings: Settings) -> Manifest:
     return manifest
 
 
-def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
+def read_fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
     """Yield the fragments of a run in the order of candidates.jsonl, where parents come before their children.
 
     Raises DataError for records that contradict each other, JournalError for calls that the journal lacks.

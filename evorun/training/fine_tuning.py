@@ -21,7 +21,7 @@ from evorun.runs.streams import stream
 from evorun.training.chat_template import NOT_LEARNED, TokenizedExample, tokenize_example
 from evorun.training.conversations import read_conversations
 from evorun.training.serving import Serving, seed_everything
-from evorun.training.settings import micro_batch, processes, require_share, shared_arguments
+from evorun.training.settings import count_processes, micro_batch, require_share, shared_arguments
 from evorun.training.weights import adapter
 from evorun.training.wire import FineTuning, Job
 
@@ -52,12 +52,12 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     Raises TrainingError or DataError for conversations without anything to learn, ConfigError when the processes cannot
     share a batch equally.
     """
-    require_share(objective.batch, processes())
-    size = micro_batch(objective.batch // processes(), job.training.micro_batch)
+    require_share(objective.batch, count_processes())
+    size = micro_batch(objective.batch // count_processes(), job.training.micro_batch)
     batches: dict[str, Any] = {
         "per_device_train_batch_size": size,
         "per_device_eval_batch_size": job.training.micro_batch,
-        "gradient_accumulation_steps": objective.batch // (processes() * size),
+        "gradient_accumulation_steps": objective.batch // (count_processes() * size),
         # One pass through a data set that holds all epochs in evorun's order, not transformers'.
         "num_train_epochs": 1,
         "train_sampling_strategy": "sequential",

@@ -267,7 +267,7 @@ class Policy:
         return await answer
 
     @asynccontextmanager
-    async def kept(self, version: int) -> AsyncIterator[None]:
+    async def keep_weights(self, version: int) -> AsyncIterator[None]:
         """Wait for an update in progress, and keep its weights until the block ends."""
         if version > self.updates:
             async with self._updating:
@@ -304,7 +304,7 @@ class Policy:
                 if not answer.done():
                     answer.set_result(reply)
 
-    async def exported_for_rollouts(self, version: int) -> Path:
+    async def export_for_rollouts(self, version: int) -> Path:
         """Write an update's adapter into a folder for another engine; return the folder."""
         folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
@@ -352,7 +352,7 @@ class _ByStep:
         return ModelUnderAdapter(f"{self.name}@{version}", partial(self._answer, version))
 
     async def _answer(self, version: int, request: Request) -> Reply:
-        async with self.policy.kept(version):
+        async with self.policy.keep_weights(version):
             return await self.generate(version, request)
 
     async def close(self) -> None:
@@ -388,7 +388,7 @@ class _Synchronised:
             return self._views[version]
 
     async def _load(self, version: int) -> None:
-        self._folders[version] = await self._policy.exported_for_rollouts(version)
+        self._folders[version] = await self._policy.export_for_rollouts(version)
         view = await self._base.under(self._folders[version], f"{self._model}@{version}")
         self._views = dict([*self._views.items(), (version, view)][-HELD:])
         for former in self._folders.keys() - self._views.keys():

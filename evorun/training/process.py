@@ -16,7 +16,7 @@ from evorun.errors import ConfigError, TrainingError
 from evorun.models.devices import device_environment
 from evorun.models.keys import child_environment
 from evorun.training.requirements import require_packages
-from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
+from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, frame
 
 LOG = "trainer.log"
 """File in the run directory with the output of the trainer process."""
@@ -96,7 +96,7 @@ class TrainerProcess:
                 raise TrainingError("the trainer process has ended")
             self._answered = False
             try:
-                self._writer.write(framed(command))
+                self._writer.write(frame(command))
                 await self._writer.drain()
             except OSError:
                 raise await self._broken() from None

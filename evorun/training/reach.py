@@ -39,7 +39,7 @@ def reach_of(alpha: float, total: float, inputs: int = WIDTH) -> float:
     return alpha * total * (_FROM_START + _FROM_CHANGE * inputs * total)
 
 
-def cannot_move(training: TrainingConfig, objective: Objective) -> str | None:
+def describe_short_reach(training: TrainingConfig, objective: Objective) -> str | None:
     """Return a line of warning if an adapter can hardly change the policy by the last step, else None.
 
     Always None for fine-tuning, whose number of steps depends on the data.

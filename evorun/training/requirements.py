@@ -84,10 +84,10 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     require_packages()
     from transformers import AutoTokenizer
 
-    from evorun.models.transformers.engine import chosen_device
+    from evorun.models.transformers.engine import choose_device
     from evorun.training.weights import require_targets
 
-    chosen_device(device)
+    choose_device(device)
     folder = resolve(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from evorun.training.output_layer import accepted_by_trl, score_through_adapter
 from evorun.training.serving import Serving
-from evorun.training.settings import processes, shared_arguments
+from evorun.training.settings import count_processes, shared_arguments
 from evorun.training.weights import adapter, adapts_output
 from evorun.training.wire import Job
 
@@ -73,7 +73,7 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
                 model=model,
                 args=GRPOConfig(**arguments, **settings),
                 reward_funcs=lambda completions, **_: [0.0] * len(completions),
-                train_dataset=Dataset.from_dict({"prompt": ["-"] * (steps * processes())}),
+                train_dataset=Dataset.from_dict({"prompt": ["-"] * (steps * count_processes())}),
                 processing_class=tokenizer,
                 peft_config=adapter(job.training, model),
             )

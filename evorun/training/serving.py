@@ -34,7 +34,7 @@ from evorun.training.wire import (
     Save,
     Train,
     decode_command,
-    framed,
+    frame,
 )
 
 
@@ -64,7 +64,7 @@ class Link:
 
     def send(self, answer: Answer) -> None:
         """Answer a command."""
-        self._socket.sendall(framed(answer))
+        self._socket.sendall(frame(answer))
 
 
 class Serving:

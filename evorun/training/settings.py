@@ -43,7 +43,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
 
 def require_processes(training: TrainingConfig) -> None:
     """Raise ConfigError if the launcher has started a different number of processes than configured."""
-    started = processes()
+    started = count_processes()
     if started != training.num_processes:
         raise ConfigError(
             f"training.num_processes: expected {training.num_processes} processes, accelerate launch has started "
@@ -51,7 +51,7 @@ def require_processes(training: TrainingConfig) -> None:
         )
 
 
-def processes() -> int:
+def count_processes() -> int:
     """Return the number of processes that train together, as set by the launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 

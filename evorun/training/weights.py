@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from evorun.errors import ConfigError, EngineError, first_line
 from evorun.models.chat import require_chat_template
 from evorun.models.requirements import skeleton
-from evorun.models.transformers.engine import chosen_device
+from evorun.models.transformers.engine import choose_device
 from evorun.models.transformers.kv_cache import use_grouped_attention
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import FineTuning, Job
@@ -90,7 +90,7 @@ def adapts_output(model: Any, targets: list[str]) -> bool:
 
 def on_gpu(job: Job) -> bool:
     """Return whether the job trains on a GPU. Raises EngineError if one is configured and there is none."""
-    return chosen_device(job.device) == "cuda"
+    return choose_device(job.device) == "cuda"
 
 
 def mixed_precision(job: Job) -> bool:

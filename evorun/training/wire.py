@@ -189,7 +189,7 @@ decode_answer = msgspec.msgpack.Decoder(Answer).decode
 decode_job = msgspec.json.Decoder(Job).decode
 
 
-def framed(message: Command | Answer) -> bytes:
+def frame(message: Command | Answer) -> bytes:
     """Return a message's bytes on the socket."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from evorun.ratings import bradley_terry
-from evorun.ratings.paired_logit import PairedLogit, drawn_clusters, drawn_matches
+from evorun.ratings.paired_logit import PairedLogit, resample_clusters, resample_matches
 
 
 def played(matches=400, players=4, length_effect=0.8, ties=0.1, seed=0):
@@ -72,7 +72,7 @@ def test_intervals_are_the_percentiles_of_fits_to_matches_drawn_again():
     first, second, score, longer = played(matches=60, players=3)
     cluster = np.arange(60) % 12
     model = PairedLogit(3, first, second, score, longer[:, None], prior_sd=2)
-    found = model.intervals(model.fit(), drawn_clusters(cluster, 40, np.random.default_rng(5)))
+    found = model.intervals(model.fit(), resample_clusters(cluster, 40, np.random.default_rng(5)))
     fits, rng = [], np.random.default_rng(5)
     for _ in range(40):
         counts = rng.multinomial(12, np.full(12, 1 / 12))
@@ -85,7 +85,7 @@ def test_intervals_are_the_percentiles_of_fits_to_matches_drawn_again():
 
 
 def test_matches_drawn_again_keep_their_number_and_follow_their_counts():
-    drawn = np.array(list(drawn_matches([6, 0, 3, 1], 2000, np.random.default_rng(0))))
+    drawn = np.array(list(resample_matches([6, 0, 3, 1], 2000, np.random.default_rng(0))))
     assert set(drawn.sum(axis=1)) == {10}
     assert drawn.mean(axis=0) == pytest.approx([6, 0, 3, 1], abs=0.15)
     assert drawn.var(axis=0) == pytest.approx([2.4, 0, 2.1, 0.9], abs=0.25)

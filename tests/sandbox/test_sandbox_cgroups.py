@@ -78,7 +78,7 @@ async def test_a_program_that_the_kernel_kills_in_its_group_is_over_its_memory_l
 )
 def test_without_a_group_there_is_none_and_doctor_says_how_to_get_one(mount: Path, file: str, text: str) -> None:
     (mount / file).write_text(text.format(own=os.getpid()))
-    assert cgroups.parent_of_groups() is None
+    assert cgroups.find_parent_group() is None
     assert (mount / "cgroup.subtree_control").read_text() == "\n"
     (line,) = (finding for finding in findings() if finding.what == "sandbox memory")
     assert not line.ready
@@ -95,4 +95,4 @@ def test_programs_of_a_cgroup_that_others_share_get_groups_beside_it(
     (own / "cgroup.subtree_control").write_text("\n")
     (own / "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
     monkeypatch.setattr(cgroups, "own_cgroup", lambda: own)
-    assert cgroups.parent_of_groups() == mount
+    assert cgroups.find_parent_group() == mount

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from building import make_job, policy_gradient, training_config
 from evorun.errors import ConfigError
-from evorun.models.adapters import merged, read_adapter
+from evorun.models.adapters import merge_adapter, read_adapter
 from evorun.runner.requirements import require_served_targets
 from evorun.training import output_layer, weights
 from evorun.training.policy_gradient import PolicyGradientTrainer
@@ -89,7 +89,7 @@ def test_what_is_saved_is_the_adapter_alone_and_merges_into_the_output_layer_alo
     ids = torch.arange(1, 9)[None]
     with torch.no_grad():
         expected = trainer.policy(input_ids=ids).logits
-        whole = merged(tied(), read_adapter(tmp_path / "adapter"), "tiny")
+        whole = merge_adapter(tied(), read_adapter(tmp_path / "adapter"), "tiny")
         assert torch.allclose(whole(input_ids=ids).logits, expected, atol=1e-4)
     assert torch.equal(whole.model.embed_tokens.weight, tied().model.embed_tokens.weight)
     whole.save_pretrained(tmp_path / "whole")  # with an output layer of its own

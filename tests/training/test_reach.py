@@ -9,7 +9,7 @@ from evorun.reports.training import barely_trained
 from evorun.runner.settings import check
 from evorun.runner.training_runs import trains_too_little
 from evorun.runs.schema import TrainingRecord
-from evorun.training.reach import MIN_REACH, cannot_move, reach
+from evorun.training.reach import MIN_REACH, describe_short_reach, reach
 from evorun.training.wire import FineTuning
 
 INPUTS, STEPS = 600, 20
@@ -48,27 +48,27 @@ def test_a_line_says_so_where_the_policy_stays_what_it_is() -> None:
     """The rate that all weights have with an adapter's small scale, in few steps; the same in as many as MPO makes."""
     all_weights = training_config(alpha=32.0, learning_rate=3e-6)
     few, many = proximal_policy(steps=10, epochs=4), proximal_policy(steps=400, epochs=4)
-    line = cannot_move(all_weights, few)
+    line = describe_short_reach(all_weights, few)
     assert line is not None
     assert "\n" not in line
     assert line.startswith("training.learning_rate=3e-06: in 40 steps of the optimiser, with training.alpha=32, ")
-    assert cannot_move(all_weights, many) is None
-    assert cannot_move(make_config("training", "ppo"), few) is None
-    assert cannot_move(all_weights, policy_gradient(steps=10, minibatches=4)) == line
+    assert describe_short_reach(all_weights, many) is None
+    assert describe_short_reach(make_config("training", "ppo"), few) is None
+    assert describe_short_reach(all_weights, policy_gradient(steps=10, minibatches=4)) == line
     tuning = FineTuning(train="", held_out=None, source="", epochs=1, batch=1, max_length=1)
-    assert cannot_move(all_weights, tuning) is None
+    assert describe_short_reach(all_weights, tuning) is None
 
 
 def test_the_rate_that_the_line_names_is_where_it_ends() -> None:
     for changes in ({}, {"schedule": "linear"}, {"alpha": 4.0}):
         training = training_config(**{"alpha": 32.0, "learning_rate": 1e-8, **changes})
         objective = policy_gradient(steps=100)
-        line = cannot_move(training, objective)
+        line = describe_short_reach(training, objective)
         assert line is not None
         named = float(line.partition("hardly changes; ")[2].partition(" ")[0])
         assert reach(replace(training, learning_rate=named), 100) == pytest.approx(MIN_REACH, rel=0.2)
-        assert cannot_move(replace(training, learning_rate=1.2 * named), objective) is None
-        assert cannot_move(replace(training, learning_rate=0.8 * named), objective) is not None
+        assert describe_short_reach(replace(training, learning_rate=1.2 * named), objective) is None
+        assert describe_short_reach(replace(training, learning_rate=0.8 * named), objective) is not None
 
 
 def test_a_run_says_it_before_it_trains_weights() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evorun.errors import EngineError, at_least, first_line, one_of
-from evorun.models.adapters import merged, read_adapter
+from evorun.models.adapters import merge_adapter, read_adapter
 from evorun.models.base import Reply, Request
 from evorun.models.chat import require_chat_template
 from evorun.models.config import EngineConfig, ModelConfig
@@ -195,7 +195,7 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
             f"engine=transformers: {first_line(error)}; run `pip install 'evorun[transformers]'` or use another engine"
         ) from error
 
-    device = chosen_device(engine.device)
+    device = choose_device(engine.device)
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
     path = resolve(model)
@@ -215,13 +215,13 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
         raise EngineError(f"model '{model.id}': transformers cannot load it: {first_line(error)}") from error
     require_chat_template(tokenizer, model)
     if model.adapter is not None:
-        weights = merged(weights, read_adapter(model.adapter), model.id)
+        weights = merge_adapter(weights, read_adapter(model.adapter), model.id)
     weights.eval()
     use_grouped_attention(weights)
     return BatchDecoder(weights, tokenizer, model, engine.max_batch_size, engine.prefix_cache_tokens)
 
 
-def chosen_device(asked: str) -> str:
+def choose_device(asked: str) -> str:
     """Return `cuda` or `cpu` for `engine.device`. Raises EngineError if it is `cuda` and there is no GPU."""
     import torch
 

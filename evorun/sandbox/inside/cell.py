@@ -110,7 +110,7 @@ def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     if settings["own_process_count"]:
         _set_limit(resource.RLIMIT_NPROC, limits["processes"])
     elif not settings["namespaces"]:  # the user's other processes count too, and may increase meanwhile
-        others = processes.threads_of_this_user()
+        others = processes.count_user_threads()
         _set_limit(resource.RLIMIT_NPROC, others + limits["processes"] + _SPARE_PROCESSES)
 
 

@@ -29,7 +29,7 @@ class Process(NamedTuple):
     """Resident memory and its page tables, which alone may be large."""
 
 
-def below_this(without: int = 0) -> list[Process]:
+def list_descendants(without: int = 0) -> list[Process]:
     """Return the descendants of this process, with their numbers in /proc, except `without` and its descendants."""
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):
@@ -44,7 +44,7 @@ def below_this(without: int = 0) -> list[Process]:
     return found
 
 
-def threads_of_this_user() -> int:
+def count_user_threads() -> int:
     """Return the number of threads of all processes of this process's user, as RLIMIT_NPROC counts them."""
     threads = 0
     for name in os.listdir("/proc"):
@@ -54,7 +54,7 @@ def threads_of_this_user() -> int:
     return threads
 
 
-def socket_bytes() -> int:
+def max_socket_bytes() -> int:
     """Return the maximum bytes that the sockets of this process's network namespace can hold.
 
     No process's memory includes them. Connections that nobody has accepted yet count, and so do sockets in flight.
@@ -63,10 +63,10 @@ def socket_bytes() -> int:
         return (len(file.readlines()) - 1) * _SOCKET_BYTES
 
 
-def longest_wait_for_a_core(without: int) -> float:
+def longest_core_wait(without: int) -> float:
     """Return the longest time, in seconds, that a child of this process has waited for a core; 0.0 if unknown."""
     this, longest = _this(), 0.0
-    for process in below_this(without):
+    for process in list_descendants(without):
         if process.parent == this:
             try:
                 with open(f"/proc/{process.pid}/schedstat", "rb") as file:

@@ -59,7 +59,7 @@ def _bind(source: str, target: str, attributes: int) -> None:
     _set_attributes(target, attributes)
 
 
-def keep_times_of_devices(paths: list[str]) -> None:
+def protect_device_times(paths: list[str]) -> None:
     """Make mounts of devices read-only: programs can still write to a device, but not set its file times.
 
     The times stay on the machine, where later programs could read them. Raises OSError.

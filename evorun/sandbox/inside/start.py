@@ -67,7 +67,7 @@ def _enter_own_process_namespace(devices: list[str]) -> None:
     """Continue in a child that has all capabilities in new namespaces, and none elsewhere."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # otherwise the user map could not be written
     kernel.new_user_namespace(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS, kernel.NOBODY)
-    root.keep_times_of_devices(devices)
+    root.protect_device_times(devices)
     child = os.fork()
     if child != 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

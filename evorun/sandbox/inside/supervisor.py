@@ -108,7 +108,7 @@ class Spawner:
             if self.settings["user"] is not None:
                 processes.kill_all_of(self.settings["user"])
             processes.kill_group(program_pid)
-            for other in processes.below_this(self.template.pid_in_proc):
+            for other in processes.list_descendants(self.template.pid_in_proc):
                 processes.kill(other.pid)
             time.sleep(0.001)
 
@@ -225,12 +225,12 @@ class Supervision:
 
     def _look(self, elapsed: float) -> None:
         """Stop a program whose processes together exceed a limit."""
-        used = processes.below_this(self._spawner.template.pid_in_proc)
+        used = processes.list_descendants(self._spawner.template.pid_in_proc)
         cpu_seconds = self._collected + sum(process.cpu_seconds for process in used)
         self._cpu_seconds = max(self._cpu_seconds, cpu_seconds)
         held = sum(process.held_bytes for process in used)
         if self._spawner.settings["namespaces"]:  # otherwise all the machine's sockets would count
-            held += processes.socket_bytes()
+            held += processes.max_socket_bytes()
         if cpu_seconds > self._limits["cpu_seconds"]:
             self._stop("cpu")
         elif held > self._limits["memory_mib"] << 20:
@@ -254,7 +254,7 @@ class Supervision:
         limit: float = self._limits["wall_seconds"]
         if self._has_company:  # then it may be waiting for its other processes
             return True
-        waited = processes.longest_wait_for_a_core(self._spawner.template.pid_in_proc)
+        waited = processes.longest_core_wait(self._spawner.template.pid_in_proc)
         return elapsed > PATIENCE * limit or elapsed - waited > limit
 
     def _stop(self, reason: str) -> None:

@@ -113,7 +113,7 @@ _DEVICE_COMMANDS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_SET_PDEATHSIG, GET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME
 _OWN_ATTRIBUTES = (1, 2, 3, 15, 16)
 # Streams only: a queue of datagrams also holds those of ended senders, so it may exceed the estimate from the number of
-# sockets (`processes.socket_bytes`). No buffer may grow, for the same reason.
+# sockets (`processes.max_socket_bytes`). No buffer may grow, for the same reason.
 _UNIX_STREAM = [*_require_one(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]
 # Calls whose arguments are checked, with the checks.
 CHECKED: dict[str, tuple[int, int, list[Line]]] = {

@@ -42,7 +42,7 @@ class Template:
         calls.close()
         requests.close()
         self._answer()
-        self.pid_in_proc = processes.below_this()[0].pid
+        self.pid_in_proc = processes.list_descendants()[0].pid
         """Its number in /proc, which may differ from that in this process's namespace."""
 
     def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
