@@ -106,10 +106,10 @@ class Watched(ProximalTrainer):
 
     errors: Sequence[float] = ()
 
-    def _judge(self, rows: Sequence[Row]) -> list[Judged]:
-        judged = super()._judge(rows)
-        self.errors = [*self.errors, *(float(np.mean((one.values - one.reward) ** 2)) for one in judged)]
-        return judged
+    def _score_rows(self, rows: Sequence[Row]) -> list[Judged]:
+        scored = super()._score_rows(rows)
+        self.errors = [*self.errors, *(float(np.mean((one.values - one.reward) ** 2)) for one in scored)]
+        return scored
 
 
 def learn(folder: Path, seed: int, *, by_total: bool = False, **objective: Any) -> dict[str, list[float]]:

@@ -56,14 +56,14 @@ def rate(
         )
     drifted = sds**2 + tau**2
     order = np.argsort(places, kind="stable")
-    told = _messages(
+    messages = _messages(
         means[order].tolist(),
         (drifted + beta**2)[order].tolist(),
         (np.diff(places[order]) == 0).tolist(),
         float(ndtri((draw_probability + 1) / 2)) * sqrt(2) * beta,
     )
     precision, shift = np.empty((2, len(order)))
-    precision[order], shift[order] = np.reshape(told, (-1, 2)).T
+    precision[order], shift[order] = np.reshape(messages, (-1, 2)).T
     # From performances back to skills, through the noise between them.
     loss = 1 + beta**2 * precision
     variance = 1 / (1 / drifted + precision / loss)

@@ -72,7 +72,7 @@ class Critic(torch.nn.Module):
         return {**trained, **dict(self.head.named_buffers(prefix="head"))}
 
 
-class Opinion(NamedTuple):
+class ActorCriticOutputs(NamedTuple):
     """Outputs of policy and critic for some rows."""
 
     logprobs: torch.Tensor
@@ -90,9 +90,9 @@ class ActorCritic(torch.nn.Module):
         self.policy = policy
         self.critic = critic
 
-    def forward(self, ids: torch.Tensor, learned: torch.Tensor) -> Opinion:
+    def forward(self, ids: torch.Tensor, learned: torch.Tensor) -> ActorCriticOutputs:
         """Return the outputs of both for some rows."""
-        return Opinion(*score(self.policy, ids, learned), self.critic(ids))
+        return ActorCriticOutputs(*score(self.policy, ids, learned), self.critic(ids))
 
     def gradient_checkpointing_enable(self, **settings: Any) -> None:
         """Let both recompute activations in the backward pass; transformers calls this method."""

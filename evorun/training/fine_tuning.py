@@ -78,7 +78,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         eval_dataset=None if held_out is None else held_out.dataset,
         processing_class=tokenizer,
         peft_config=adapter(job.training, model),
-        callbacks=[_AsksForSteps(job, serving)],
+        callbacks=[_WaitForSteps(job, serving)],
     )
 
 
@@ -124,7 +124,7 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         return {**described, "held_out_loss": float(loss / tokens)}
 
 
-class _AsksForSteps(TrainerCallback):
+class _WaitForSteps(TrainerCallback):
     """Before each step, serves the run's commands until the run asks for the step."""
 
     def __init__(self, job: Job, serving: Serving) -> None:

@@ -21,7 +21,7 @@ TOKENS_AT_ONCE = 512
 
 
 @contextlib.contextmanager
-def accepted_by_trl(model: Any) -> Iterator[None]:
+def hide_output_adapter(model: Any) -> Iterator[None]:
     """Hide the output layer's adapter from TRL, which would refuse it, while the block runs."""
     output = model.get_output_embeddings()
     model.get_output_embeddings = lambda: output

@@ -59,13 +59,13 @@ ADAPTER = "adapter"
 """Folder in artifacts/ with the trained LoRA adapter, in PEFT's format."""
 KEPT = "adapters"
 """Folder in artifacts/ with the adapters of earlier steps, in folders `step_N`."""
-WHOLE = "model"
+FULL_MODEL = "model"
 """Folder in artifacts/ with the trained model, if all weights were trained."""
-MADE_BY = "evorun.json"
+EXPORT_INFO = "evorun.json"
 """File in these folders that names model, seed and number of updates."""
 
 # A trade-off: more requests keep the trainer's batch full, but a killed run loses all unanswered ones.
-AT_ONCE = 4
+BATCHES_IN_FLIGHT = 4
 """Requests sent to the trainer at once, in units of its maximum batch. `ours`."""
 
 
@@ -117,8 +117,8 @@ class Policy:
         self.issued = UpdatesByStep()
         self._open: dict[asyncio.Future[None], int] = {}
         """The version of the weights that answers each open request."""
-        self._sleepers: list[Sleeps] = []
-        self._beside: _Synchronised | None = None
+        self._sharing_engines: list[Sleeps] = []
+        self._rollout_engine: _SynchronisedEngine | None = None
         self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
@@ -128,12 +128,12 @@ class Policy:
 
     def share_gpu_with(self, engine: Sleeps) -> None:
         """Let an engine sleep during updates, which need its memory: its calls and updates take turns."""
-        self._sleepers.append(engine)
+        self._sharing_engines.append(engine)
 
     def serve_via(self, base: TakesAdapters) -> Trained:
         """Return the policy served by another engine, which receives the adapter of each update."""
-        self._beside = _Synchronised(self, base, self._model.id)
-        return _ByStep(self, self._model.id, self._beside.generate)
+        self._rollout_engine = _SynchronisedEngine(self, base, self._model.id)
+        return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         """Learn from a batch of completions; return TRL's figures, and the advantages that the trainer estimates.
@@ -148,18 +148,18 @@ class Policy:
 
     async def evaluate(self) -> dict[str, float]:
         """Return the size of the fine-tuning data and the loss on the held-out part (`FineTuner.evaluate`)."""
-        return (await self._measured(f"*|{self.updates}|assess|0|0", Assess())).figures
+        return (await self._measure(f"*|{self.updates}|assess|0|0", Assess())).figures
 
     async def export(self, step: int | None = None) -> Path:
         """Write the trained weights into artifacts/; return their folder. Raises RunDirectoryError when that fails.
 
         step: names a separate folder for them.
         """
-        name = ADAPTER if self.training.weights == "lora" else WHOLE
+        name = ADAPTER if self.training.weights == "lora" else FULL_MODEL
         folder = self._run / "artifacts" / (name if step is None else f"{KEPT}/step_{step}")
-        made_by = {"model": self._model.id, "updates": self.updates, "seed": self._seed}
+        info = {"model": self._model.id, "updates": self.updates, "seed": self._seed}
         try:
-            written = bool(msgspec.json.decode((folder / MADE_BY).read_bytes()) == made_by)
+            written = bool(msgspec.json.decode((folder / EXPORT_INFO).read_bytes()) == info)
         except (OSError, msgspec.DecodeError):
             written = False
         if self._past is None and not written:
@@ -169,7 +169,7 @@ class Policy:
                 await self._save()
             await self._write(Export(str(folder), self._model.id, self.updates), folder)
             # Written last, so that an incomplete export is repeated.
-            write_json(folder / MADE_BY, made_by)
+            write_json(folder / EXPORT_INFO, info)
         return folder
 
     async def close(self) -> None:
@@ -191,16 +191,16 @@ class Policy:
                 await asyncio.wait(early)
             to_make = self._past is None and number > self._resumed
             command = Train(number=number, rows=rows, rewards_changed=rewards_changed)
-            figures = await self._measured(update_key(number), command, repeat=to_make)
+            figures = await self._measure(update_key(number), command, repeat=to_make)
             self.updates = number
             if to_make and number % self.training.save_every == 0:
                 await self._save()
             # Calls during the next update need these weights, and the trainer exports nothing while it is busy.
-            if to_make and self.max_lag and self._beside is not None:
-                await self._beside.load(number)
+            if to_make and self.max_lag and self._rollout_engine is not None:
+                await self._rollout_engine.load(number)
         return figures
 
-    async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> Figures:
+    async def _measure(self, key: str, command: Train | Assess, *, repeat: bool = False) -> Figures:
         """Return the figures of a command, from the journal if it is recorded there.
 
         A replayed run trains nothing: it raises JournalError if the recorded run did not carry out the command.
@@ -214,7 +214,7 @@ class Policy:
             if isinstance(command, Train):
                 self._weights = command.number
             async with AsyncExitStack() as asleep:
-                for engine in self._sleepers:
+                for engine in self._sharing_engines:
                     await asleep.enter_async_context(engine.asleep())
                 answer = await self._ask(command)
             return answer if isinstance(answer, Figures) else Figures({})
@@ -282,7 +282,7 @@ class Policy:
 
     async def _answer_waiting(self) -> None:
         await asyncio.sleep(0)  # ready tasks may now make their requests, which join the batch
-        size = AT_ONCE * self._engine.max_batch_size
+        size = BATCHES_IN_FLIGHT * self._engine.max_batch_size
         while self._waiting:
             # The oldest version first, since an update may wait for it. The reference last: no update waits for it.
             version = min(self._waiting, key=lambda version: math.inf if version is None else version)
@@ -359,7 +359,7 @@ class _ByStep:
         """Do nothing: the policy releases what it holds."""
 
 
-class _Synchronised:
+class _SynchronisedEngine:
     """An engine beside the trainer that receives the adapter of each update."""
 
     def __init__(self, policy: Policy, base: TakesAdapters, model: str) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from evorun.training.advantages import LARGEST_LOG_RATIO
 from evorun.training.batches import NOTHING, Pass, minibatches, padded, passes, token_weight
-from evorun.training.rows_trainer import SAME, RowsTrainer, score
+from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer, score
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.wire import Job, PolicyGradient
 
@@ -56,7 +56,7 @@ class PolicyGradientTrainer(RowsTrainer):
                 with torch.no_grad(), self.policy.disable_adapter():
                     reference = score(self.model, inputs.ids, inputs.learned).logprobs
             own, entropy = score(model, inputs.ids, inputs.learned)
-        sampler = torch.where((own - logprobs).abs() < SAME, own.detach(), logprobs)
+        sampler = torch.where((own - logprobs).abs() < LOGPROB_TOLERANCE, own.detach(), logprobs)
         log_ratio = torch.where(learned, own - sampler, 0.0).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
         ratio = log_ratio.exp()
         low, high = self._settings.clip_low, self._settings.clip_high

@@ -26,7 +26,7 @@ ENDING_S = 30
 
 WORKER = "evorun.training.worker"
 
-_OF_HUB = (
+_HUB_VARIABLES = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
 )
@@ -73,7 +73,8 @@ class TrainerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env=child_environment(keep=_OF_HUB) | device_environment("training.devices", job.training.devices),
+                env=child_environment(keep=_HUB_VARIABLES)
+                | device_environment("training.devices", job.training.devices),
                 start_new_session=True,
             )
         trainer = cls(process, log, folder)

@@ -21,7 +21,7 @@ from evorun.training.advantages import LARGEST_LOG_RATIO, Judged, estimate
 from evorun.training.batches import NOTHING, minibatches, padded, passes
 from evorun.training.critic import ActorCritic, Critic
 from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, padded_examples, states_at, tokens_at
-from evorun.training.rows_trainer import SAME, RowsTrainer, score
+from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer, score
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.value_head import ValueHead
 from evorun.training.wire import Job, ProximalPolicy, Row, TokenAdvantages
@@ -44,7 +44,7 @@ class ProximalTrainer(RowsTrainer):
         self.model = self.model_wrapped = ActorCritic(self.model, critic).to(self.accelerator.device)
         self.advantages: list[TokenAdvantages | None] = []
         """Advantages of the batch's rows, see `Figures`."""
-        self._of_batch: dict[str, float] = {}
+        self._batch_figures: dict[str, float] = {}
         """Figures of the batch, reported with its first step."""
 
     @property
@@ -95,21 +95,21 @@ class ProximalTrainer(RowsTrainer):
         accelerator, training = self.accelerator, self._job.training
         learned = [row for row in rows if id(row) in numbers]
         dealt = passes(learned, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NOTHING)
-        judged = gather_object([[self._judge(by_process[accelerator.process_index]) for by_process in dealt]])
+        scored = gather_object([[self._score_rows(by_process[accelerator.process_index]) for by_process in dealt]])
         pairs = [
-            (row, judged[process][index][place])
+            (row, scored[process][index][place])
             for index, by_process in enumerate(dealt)
             for place, of_processes in enumerate(zip(*by_process, strict=True))
             for process, row in enumerate(of_processes)
             if row is not NOTHING
         ]
-        estimates, self._of_batch = estimate([own for _, own in pairs], self._settings)
+        estimates, self._batch_figures = estimate([own for _, own in pairs], self._settings)
         for (row, _), estimated in zip(pairs, estimates, strict=True):
             of_tokens = estimated.advantages
             self.advantages[numbers[id(row)]] = TokenAdvantages(float(of_tokens.mean()), float(of_tokens.std()))
         # The value loss and its clipping use the scale of the head's outputs.
         self._head.adapt(np.concatenate([estimated.returns for estimated in estimates]))
-        self._of_batch |= {"value_scale": self._head.scale} if self._settings.popart is not None else {}
+        self._batch_figures |= {"value_scale": self._head.scale} if self._settings.popart is not None else {}
         return [
             Example(
                 **structs.asdict(row),
@@ -120,26 +120,26 @@ class ProximalTrainer(RowsTrainer):
             for (row, own), estimated in zip(pairs, estimates, strict=True)
         ]
 
-    def _judge(self, rows: Sequence[Row]) -> list[Judged]:
+    def _score_rows(self, rows: Sequence[Row]) -> list[Judged]:
         """Score the rows of a pass with policy, reference policy and critic."""
         inputs = padded(rows, lambda _: 0.0, self.accelerator.device)
         ids, learned = inputs.ids, inputs.learned
         with torch.no_grad(), self.accelerator.autocast():
-            own = self._both(ids, learned)
-            reference = own.logprobs
+            outputs = self._both(ids, learned)
+            reference = outputs.logprobs
             if self._settings.kl:  # with 0, the divergence does not affect the reward
                 with self.policy.disable_adapter():
                     reference = score(self.policy, ids, learned).logprobs
-        tensors = (own.logprobs, reference, own.values)
-        logprobs, references, outputs = (tensor.double().cpu().numpy() for tensor in tensors)
-        values = self._head.values(outputs)
-        judged = []
+        tensors = (outputs.logprobs, reference, outputs.values)
+        logprobs, references, value_outputs = (tensor.double().cpu().numpy() for tensor in tensors)
+        values = self._head.values(value_outputs)
+        scored = []
         for index, row in enumerate(rows):
             at = tokens_at(row) - 1  # outputs at a position are for the next token
-            mine, sampler = logprobs[index, at], np.array(row.logprobs)[np.flatnonzero(row.learned)]
-            old = np.where(np.abs(mine - sampler) < SAME, mine, sampler)
-            judged.append(Judged(row.reward, mine, old, references[index, at], values[index, states_at(row)]))
-        return judged
+            own_logprobs, sampler = logprobs[index, at], np.array(row.logprobs)[np.flatnonzero(row.learned)]
+            old = np.where(np.abs(own_logprobs - sampler) < LOGPROB_TOLERANCE, own_logprobs, sampler)
+            scored.append(Judged(row.reward, own_logprobs, old, references[index, at], values[index, states_at(row)]))
+        return scored
 
     # --- the loss ---
 
@@ -175,7 +175,7 @@ class ProximalTrainer(RowsTrainer):
         return whole
 
     def _figures(self, sums: dict[str, float]) -> dict[str, float]:
-        figures, self._of_batch = {**sums, **self._of_batch}, {}
+        figures, self._batch_figures = {**sums, **self._batch_figures}, {}
         return figures
 
     # --- checkpoints: the policy's adapter as TRL writes it, the critic beside it ---

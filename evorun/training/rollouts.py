@@ -15,7 +15,7 @@ from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
 
-Whose = Literal["newest", "former", "reference"]
+WeightsKind = Literal["newest", "former", "reference"]
 """The weights of the newest update, of the one before it, or of the base model."""
 
 
@@ -28,7 +28,7 @@ class Decoding:
     max_batch_size: int
     """Completions decoded together."""
     prefix_cache_tokens: int
-    _decoders: dict[Whose, BatchDecoder] = field(default_factory=dict)
+    _decoders: dict[WeightsKind, BatchDecoder] = field(default_factory=dict)
     """Decoders by weights: their cached prompts are valid only for these weights."""
 
     def weights_changed(self) -> None:
@@ -37,25 +37,25 @@ class Decoding:
         for decoder in self._decoders.values():
             decoder.forget()
 
-    def decode(self, weights: Any, requests: Sequence[Request], whose: Whose) -> list[Reply]:
-        """Answer the requests with `weights`; `whose` says which version they are.
+    def decode(self, weights: Any, requests: Sequence[Request], kind: WeightsKind) -> list[Reply]:
+        """Answer the requests with `weights`; `kind` says which version they are.
 
         Raises EngineError when decoding fails.
         """
         training = weights.training
         weights.eval()  # no dropout while sampling
         try:
-            with torch.no_grad(), weights.disable_adapter() if whose == "reference" else nullcontext():
-                return self._decode(weights, requests, whose)
+            with torch.no_grad(), weights.disable_adapter() if kind == "reference" else nullcontext():
+                return self._decode(weights, requests, kind)
         finally:
             weights.train(training)
 
-    def _decode(self, weights: Any, requests: Sequence[Request], whose: Whose) -> list[Reply]:
-        if whose not in self._decoders:
-            self._decoders[whose] = BatchDecoder(
+    def _decode(self, weights: Any, requests: Sequence[Request], kind: WeightsKind) -> list[Reply]:
+        if kind not in self._decoders:
+            self._decoders[kind] = BatchDecoder(
                 weights, self.tokenizer, self.model, self.max_batch_size, self.prefix_cache_tokens
             )
-        decoder = self._decoders[whose]
+        decoder = self._decoders[kind]
         results: dict[int, Reply | EngineError] = {}
         for index, request in enumerate(requests):
             decoder.submit(Ticket(request, lambda result, index=index: results.__setitem__(index, result)))  # type: ignore[misc]

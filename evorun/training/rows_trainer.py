@@ -16,13 +16,13 @@ from accelerate import DistributedType
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from evorun.training.output_layer import accepted_by_trl, score_through_adapter
+from evorun.training.output_layer import hide_output_adapter, score_through_adapter
 from evorun.training.serving import Serving
 from evorun.training.settings import count_processes, shared_arguments
 from evorun.training.weights import adapter, adapts_output
 from evorun.training.wire import Job
 
-SAME = 1e-4
+LOGPROB_TOLERANCE = 1e-4
 """Log-probabilities that differ by less count as equal: sums in float32 differ this much between batches. A killed run
 samples its remaining completions in another batch, and must learn exactly the same from it."""
 
@@ -68,7 +68,7 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
             "ignore_data_skip": True,
             "remove_unused_columns": False,
         }
-        with accepted_by_trl(model):
+        with hide_output_adapter(model):
             super().__init__(
                 model=model,
                 args=GRPOConfig(**arguments, **settings),

@@ -155,7 +155,7 @@ class Serving:
         count, index = accelerator.num_processes, accelerator.process_index
         requests, version = command.requests[index::count], command.version
         with versions.under(self._model, version):
-            mine = self._decoding.decode(self._model, requests, versions.whose(version))
+            mine = self._decoding.decode(self._model, requests, versions.weights_kind(version))
         parts = gather_object([mine])
         return [parts[i % count][i // count] for i in range(len(command.requests))]
 

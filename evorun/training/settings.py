@@ -7,7 +7,7 @@ from evorun.errors import ConfigError
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job
 
-A_LONG_TIME_S = 7 * 24 * 3600
+PROCESS_TIMEOUT_S = 7 * 24 * 3600
 """Seconds that a process may wait for the first process: the run may take this long to score a batch."""
 
 
@@ -35,7 +35,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
         "save_strategy": "no",  # checkpoints are written when the run asks for them
         "report_to": [],
         "disable_tqdm": True,
-        "ddp_timeout": A_LONG_TIME_S,
+        "ddp_timeout": PROCESS_TIMEOUT_S,
         # Every forward pass uses the adapter, so there are no unused parameters to find.
         "ddp_find_unused_parameters": False,
     }

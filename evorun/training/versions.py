@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from evorun.errors import TrainingError
 from evorun.training.checkpoints import FORMER
-from evorun.training.rollouts import Whose
+from evorun.training.rollouts import WeightsKind
 
 Weights = dict[str, torch.Tensor]
 
@@ -46,8 +46,8 @@ class Versions:
         if self.former:
             save_file(self.former, folder / FORMER)
 
-    def whose(self, version: int | None) -> Whose:
-        """Return the name of a version's weights; None: the base model's."""
+    def weights_kind(self, version: int | None) -> WeightsKind:
+        """Return the kind of a version's weights; None: the base model's."""
         return "reference" if version is None else "newest" if version == self.newest else "former"
 
     @contextlib.contextmanager
