@@ -69,52 +69,52 @@ class ModelConfig:
 
 
 class GpuUse(NamedTuple):
-    """The GPUs that an engine fills."""
+    """The GPUs whose memory an engine reserves."""
 
     devices: Sequence[int]
     share: float
-    """Of each one's memory."""
+    """Reserved share of each GPU's memory."""
     sleeps: bool
-    """The memory is lent to a trainer during its updates."""
+    """True: a trainer may use the memory during its updates."""
 
 
 @dataclass
 class EngineConfig:
     """Base of the schemas of `conf/engine/*.yaml`; each engine module has its own subclass.
 
-    What a run must know of its engine is declared here, so that no other module asks which engine it is.
+    It declares what a run must know of its engine, so that no other module asks which engine it is.
     """
 
     simulated: ClassVar[bool] = False
-    """True where texts come from a simulator."""
+    """True if a simulator writes the texts."""
     knows_truth: ClassVar[bool] = False
-    """True where verdicts come from the right answers."""
+    """True if verdicts follow from the right answers."""
     replays: ClassVar[bool] = False
-    """True where replies come from a recorded run."""
+    """True if replies come from a recorded run."""
     is_trainer: ClassVar[bool] = False
-    """True where the trainer itself samples from the weights that it trains; other engines are given each adapter."""
+    """True if the trainer itself samples from the weights under training; other engines receive each adapter."""
     served_by_vllm: ClassVar[bool] = False
-    """True where vLLM serves the adapters that a run trains."""
+    """True if vLLM serves the adapters that a run trains."""
 
     name: str
 
     @property
     def recorded(self) -> Path | None:
-        """Directory of the run whose records answer; None where none do."""
+        """Directory of the recorded run that answers, or None."""
         return None
 
     @property
     def gpu_use(self) -> GpuUse | None:
-        """The GPUs that the engine fills by itself; None where it takes memory as it needs it."""
+        """The GPUs whose memory the engine reserves; None if it allocates memory as needed."""
         return None
 
     @property
     def lacks_digits(self) -> str | None:
-        """What keeps the engine from holding a reply to a bare number; None where nothing does."""
+        """Reason why the engine cannot restrict a reply to a bare number; None if it can."""
         return None
 
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
-        """Return whether prompts are rendered in this process, by the model's own chat template."""
+        """Return whether this process renders prompts, with the model's chat template."""
         return False
 
     def for_adapters(self, rank: int) -> Self:
@@ -122,11 +122,11 @@ class EngineConfig:
         return self
 
     def for_seed(self, seed: int) -> Self:
-        """Return the engine with what it leaves to the run's seed."""
+        """Return the engine with the settings that depend on the run's seed filled in."""
         return self
 
     def identity_of(self, model: ModelConfig) -> Any:
-        """Return what tells two judges apart: the model's name or, simulated, its skill."""
+        """Return the identity of a judge: the model's name or, for a simulated judge, its skill."""
         return self.name_of(model)
 
     def name_of(self, model: ModelConfig) -> str:

@@ -1,45 +1,45 @@
-"""Signs that training has gone wrong, though it goes on: each is a figure of its step, and said when it begins."""
+"""Detects signs that training has gone wrong: each is a figure of its step, and the user is warned when it begins."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-# All `ours`: far from what sound training shows, so that a sign is worth a look.
+# All `ours`: far from the values of sound training, so that a sign deserves attention.
 NEARLY_UNIFORM = 0.9
-"""Share of the largest entropy beyond which tokens are drawn nearly at random."""
+"""Share of the maximum entropy beyond which tokens are drawn almost at random."""
 WINDOW = 5
-"""Steps that a mean reward is taken over."""
+"""Number of steps in a mean reward."""
 FALL = 0.5
-"""Fall of the mean reward from its best, as a share of this."""
+"""Minimum fall of the mean reward from its best, as a share of the best."""
 STANDARD_ERRORS = 5.0
-"""The same in standard errors of the difference: the worst of many windows is compared with the best."""
+"""The same in standard errors of the difference; high, since the worst of many windows is compared with the best."""
 MANY_REJECTED = 0.1
-"""Share of a step's episodes beyond which refused requests decide what is learned from."""
+"""Share of a step's episodes beyond which refused requests bias the training data."""
 
 
 class Divergence:
     """Looks for signs in the figures of a run's steps, in their order."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
-        """warn: tells the user a line."""
+        """warn: shows the user a line."""
         self._warn = warn
         self._seen: set[str] = set()
-        """Signs of the latest step that was looked at for them."""
+        """Signs at the latest step."""
         self._rewards: list[float] = []
         self._best = float("-inf")
-        """The largest mean reward of a window so far."""
+        """Maximum mean reward of a window so far."""
         self._scale = 0
 
     def signs(self, step: int, figures: Mapping[str, float], scale: int = 0) -> dict[str, float]:
-        """Return the figures `zero_gradient`, `nearly_uniform` and `reward_collapse`, each where it is seen (1).
+        """Return the figures `zero_gradient`, `nearly_uniform` and `reward_collapse`: 1 for each present sign.
 
-        scale: another number where rewards are measured otherwise than before, so that they cannot be compared.
+        scale: a new number whenever the measure of rewards changes, so that earlier rewards are not comparable.
         """
         if scale != self._scale:
             self._scale, self._rewards, self._best = scale, [], float("-inf")
         found = {}
-        # The method makes an update only where advantages differ; a penalty alone may have no gradient.
+        # The method updates only if advantages differ; a penalty alone may have no gradient.
         if figures.get("grad_norm") == 0 and figures.get("equal_groups", 0.0) < 1:
             found["zero_gradient"] = "the gradient is zero though rewards differ, so nothing is learned"
         if figures.get("entropy_fraction", 0.0) > NEARLY_UNIFORM:
@@ -53,12 +53,12 @@ class Divergence:
                 f"the mean reward of {WINDOW} steps has fallen to {fmean(self._rewards[-WINDOW:]):.3g}, from "
                 f"{self._best:.3g} at its best; lower training.learning_rate"
             )
-        return self._said(step, ("zero_gradient", "nearly_uniform", "reward_collapse"), found)
+        return self._report(step, ("zero_gradient", "nearly_uniform", "reward_collapse"), found)
 
     def rejections(self, step: int, errors: Sequence[str | None]) -> dict[str, float]:
-        """Return the figure `many_rejected` (1) where more than a tenth of the episodes ended in a refused request.
+        """Return the figure `many_rejected` (1) if more than a tenth of the episodes ended in a refused request.
 
-        errors: the engine's reason of each episode; None for one that it answered to the end.
+        errors: the engine's reason for each episode; None for an episode without a refusal.
         """
         reasons = Counter(error for error in errors if error is not None)
         found = {}
@@ -68,10 +68,10 @@ class Divergence:
                 f"{reasons.total()} of {len(errors)} episodes ended in a request that the engine refused, most often "
                 f"because: {reason}"
             )
-        return self._said(step, ("many_rejected",), found)
+        return self._report(step, ("many_rejected",), found)
 
-    def _said(self, step: int, signs: Sequence[str], found: Mapping[str, str]) -> dict[str, float]:
-        """Say which of the signs begin with a step; return the figures of those found."""
+    def _report(self, step: int, signs: Sequence[str], found: Mapping[str, str]) -> dict[str, float]:
+        """Warn of signs that begin with this step; return the figures of all present signs."""
         for name, line in found.items():
             if name not in self._seen:
                 self._warn(f"step {step}: {line}")
@@ -79,12 +79,12 @@ class Divergence:
         return dict.fromkeys(found, 1.0)
 
     def _collapsed(self) -> bool:
-        """Tell whether the latest rewards are far below the best ones."""
+        """Return whether the latest rewards are far below the best ones."""
         if len(self._rewards) < WINDOW:
             return False
         latest = fmean(self._rewards[-WINDOW:])
         self._best = max(self._best, latest)
-        # The noise of a step's reward, by differences of neighbours, which a trend leaves alone.
-        noise = fmean((one - other) ** 2 for one, other in pairwise(self._rewards)) / 2
+        # Estimate the noise of a step's reward from differences of neighbours, which a trend hardly affects.
+        noise = fmean((reward - next_reward) ** 2 for reward, next_reward in pairwise(self._rewards)) / 2
         fall = self._best - latest
         return fall > FALL * abs(self._best) and fall > STANDARD_ERRORS * (2 * noise / WINDOW) ** 0.5
