@@ -129,9 +129,7 @@ def test_a_builtin_keeps_its_name_and_the_package_that_takes_it_is_named(
     assert done.returncode == 0, done.stderr
     for chosen in SHADOWED:
         [line] = [line for line in done.stderr.splitlines() if chosen in line]
-        assert line.startswith(
-            f"warning: {chosen}: is evorun's own, and the plug-in shaky 1.2 of the same name is left"
-        )
+        assert line.startswith(f"warning: {chosen}: the name belongs to evorun, so the plug-in shaky 1.2 is ignored")
     monkeypatch.setattr(Sudoku, "scores", (ACCURACY, Score("score", 200, 300)))
     said = last_line(*run, "hydra.run.dir=other", cwd=tmp_path)
     assert "error: task=sudoku: expected the score 'score' from 200 to 300, got " in said

@@ -80,7 +80,7 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     assert chosen() == "vllm"
     assert vars(check(composed("engine=auto", "engine.max_num_seqs=3")).engine)["max_num_seqs"] == 3
-    mistyped = r"^engine\.max_num_seq: unknown key; did you mean engine\.max_num_seqs\?.*engine=auto is engine=vllm on"
+    mistyped = r"^engine\.max_num_seq: unknown key; did you mean engine\.max_num_seqs\?.*engine=auto means engine=vllm "
     with pytest.raises(ConfigError, match=mistyped):
         check(composed("engine=auto", "engine.max_num_seq=3"))
 
@@ -225,7 +225,7 @@ def test_under_a_budget_it_says_how_many_responses_there_are(limit: str) -> None
 
 def test_without_a_budget_the_number_of_responses_must_be_given() -> None:
     words = ("method=self_consistency", "engine=simulated", "method.samples=null")
-    with pytest.raises(ConfigError, match=r"^method\.samples: expected a number where there is no budget, got null; "):
+    with pytest.raises(ConfigError, match=r"^method\.samples: expected a number if no budget is set, got null; "):
         check(composed(*words))
     check(composed(*words, "budget.tokens=1000"))
 

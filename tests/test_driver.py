@@ -220,7 +220,7 @@ async def test_problems_of_the_run_are_not_graded_for_a_method(tmp_path: Path) -
         Demonstration(problem=problem(0), answer="right"),
         Demonstration(problem=example(1).problem, answer="x"),
     ):
-        with pytest.raises(DataError, match="not of the validation split"):
+        with pytest.raises(DataError, match="expected a demonstration of the validation split"):
             await ctx.grade(forged, right)
 
 

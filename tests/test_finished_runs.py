@@ -54,7 +54,7 @@ def test_a_finished_run_is_not_carried_out_again(run: Path) -> None:
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in run.glob("*.json*")}
     done = evorun_here("resume", "run", cwd=run.parent)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("run: this run is complete, and its files are as it left them: nothing to do\n")
+    assert done.stdout.startswith("run: this run is complete and its files are unchanged: nothing to do\n")
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in run.glob("*.json*")} == before
     assert "accuracy" in done.stdout
 

@@ -190,7 +190,7 @@ def test_no_method_reaches_it(tmp_path: Path) -> None:
     )
     outcome = run_experiment(config, tmp_path, ["evorun"], Terminal())
     assert isinstance(outcome.error, ConfigError)
-    assert str(outcome.error).startswith("the method asks for grades of a task whose grade is the gold judge's opinion")
+    assert str(outcome.error).startswith("the method asks for grades, but the task's grade is the gold judge's opinion")
     assert gold.asked == []
 
 
@@ -210,7 +210,7 @@ LEARNING = ("method.steps=2", "method.problems_per_step=2", "method.eval_every=1
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["method=grpo"], r"method=grpo learns from grades, and a grade of task=essay is a judge's opinion"),
+        (["method=grpo"], r"method=grpo learns from grades, but grades of task=essay are a judge's opinions"),
         (["method=mpo", "method.exact_match_rate=0.5"], r"method=mpo learns from grades"),
         (["method=duel_evolve", "judge=oracle"], r"judge=oracle: expected a task with right answers"),
     ],
@@ -223,16 +223,14 @@ def test_nothing_is_learned_from_an_opinion(words: list[str], reason: str) -> No
 def test_no_method_can_name_it_for_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
     zero_shot = method_class("zero_shot")
     monkeypatch.setattr(zero_shot, "roles", {"generate": Role("gold")})
-    with pytest.raises(
-        ConfigError, match=r"method=zero_shot: the model of the role gold grades, and answers no method"
-    ):
+    with pytest.raises(ConfigError, match=r"method=zero_shot: calls the model of role gold, which only grades"):
         check(composed("method=zero_shot", *ESSAY))
 
 
 def test_a_run_says_where_its_grade_is_its_reward() -> None:
     config = check(composed(*ESSAY, "method=ppo", "method.rubric=expert"))
     [line] = grades_own_reward(config)
-    assert line.startswith("the gold judge is the reward model, and grades by the rubric that rewards (expert)")
+    assert line.startswith("the gold judge is the reward model and grades by the reward's rubric (expert)")
     served = ServedModel(GOLD, SpeakerConfig())
     config.others["gold"] = served
     assert grades_own_reward(config) == []

@@ -161,8 +161,8 @@ def test_a_sweep_takes_panels() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["judge=[gemma3_4b]"], r"judge: expected two or more, judge=\[NAME,NAME,NAME\], got 1"),
-        (["judge=panel"], r"judge: expected two or more, .* got 0"),
+        (["judge=[gemma3_4b]"], r"judge: expected two or more members, judge=\[NAME,NAME,NAME\], got 1"),
+        (["judge=panel"], r"judge: expected two or more members, .* got 0"),
         (
             ["judge=[gemma3_4b,gema3_27b_w4a16]"],
             r"judge=gema3_27b_w4a16: unknown judge; did you mean judge=gemma3_27b",
@@ -181,7 +181,7 @@ def test_a_sweep_takes_panels() -> None:
         (["judge=oracle", "++judge.id=x"], r"judge\.id: unknown key"),
         (
             ["judge=oracle", "method=lyria"],
-            r"judge=oracle: gives verdicts on pairs, .* method=lyria asks .* errors and",
+            r"judge=oracle: gives verdicts on pairs only, .* method=lyria also asks .* errors and",
         ),
         (["judge=[policy,policy,policy]", "method=lyria"], r"judge=panel: gives verdicts on pairs"),
     ],
@@ -198,7 +198,7 @@ def test_a_judge_that_nobody_asks_is_said_to_have_no_effect() -> None:
         assert role_warnings(run.others, run.method, run.task) == said
     run = check(composed("method=duel_evolve", "task=arithmetic", *judges))
     assert role_warnings(run.others, run.method, run.task) == [
-        "gold: has no effect, the grades of task=arithmetic are no opinions"
+        "gold: has no effect, task=arithmetic is not graded by opinion"
     ]
 
 

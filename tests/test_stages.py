@@ -204,7 +204,7 @@ def test_three_stages_make_the_student(
     assert done.config.model.name == done.manifest.models["policy"].name == "smollm2_135m-laft"
     assert done.manifest.models["policy"].id == done.config.model.identity
     for stage, folder in (("teacher", teacher), ("traces", traces), ("student", student)):
-        assert f"stage {stage}: begun in {folder}\n" in done.said
+        assert f"stage {stage}: started in {folder}\n" in done.said
         assert f"stage {stage}: completed, " in done.said
     assert done.said.endswith(f"ready, adapter {done.stages['student'].digest}; the run itself begins\n")
     assert f"stage traces: completed, {len(chats)} of " in done.said
@@ -387,7 +387,7 @@ def test_a_process_waits_for_another_that_works_on_the_stage(
 ) -> None:
     caplog.set_level(logging.INFO, "evorun")
     folder, root = Path(first.stages[stage].folder), first.folder.parent
-    said = f"stage {stage}: waiting for the process that works in"
+    said = f"stage {stage}: waiting for another process that works in"
     finished: list[Prepared] = []
     with (folder.parent / f".{folder.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -457,5 +457,5 @@ def test_students_learn_from_the_training_split_of_any_task(task: str, split: st
 
 def test_a_task_without_a_training_split_has_no_students() -> None:
     config = composed("student=dpft", "method=zero_shot", "task=mathbench", "model=llama3_2_3b", "engine=vllm")
-    with pytest.raises(ConfigError, match=r"task=mathbench has no training split, .*; tasks that have one: aime, ar"):
+    with pytest.raises(ConfigError, match=r"task=mathbench has none; tasks that have one: aime, ar"):
         check(config)

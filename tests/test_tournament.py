@@ -302,7 +302,7 @@ def test_a_floor_stays_out_unless_asked_for_since_it_raises_everybody_elses_rati
         (["good", "nowhere", "judge=oracle"], "expected a run directory, found none at nowhere"),
         (["good", "sudoku", "judge=oracle"], "expected runs of one task, got "),
         (["good", "unfinished", "judge=oracle"], "unfinished: expected a completed run, its status is interrupted"),
-        (["good", "others", "judge=oracle"], "expected runs on the same problems, got another problem 'test_0000'"),
+        (["good", "others", "judge=oracle"], "expected runs on the same problems, but problem 'test_0000' differs"),
         (["good", "fair", "judge=policy"], "judge: expected a model by name, got policy"),
         (["good", "fair", "judge=[random,gpt_4o]"], "expected one judge"),
         (["good", "fair", "judge=oracle", "judge_engine=simulated"], "judge_engine: has no effect with judge=oracle"),

@@ -29,7 +29,7 @@ def carry_out(
         checked = check(config)
         outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
     if outcome.status == "completed":
-        if outcome.as_it_was and is_up_to_date(path):
+        if outcome.already_complete and is_up_to_date(path):
             print_summary(path, console)
             return outcome.status
         try:

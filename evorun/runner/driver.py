@@ -1,4 +1,4 @@
-"""Drives a method over a task: problems in flight, what they share, and each one's part of the budget."""
+"""The driver: runs a method on all problems of a task at once, each within its share of the budget."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Driver:
     loaded: LoadedTask
     models: Mapping[str, JournaledModel]
     tools: GradingTools
-    """For grading; a method has a part of them."""
+    """For grading; a method gets only some of them."""
     directory: RunDirectory
     seed: int
     shares: Sequence[Meter]
@@ -48,7 +48,7 @@ class Driver:
     seconds_by_role: dict[str, float] = field(default_factory=dict)
     """Model seconds by role, once all problems have ended."""
     wasted: dict[str, Wasted] = field(default_factory=dict)
-    """Attempts of all model calls that gave no answer, by kind, once all problems have ended."""
+    """Failed attempts over all model calls, by kind, once all problems have ended."""
     refused: dict[str, int] = field(default_factory=dict)
     """Requests that the engine refused, by role, once all problems have ended."""
 
@@ -81,9 +81,9 @@ class Driver:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
         problems = self.loaded.problems
         self.progress.meters = {problem.id: own for problem, own in zip(problems, self.shares, strict=True)}
-        # calls to answer each one
+        # Preparation must leave every problem the calls that one answer takes.
         shared = whole(self.shares, reserved=sum(most_turns(self.loaded.task, problem) for problem in problems))
-        # Before any problem: what it costs is then known, and deducted from every share alike.
+        # Prepare before any problem starts: the cost is then known, and every share bears an equal part.
         await method.prepare(self._run_context(shared, {}))
         spent = shared.total
         slots = asyncio.Semaphore(self.concurrency)
@@ -93,7 +93,7 @@ class Driver:
             own.deduct(share(spent.calls, len(problems), index), share(spent.tokens, len(problems), index))
             account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
             async with slots:
-                # Grading goes on beside the search: a slow grader (programs, proofs) delays no model call.
+                # Grading runs beside the search: a slow grader (programs, proofs) delays no model call.
                 async with asyncio.TaskGroup() as group:
                     group.create_task(recorder.write_steps())
                     async for step in method.solve(self._context(problem, own)):
@@ -112,8 +112,8 @@ class Driver:
         # Every call counts twice: against its problem's share, or those made for all, and against the whole run.
         everything = self.progress.meter = whole(self.shares)
         shared = Meter(parent=everything)
-        for one in self.shares:
-            one.parent = everything
+        for meter in self.shares:
+            meter.parent = everything
         accounts = [_Account(own, shared, len(problems), index) for index, own in enumerate(self.shares)]
         recorders = [self._recorder(problem) for problem in problems]
         contexts = {p.id: self._context(p, a.own) for p, a in zip(problems, accounts, strict=True)}
@@ -134,7 +134,7 @@ class Driver:
         return [everything]
 
     def _roles(self) -> dict[str, Role]:
-        """Return the model role of each call role; each judge of a panel has one of its own."""
+        """Return the model role of each call role; each judge of a panel has its own."""
         roles = {**self.method.roles_here, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
         ahead = self.method.plays_ahead
         if self.policy is not None and ahead is not None:
@@ -192,7 +192,7 @@ class Driver:
             grade=self._grade_demonstration,
             artifacts=self.directory.path / ARTIFACTS,
             record=partial(self._record, meter, SharedRecorder(self.directory)),
-            # the file is made with the first of them
+            # The first rollout creates the file.
             record_rollouts=lambda records: self.directory.records(ROLLOUTS).append(records),
             policy=self.policy,
             training=training,
@@ -215,17 +215,18 @@ class Driver:
         recorder.record(step, candidates)
 
     async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:
-        # Else a method could learn the run's own answers by asking for grades.
+        # Otherwise a method could learn the run's own answers by asking for grades.
         if demonstration not in self.loaded.validation:
             raise DataError(
-                f"problem '{demonstration.problem.id}' is not of the validation split: only the run grades it"
+                f"problem '{demonstration.problem.id}': expected a demonstration of the validation split; only the run "
+                "grades its other problems"
             )
         return await self.loaded.grade(demonstration.problem, response, MethodTools(self.tools))
 
 
 @dataclass(frozen=True)
 class _Account:
-    """The cost of one problem: its own calls, and its part of those made for all problems."""
+    """The cost of one problem: its own calls, and its share of the calls made for all problems."""
 
     own: Meter
     shared: Meter
@@ -245,7 +246,7 @@ class _Account:
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first single exception in a group, however deep."""
-    # Task groups nest; the user is to see one line, the first error.
+    # Task groups nest; the user should see a single line, the first error.
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""A run, composed out of its configuration and carried out: the one module that knows all the others."""
+"""The composition root: builds a run from its configuration and carries it out."""
 
 import asyncio
 import contextlib
@@ -57,8 +57,8 @@ from evorun.training.simulated import SimulatedPolicy
 log = logging.getLogger("evorun")
 
 NEW_OBJECTS = 100_000
-"""So many more make Python look for cycles (ours). At its own 700 that is a sixth of a run's CPU time, spent on the
-tasks in flight and the candidates, of which none is in a cycle; there are tens of thousands of objects in flight."""
+"""New objects after which Python looks for reference cycles (ours). Its default of 700 costs a sixth of a run's CPU
+time. Tens of thousands of tasks and candidates are in flight, and none is in a cycle."""
 
 
 class Outcome(NamedTuple):
@@ -66,38 +66,38 @@ class Outcome(NamedTuple):
 
     status: Status
     error: BaseException | None = None
-    as_it_was: bool = False
-    """True for a run that was complete already and whose files are as it left them."""
+    already_complete: bool = False
+    """True for a run that was complete before, and whose files are unchanged."""
 
 
 def run_experiment(
     config: RunConfig, path: Path, command: Sequence[str], console: Terminal, *, redo_calls: bool = False
 ) -> Outcome:
-    """Carry out a run in the directory `path`, continuing what is there; one that is complete stays as it is.
+    """Carry out a run in the directory `path`, or continue it there; leave a complete run unchanged.
 
-    redo_calls: make all calls again where the journal is gone.
+    redo_calls: repeat all calls when the journal is missing.
 
-    Raises EvorunError when the run cannot begin (data missing, directory in use or of another run). Once begun, the
-    manifest says how it ended, and so does the returned outcome.
+    Raises EvorunError when the run cannot begin (missing data, a directory in use or of another run). After that, the
+    manifest and the returned outcome say how the run ended.
     """
-    # All that fails for a wrong setting or missing data comes before the run directory has a manifest.
+    # Whatever fails for a wrong setting or missing data comes before the run directory has a manifest.
     loaded = config.task.load()
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     fitted = None if training is None else config.method.fit_to(len(training.problems))
     shares = divide(config.budget, len(loaded.problems))
     _check_budget(shares, loaded)
-    if not (path / MANIFEST).exists():  # one that was begun may need no more than its journal
+    if not (path / MANIFEST).exists():  # a run that has begun may need only its journal
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
     directory = RunDirectory(path)
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):
-            line = f"{display(path)}: this run is complete, and its files are as it left them: nothing to do"
+            line = f"{display(path)}: this run is complete and its files are unchanged: nothing to do"
             console.print(line, soft_wrap=True)
-            return Outcome("completed", as_it_was=True)
+            return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"):
-            limits = [one.max_calls for one in shares if one.max_calls is not None]
+            limits = [share.max_calls for share in shares if share.max_calls is not None]
             if fitted is not None:
                 log.info(fitted)
             for line in config.method.warnings(min(limits, default=None)):
@@ -117,12 +117,12 @@ def run_experiment(
 
 
 def _check_budget(shares: Sequence[Meter], loaded: LoadedTask) -> None:
-    """Raise ConfigError for a budget that leaves a problem with fewer calls than one response may take."""
+    """Raise ConfigError when a problem's budget has fewer calls than a single response may take."""
     for own, problem in zip(shares, loaded.problems, strict=True):
         turns = most_turns(loaded.task, problem)
         if own.max_calls is not None and own.max_calls < turns:
             raise ConfigError(
-                f"budget: expected at least {turns} calls for each problem, which a response with tools may take on "
+                f"budget: expected at least {turns} calls per problem, as many as a response with tools may take on "
                 f"task={loaded.task.name}, got {own.max_calls}; raise the budget or lower task.limit"
             )
 
@@ -134,7 +134,7 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
         text = str(error) if ours else f"{type(error).__name__}: {error}"
         directory.end(outcome.status, seconds, None if error is None else text)
     except RunDirectoryError:
-        if outcome.status != "failed":  # else the run's own error says more, and often the same
+        if outcome.status != "failed":  # otherwise the run's own error says more
             raise
 
 
@@ -226,18 +226,20 @@ async def _run(
 
 
 def _about(directory: RunDirectory) -> dict[str, str]:
-    """Return what the progress display says of the whole run."""
+    """Return the model, engine and directory of a run for the progress display."""
     assert directory.manifest is not None  # noqa: S101 - the run has begun
     models = directory.manifest.models
     return {
-        "model": "; ".join(f"{role}: {one.label}" if len(models) > 1 else one.label for role, one in models.items()),
+        "model": "; ".join(
+            f"{role}: {model.label}" if len(models) > 1 else model.label for role, model in models.items()
+        ),
         "engine": ", ".join(dict.fromkeys(model.engine for model in models.values())),
         "run directory": display(directory.path),
     }
 
 
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Path) -> Tester:
-    """Return the runner of programs: a recorded run's journal when its model is replayed, else the sandbox."""
+    """Return what runs programs: a recorded run's journal when the policy is replayed, else the sandbox."""
     if config.engine.recorded is not None:
         recorded = await asyncio.to_thread(RecordedRun, config.engine.recorded)
         stack.push_async_callback(recorded.close)
@@ -248,7 +250,7 @@ async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Pat
 
 
 def _replayed(config: RunConfig, roles: Collection[str]) -> set[str]:
-    """Return the model roles that a recorded run's journal answers."""
+    """Return the model roles that a recorded run's journal replays."""
     engines = {role: config.others[role].engine if role in config.others else config.engine for role in roles}
     return {role for role, engine in engines.items() if engine.replays}
 
@@ -256,7 +258,7 @@ def _replayed(config: RunConfig, roles: Collection[str]) -> set[str]:
 def _engines(
     config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: GradingTools
 ) -> tuple[dict[str, LanguageModel | Trained], TrainedPolicy | None]:
-    """Return the engine of each model role and the trained policy; roles with an equal model share an engine."""
+    """Return the engine of each model role, and the trained policy; roles with equal models share an engine."""
     base = open_lazily(ServedModel(config.model, config.engine), serving(config), loaded, tools)
     policy: TrainedPolicy | None = None
     trained: LanguageModel | Trained = base
@@ -267,16 +269,16 @@ def _engines(
     opened = [(ServedModel(config.model, config.engine), reference)]
     for role in (*OTHER_ROLES, *(judge for judge in config.others if judge not in OTHER_ROLES)):
         served = config.others.get(role, opened[0][0])
-        known = next((engine for one, engine in opened if one == served), None)
+        known = next((engine for other, engine in opened if other == served), None)
         if known is None:
             known = open_lazily(served, served.engine, loaded, tools)
             opened.append((served, known))
         engines[role] = known
     if isinstance(policy, Policy):
-        for served, one in opened:
+        for served, engine in opened:
             use = served.engine.gpu_use
-            if use is not None and use.sleeps and isinstance(one, LazyModel):
-                policy.share_gpu_with(one)
+            if use is not None and use.sleeps and isinstance(engine, LazyModel):
+                policy.share_gpu_with(engine)
     return engines, policy
 
 
@@ -314,7 +316,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         seed=config.seed,
         method=config.method.name,
         task=config.task.name,
-        models={role: in_manifest(one) for role, one in served.items()},
+        models={role: in_manifest(model) for role, model in served.items()},
         regime=config.regime,
         sandbox=_sandbox(config, path),
         simulated=any(_is_simulated(engine) for _, engine in served.values()),
@@ -325,10 +327,10 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
 
 
 def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
-    """Return how programs will be isolated; None when the run has none. Raises SandboxError when it must not be so."""
+    """Return how the sandbox isolates programs; None when the run executes none. Raises SandboxError if it cannot."""
     if not config.task.runs_programs or config.engine.replays:
         return None
-    # Before the run begins: a sandbox that fails closed must not be found out after hours of generation.
+    # Probe before the run begins: a sandbox that fails closed must not stop it after hours of generation.
     found = probe(config.sandbox, _private(config, path))
     if found.isolation == "none":
         raise SandboxError(found.note)
@@ -336,10 +338,10 @@ def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
 
 
 def _private(config: RunConfig, path: Path) -> list[Path]:
-    """Return what no program may see: the run's folder, and the task's data, which hold what it is tested on."""
+    """Return the paths hidden from programs: the run's folder, and the task's data with the expected results."""
     return [path, *config.task.private_files]
 
 
 def _is_simulated(engine: EngineConfig) -> bool:
-    # A replay of a simulated run has no model's words either.
+    # A replay of a simulated run has no real model's text either.
     return engine.simulated if engine.recorded is None else load_manifest(engine.recorded).simulated

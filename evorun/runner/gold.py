@@ -1,4 +1,4 @@
-"""The gold judge: a model that grades responses where a task's grade is an opinion, and that no method can ask."""
+"""The gold judge: a model that grades responses to a task graded by opinion; no method can ask it."""
 
 import math
 from typing import NoReturn, Protocol
@@ -16,25 +16,25 @@ from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.tasks.base import Prompt, Tools
 
 MAX_TOKENS = 1024
-"""Completion tokens of an opinion, where the task sets none (ours): reasons for some ten criteria, and the points."""
+"""Completion tokens per opinion, unless the task sets a limit (ours): reasons for some ten criteria, and the points."""
 
 
 class Judge(Protocol):
     """A model, behind the journal of a run or by itself."""
 
     async def complete(self, key: str, request: Request, *, once: bool) -> Reply:
-        """Answer the request that belongs to `key`; not `once`: it may be asked for again."""
+        """Answer the request recorded under `key`; once=False allows asking for the same key again."""
         ...
 
 
 class GraderTools:
     """The tools of graders: programs in the sandbox, and the gold judge behind the journal.
 
-    A call's key follows from what is asked, as that of a program does: two candidates with the same text share one.
+    A call's key is a digest of its prompt, as for programs: two candidates with the same text share a call.
     """
 
     def __init__(self, tools: Tools, model: Judge, seed: int, max_tokens: int | None = None) -> None:
-        """seed: the run's. tools: for programs. max_tokens: of an opinion; None: `MAX_TOKENS`."""
+        """tools: run the programs. seed: of the run. max_tokens: per opinion; None means `MAX_TOKENS`."""
         self._tools = tools
         self._model = model
         self._seed = seed
@@ -51,7 +51,7 @@ class GraderTools:
         key = "|".join((SHARED, "0", GOLD, digest, str(attempt)))
         request = Request(
             messages=prompt.messages,
-            # The most likely opinion; where that cannot be read, one that is drawn: greedy, it would be the same again.
+            # Greedy first; after an unreadable reply, sample: greedy decoding would only repeat it.
             sampling=Sampling(temperature=1.0 if attempt else 0.0, max_tokens=self._max_tokens),
             seed=call_seed(self._seed, GOLD, digest, attempt),
             json_schema=prompt.json_schema,
@@ -70,15 +70,15 @@ class GraderTools:
 
     @property
     def spent(self) -> Usage | None:
-        """The cost of all opinions, which is no part of a method's budget; None without any."""
+        """The cost of all opinions, which counts against no method's budget; None without any."""
         if not self._asked:
             return None
-        # Not in the order of the answers, which differs between repetitions
+        # An exact sum: the order in which answers arrive differs from run to run.
         return msgspec.structs.replace(self._usage, seconds=math.fsum(self._seconds))
 
 
 class MethodTools:
-    """The same for whatever a method can reach: programs alone."""
+    """The tools that a method may use: programs alone, no gold judge."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -89,6 +89,6 @@ class MethodTools:
     async def judge(self, prompt: Prompt, attempt: int = 0) -> NoReturn:
         """Raise ConfigError."""
         raise ConfigError(
-            "the method asks for grades of a task whose grade is the gold judge's opinion, which only a run's results "
-            "are made of; expected a reward by a rubric (method=ppo method.rubric=initial, method=mpo), or another task"
+            "the method asks for grades, but the task's grade is the gold judge's opinion, which is kept for results; "
+            "expected a reward by a rubric (method=ppo method.rubric=initial, or method=mpo), or another task"
         )

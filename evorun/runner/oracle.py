@@ -1,7 +1,7 @@
-"""`judge=oracle`: a judge that decides by the ground truth, as the upper bound of what better judges could give.
+"""`judge=oracle`: a judge that decides by the ground truth, as an upper bound on what better judges could give.
 
-It stands where a model's engine stands, behind the journal and the meter: a method gets its verdicts, each at the price
-of a call, and no more of the truth than these.
+It takes the place of an engine, behind the journal and the meter. A method sees only its verdicts, and each costs a
+call.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ ORACLE_MODEL = ModelConfig(name=ORACLE, id=ORACLE)
 
 @dataclass
 class OracleJudge:
-    """Prefers the response with the better grade; equally good ones are a tie.
+    """A judge that prefers the response with the better grade; equal grades are a tie.
 
-    Right comes before wrong; then the task's other scores decide, in the order in which it declares them.
+    Correctness decides first, then the task's other scores, in the order of their declaration.
     """
 
     loaded: LoadedTask
@@ -45,7 +45,7 @@ class OracleJudge:
     _known: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)
 
     async def complete(self, request: Request) -> Reply:
-        """Return a judgment of the two answers that the prompt of a `TextTask` names beside its words (`hints`)."""
+        """Judge the two answers that the prompt of a `TextTask` carries in its `hints`."""
         hints = request.hints
         if hints.get("role") != "judge":
             return rejected(request, "judge=oracle answers judges' prompts only")
@@ -60,19 +60,19 @@ class OracleJudge:
             seconds=0.0,
         )
 
-    async def _value(self, problem: str, answer: str | None) -> list[float]:
-        """Return how good an answer to the problem with this id is, what counts most first; higher is better."""
-        if (problem, answer) not in self._known:
-            found = next(one for one in self.loaded.problems if one.id == problem)
+    async def _value(self, problem_id: str, answer: str | None) -> list[float]:
+        """Return the utilities of an answer, in order of precedence; higher is better."""
+        if (problem_id, answer) not in self._known:
+            problem = next(problem for problem in self.loaded.problems if problem.id == problem_id)
             response = Response(text=answer or "", answer=answer)
-            grade = await self.loaded.grade(found, response, self.tools)
+            grade = await self.loaded.grade(problem, response, self.tools)
             first = yardstick(self.loaded.task.scores)
             measures = [first, *(score for score in self.loaded.task.scores if score != first)]
             values = [(measure, measure.value_in(grade)) for measure in measures]
-            self._known[problem, answer] = [
+            self._known[problem_id, answer] = [
                 -math.inf if value is None else measure.utility(value) for measure, value in values
             ]
-        return self._known[problem, answer]
+        return self._known[problem_id, answer]
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""

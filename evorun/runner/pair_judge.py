@@ -1,4 +1,4 @@
-"""The judge of a tournament: it compares two responses to a prompt, in the order in which they are shown."""
+"""The judge of a tournament: it compares two responses to a prompt, in the order shown."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ SCORES = {"A": 1.0, "T": 0.5, "B": 0.0}
 """The score of the response shown first, by verdict."""
 
 
-class Asked(NamedTuple):
-    """A judgment that was asked for."""
+class ParsedJudgment(NamedTuple):
+    """A judgment, and why it is invalid."""
 
     judgment: Judgment
     invalid: str | None
-    """Why there is no verdict; see `JudgmentRecord`."""
+    """Why there is no verdict, as in `JudgmentRecord`; None for a valid judgment."""
 
 
 class PairJudge:
-    """Asks a model for each different judgment once."""
+    """Asks a model for each distinct judgment once."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PairJudge:
         seed: int,
     ) -> None:
         """problems: ids of the prompts. The task has the capability `Judges`."""
-        self.said: dict[Pairing, Asked] = {}
+        self.judged: dict[Pairing, ParsedJudgment] = {}
         self._entrants = entrants
         self._task: Any = loaded.task
         self._meter = meter
@@ -65,48 +65,51 @@ class PairJudge:
         }
 
     async def ask(self, pairings: Sequence[Pairing]) -> bool:
-        """Ask for what is not judged yet; return False where the budget allows only a part of it."""
-        new = [one for one in dict.fromkeys(pairings) if one not in self.said and not self.forfeited(one)]
-        # Admitted in order and before any call, so that a resumed tournament cuts the same ones off.
+        """Ask for the missing judgments; return False when the budget allows only some of them."""
+        distinct = dict.fromkeys(pairings)
+        new = [pairing for pairing in distinct if pairing not in self.judged and not self.forfeited(pairing)]
+        # Admit in order and before any call, so that a resumed tournament cuts off the same pairings.
         allowed = new[: self._meter.admit(len(new), JUDGE)]
         try:
             async with asyncio.TaskGroup() as group:
-                made = [group.create_task(self._reply(one)) for one in allowed]
+                made = [group.create_task(self._reply(pairing)) for pairing in allowed]
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
-        for one, task in zip(allowed, made, strict=True):
-            self._calls[one.problem].charge(JUDGE, [task.result()])
-            self.said[one] = self._read(task.result())
+        for pairing, task in zip(allowed, made, strict=True):
+            self._calls[pairing.problem].charge(JUDGE, [task.result()])
+            self.judged[pairing] = self._read(task.result())
         return len(allowed) == len(new)
 
-    async def _reply(self, one: Pairing) -> Reply:
-        first, second = self.responses(one)
-        prompt = self._task.judge_prompt(self._problems[one.problem], first, second)
-        # The pair's number, not the draw's: more repetitions, or longer ones, find what is judged already.
-        index = one.first * len(self._entrants) + one.second
-        return await self._calls[one.problem].ask(prompt, self._sampling, role=JUDGE, step=0, index=index, attempt=0)
+    async def _reply(self, pairing: Pairing) -> Reply:
+        first, second = self.responses(pairing)
+        prompt = self._task.judge_prompt(self._problems[pairing.problem], first, second)
+        # Number the pair, not the draw: more repetitions, or longer ones, then reuse earlier judgments.
+        index = pairing.first * len(self._entrants) + pairing.second
+        return await self._calls[pairing.problem].ask(
+            prompt, self._sampling, role=JUDGE, step=0, index=index, attempt=0
+        )
 
-    def _read(self, reply: Reply) -> Asked:
+    def _read(self, reply: Reply) -> ParsedJudgment:
         if reply.error is not None:
-            return Asked(Judgment(verdict="invalid", reason=reply.error), "rejected")
+            return ParsedJudgment(Judgment(verdict="invalid", reason=reply.error), "rejected")
         completion = reply.completions[0]
         judgment: Judgment = self._task.parse_judgment(completion.text)
         if judgment.verdict != "invalid":
-            return Asked(judgment, None)
-        return Asked(judgment, "cut_off" if completion.truncated else "unreadable")
+            return ParsedJudgment(judgment, None)
+        return ParsedJudgment(judgment, "cut_off" if completion.truncated else "unreadable")
 
-    def responses(self, one: Pairing) -> tuple[Response | None, Response | None]:
-        """Return the two responses in the order shown, None for one that is not there."""
-        first, second = (self._entrants[i].responses.get(one.problem) for i in (one.first, one.second))
+    def responses(self, pairing: Pairing) -> tuple[Response | None, Response | None]:
+        """Return the two responses in the order shown, None for a missing one."""
+        first, second = (self._entrants[i].responses.get(pairing.problem) for i in (pairing.first, pairing.second))
         return first, second
 
-    def forfeited(self, one: Pairing) -> bool:
-        """Tell whether one of the two has no response to the prompt."""
-        return None in self.responses(one)
+    def forfeited(self, pairing: Pairing) -> bool:
+        """Tell whether either entrant has no response to the prompt."""
+        return None in self.responses(pairing)
 
-    def score(self, one: Pairing) -> float | None:
+    def score(self, pairing: Pairing) -> float | None:
         """Return the score of the response shown first; None without a verdict."""
-        first, second = self.responses(one)
-        if first is None or second is None:  # who has none loses, as a problem without an answer counts as wrong
+        first, second = self.responses(pairing)
+        if first is None or second is None:  # no response loses, as no answer counts as wrong
             return 0.5 * (1 + (first is not None) - (second is not None))
-        return SCORES.get(self.said[one].judgment.verdict) if one in self.said else None
+        return SCORES.get(self.judged[pairing].judgment.verdict) if pairing in self.judged else None

@@ -1,4 +1,4 @@
-"""Who meets in a tournament: the final responses of runs to prompts in common, in random pairs (MPO, section 3.2)."""
+"""The pairings of a tournament: final responses of runs to common prompts, paired at random (MPO, section 3.2)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ class TournamentSettings:
     initial: float = 1000
     """Chatbot Arena's; the ratings of table 1 have this mean."""
     seed: int = 0
-    """Decides who meets on which prompt, and the judge's sampling."""
+    """Of the pairings, and of the judge's sampling."""
     judge_temperature: float = 0.0
-    """Ours: a judgment is asked for once, so it is to be the judge's most likely one."""
+    """Ours: the judge is asked once per judgment, so take its most likely one."""
     judge_max_tokens: int | None = None
     """Null: the task's own (`task.sampling`), or 192: a letter and one sentence (ours)."""
     resamples: int = 1000
-    """Of the bootstrap (ours): the ends of its intervals then vary by a few per cent of their width."""
+    """Of the bootstrap (ours): the ends of an interval then vary by a few per cent of its width."""
 
     def __post_init__(self) -> None:
         for key in ("matches_per_repetition", "repetitions", "judge_max_tokens"):
@@ -52,11 +52,11 @@ class Entrant(NamedTuple):
     name: str
     folder: Path
     responses: Mapping[str, Response]
-    """The final response to each problem; a problem on which it ended without one is not here."""
+    """The final response to each problem; problems without a response are missing."""
 
 
 class Pairing(NamedTuple):
-    """Two responses to a prompt, in the order in which the judge is shown them."""
+    """Two responses to a prompt, in the order shown to the judge."""
 
     problem: str
     first: int
@@ -64,7 +64,7 @@ class Pairing(NamedTuple):
 
 
 def entrants_of(names: Sequence[str], folders: Sequence[Path]) -> tuple[list[Entrant], list[str]]:
-    """Read the final responses of completed runs; return the runs and the ids of the problems that all of them have.
+    """Read the final responses of completed runs; return the entrants and the ids of their common problems.
 
     Raises ConfigError for runs that have not completed, are of different tasks, or have no problem in common.
     """
@@ -74,38 +74,41 @@ def entrants_of(names: Sequence[str], folders: Sequence[Path]) -> tuple[list[Ent
             raise ConfigError(f"{display(folder)}: expected a completed run, its status is {manifest.status}")
     tasks = {name: manifest.task for name, manifest in zip(names, manifests, strict=True)}
     if len(set(tasks.values())) > 1:
-        told = ", ".join(f"{name}: task={task}" for name, task in tasks.items())
-        raise ConfigError(f"expected runs of one task, got {told}")
-    posed = [{one.problem: one.data for one in read_records(folder / PROBLEMS, ProblemRecord)} for folder in folders]
+        listed = ", ".join(f"{name}: task={task}" for name, task in tasks.items())
+        raise ConfigError(f"expected runs of one task, got {listed}")
+    posed = [
+        {record.problem: record.data for record in read_records(folder / PROBLEMS, ProblemRecord)} for folder in folders
+    ]
     common = [problem for problem in posed[0] if all(problem in other for other in posed)]
     for name, other in zip(names[1:], posed[1:], strict=True):
         differing = next((problem for problem in common if other[problem] != posed[0][problem]), None)
         if differing is not None:
             raise ConfigError(
-                f"expected runs on the same problems, got another problem '{differing}' in {name} than in {names[0]}; "
+                f"expected runs on the same problems, but problem '{differing}' differs between {name} and {names[0]}; "
                 "their task.data and task.draw_seed must agree"
             )
     if not common:
         raise ConfigError(
-            f"expected runs with problems in common, got none in {', '.join(names)}; their task.data, task.draw_seed "
-            "and task.limit decide which they have"
+            f"expected runs with problems in common, got none in {', '.join(names)}; choose runs with equal task.data, "
+            "task.draw_seed and task.limit"
         )
     responses = [_responses(folder, frozenset(common)) for folder in folders]
-    return [Entrant(*one) for one in zip(names, folders, responses, strict=True)], common
+    return [Entrant(*fields) for fields in zip(names, folders, responses, strict=True)], common
 
 
 def _responses(folder: Path, problems: frozenset[str]) -> dict[str, Response]:
     """Return a run's final response to each problem that has one."""
-    final = {one.problem: one.candidate for one in read_predictions(folder) if one.problem in problems}
+    predictions = (prediction for prediction in read_predictions(folder) if prediction.problem in problems)
+    final = {prediction.problem: prediction.candidate for prediction in predictions}
     return {
-        one.problem: Response(**{name: getattr(one, name) for name in Response.__struct_fields__})
-        for one in read_records(folder / "candidates.jsonl", CandidateRecord)
-        if final.get(one.problem) == one.id
+        candidate.problem: Response(**{name: getattr(candidate, name) for name in Response.__struct_fields__})
+        for candidate in read_records(folder / "candidates.jsonl", CandidateRecord)
+        if final.get(candidate.problem) == candidate.id
     }
 
 
 def draw_pairings(settings: TournamentSettings, n: int, problems: Sequence[str]) -> list[list[Pairing]]:
-    """Draw each repetition's matches of `n` entrants: two of them in random order, and a prompt, all equally likely."""
+    """Draw each repetition's matches: two of `n` entrants in random order and a prompt, all equally likely."""
     count, drawn = settings.matches_per_repetition, []
     for repetition in range(1, settings.repetitions + 1):
         rng = stream(settings.seed, "tournament", repetition)
@@ -113,5 +116,5 @@ def draw_pairings(settings: TournamentSettings, n: int, problems: Sequence[str])
         second = (first + rng.integers(1, n, size=count)) % n
         problem = rng.integers(len(problems), size=count)
         rows = zip(problem.tolist(), first.tolist(), second.tolist(), strict=True)
-        drawn.append([Pairing(problems[index], one, other) for index, one, other in rows])
+        drawn.append([Pairing(problems[index], a, b) for index, a, b in rows])
     return drawn

@@ -1,4 +1,4 @@
-"""A process that carries out a run: the signals that stop it in order, and its log."""
+"""The process of a run: the signals that stop it cleanly, and its log."""
 
 import asyncio
 import contextlib
@@ -14,16 +14,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
 
 WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""What schedulers send some time before a limit. They stop a run too, unless the launcher of its job sees to them."""
+"""Sent by schedulers some time before a limit. They stop a run too, unless its job's launcher handles them."""
 
 
 def stop_on_signals() -> None:
-    """Cancel the task that calls this when a signal stops the run; a second signal then has its usual effect."""
+    """Cancel the calling task when a signal stops the run; a second signal then has its usual effect."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
-    # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
+    # Cancel, rather than raise at an arbitrary line: journal and records then close in order.
     unhandled = [number for number in WARNING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
-    # nohup has it ignored, so that the run outlives its terminal
+    # nohup ignores SIGHUP, so that the run outlives its terminal.
     outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     stopping = [number for number in STOP_SIGNALS if not (outlives and number is signal.SIGHUP)]
     for number in (*stopping, *unhandled):
@@ -37,7 +37,7 @@ def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
 
 
 class _LogFile(logging.FileHandler):
-    """A log that ends silently when its disk is full: the run's own error says so already."""
+    """A log that ends silently when its disk is full, for the run's own error says so."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Ignore a record that could not be written."""
@@ -49,7 +49,7 @@ class _LogFile(logging.FileHandler):
 
 @contextlib.contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Write what the program logs to a file while the block runs."""
+    """Write the program's log to a file while the block runs."""
     handler = _LogFile(path, delay=True)
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()

@@ -1,7 +1,7 @@
 """Studies of a completed run's system prompts on its test problems, by runs of `method=fixed_prompts` (ours).
 
-The transplant matrix: kept weights against system prompts, so how much of a gain lies in either. Delete-one: what each
-principle of the final system prompt is worth. Their runs stand in the run's directory, and resume as any run does.
+The transplant matrix crosses saved weights with system prompts, to show how much of a gain lies in either. Delete-one
+measures each principle of the best system prompt. Their runs lie in the run's directory and resume as any run does.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ TRANSPLANT, DELETE_ONE = "transplant", "delete_one"
 BEST = "system_prompt.json"
 """Artifact with the best system prompt of a run."""
 EVALUATION = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_tokens")
-"""Settings of the run's evaluations that its studies have, too."""
+"""Settings of the run's evaluations that its studies share."""
 _AS_THE_RUN = ("seed", "task", "engine", "sandbox", "run", "evorun")
 
 
@@ -46,9 +46,9 @@ class PromptStudies:
     """The studies of one run."""
 
     def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal, runner: Runner) -> None:
-        """config: the run's own, with changes of how it is carried out, and of `method.eval_samples`.
+        """config: that of the run; execution settings and `method.eval_samples` may differ.
 
-        Raises ConfigError for a run without system prompts that evolved, or one that has not completed.
+        Raises ConfigError for a run without evolved system prompts, or one that has not completed.
         """
         self._run = run
         self._manifest: Manifest = load_manifest(run)
@@ -58,7 +58,8 @@ class PromptStudies:
         if self._manifest.status != "completed":
             raise ConfigError(f"{display(run)}: expected a completed run, its status is {self._manifest.status}")
         records = read_records(run / "candidates.jsonl", CandidateRecord)
-        self._prompts = {one.id: one for one in records if one.problem == SHARED and one.kind == "system_prompt"}
+        shared = (record for record in records if record.problem == SHARED)
+        self._prompts = {record.id: record for record in shared if record.kind == "system_prompt"}
         best = read_artifact(run, BEST, _Best)
         if best is None or best.id not in self._prompts:
             raise ConfigError(
@@ -68,10 +69,10 @@ class PromptStudies:
         self._best = best
 
     def transplant(self, *, window: bool = False) -> list[PromptScore]:
-        """Test the root, the best and the latest system prompt under all weights that were kept; return the cells.
+        """Test the root, the best and the latest system prompt under all saved weights; return the cells.
 
-        window: under each weights also the system prompts of the window of that step, whose ratings prompt_scores.jsonl
-        then stands beside (figure 8). Leaves artifacts/transplant.json. Raises what a run failed with.
+        window: also test, under each step's weights, the system prompts in its window; prompt_scores.jsonl then holds
+        the scores to compare with their ratings (figure 8). Writes artifacts/transplant.json. Raises a run's error.
         """
         ids = list(self._prompts)
         shown = list(dict.fromkeys((ids[0], self._best.id, ids[-1])))
@@ -80,37 +81,40 @@ class PromptStudies:
         cells = []
         for step, where in weights.items():
             names = dict.fromkeys((*shown, *rated.get(step, ())))
-            prompts = [GivenPrompt(one, self._prompts[one].text) for one in names]
+            prompts = [GivenPrompt(name, self._prompts[name].text) for name in names]
             for prompt, values in zip(prompts, self._tested(f"{TRANSPLANT}/step_{step}", prompts, where), strict=True):
                 low, high = mean_interval(list(values.values())) or (None, None)
                 mean = sum(values.values()) / len(values)
                 cells.append(PromptScore(step=step, candidate=prompt.id, score=mean, low=low, high=high, n=len(values)))
         write_json(self._run / "artifacts" / f"{TRANSPLANT}.json", cells)
         if window:
-            in_window = [one for one in cells if one.candidate in rated[one.step]]
+            in_window = [cell for cell in cells if cell.candidate in rated[cell.step]]
             write_records(self._run / f"{PROMPT_SCORES}.jsonl", in_window)
         return cells
 
     def delete_one(self, answers: int | None = None) -> list[PrincipleEffect]:
         """Test the best system prompt whole and without each of its principles, under the final weights.
 
-        answers: as many at most in all, of each prompt to each problem equally many; None: those of the run's
-        evaluations. Leaves artifacts/delete_one.json. Raises ConfigError where the prompt has no principles, or the
-        answers are too few, and what a run failed with.
+        answers: the maximum in total, shared equally among prompts and problems; None: as many per problem as in the
+        run's evaluations. Writes artifacts/delete_one.json. Raises ConfigError for a prompt without principles or too
+        few answers, and a run's error.
         """
         whole = SystemPrompt(self._best.preamble, self._best.principles)
         if not whole.principles:
             raise ConfigError(f"{display(self._run)}: expected principles, the best system prompt has none")
         without = without_each(whole)
-        prompts = [GivenPrompt(f"without_{number}", one.text) for number, one in enumerate(without, 1)]
+        prompts = [GivenPrompt(f"without_{number}", prompt.text) for number, prompt in enumerate(without, 1)]
         if answers is not None:
-            least = (1 + len(prompts)) * len(read_predictions(self._run))
-            if answers < least:
+            minimum = (1 + len(prompts)) * len(read_predictions(self._run))
+            if answers < minimum:
                 raise ConfigError(
-                    f"answers: expected {least} or more, one to each problem under {1 + len(prompts)} system prompts, "
+                    f"answers: expected {minimum} or more, one per problem and system prompt ({1 + len(prompts)}), "
                     f"got {answers}"
                 )
-            self._config = {**self._config, "method": {**self._config["method"], "eval_samples": answers // least - 1}}
+            self._config = {
+                **self._config,
+                "method": {**self._config["method"], "eval_samples": answers // minimum - 1},
+            }
         kept = self._kept()
         final = kept[max(kept)] if kept else None
         scores = self._tested(DELETE_ONE, [GivenPrompt("whole", whole.text), *prompts], final)
@@ -124,12 +128,12 @@ class PromptStudies:
 
     @property
     def _last_step(self) -> int:
-        return max((one.step for one in read_training(self._run)), default=0)
+        return max((record.step for record in read_training(self._run)), default=0)
 
     def _kept(self) -> dict[int, Path]:
-        """Return where the weights of each step lie, the final ones at least; none for a run that did not train."""
+        """Return the paths of the saved weights by step, at least the final ones; empty for a run without training."""
         artifacts = self._run / "artifacts"
-        kept = {int(one.name.removeprefix("step_")): one for one in (artifacts / KEPT).glob("step_*")}
+        kept = {int(folder.name.removeprefix("step_")): folder for folder in (artifacts / KEPT).glob("step_*")}
         if not kept and self._trained:
             kept = {self._last_step: artifacts if (artifacts / LEARNED).exists() else artifacts / ADAPTER}
         return dict(sorted(kept.items()))
@@ -137,14 +141,14 @@ class PromptStudies:
     def _window(self, step: int) -> list[str]:
         """Return the system prompts that were in the window after a step."""
         inside: dict[str, bool] = {}
-        for one in read_records(self._run / "ratings.jsonl", RatingRecord):
-            if one.step <= step:
-                inside[one.candidate] = one.survivor
+        for rating in read_records(self._run / "ratings.jsonl", RatingRecord):
+            if rating.step <= step:
+                inside[rating.candidate] = rating.survivor
         return [name for name, survives in inside.items() if survives]
 
     def _tested(self, study: str, prompts: Sequence[GivenPrompt], weights: Path | None) -> list[dict[str, float]]:
         """Carry out a run; return the score of each prompt on each problem, by its id."""
-        # By what it tests and how: another study of these weights stands beside it, the same one is not made again.
+        # The name depends on what is tested and how: a different study gets its own folder, an equal one is reused.
         evaluation = {key: self._config["method"][key] for key in EVALUATION}
         digest = hashlib.sha256(msgspec.json.encode([prompts, evaluation], order="deterministic")).hexdigest()[:8]
         folder = self._run / study / digest
@@ -163,11 +167,11 @@ class PromptStudies:
         primary = self._manifest.scores[0]
         sampled = mean_of_samples(primary)
         scores: list[dict[str, float]] = [{} for _ in prompts]
-        for one in read_steps_without_texts(folder / "run"):
-            value = sampled.value_in(one)
-            value = primary.value_in(one) if value is None else value
-            # a problem without any readable answer has no best candidate to be right
-            scores[one.step][one.problem] = (primary.low or 0.0) if value is None else value
+        for record in read_steps_without_texts(folder / "run"):
+            value = sampled.value_in(record)
+            value = primary.value_in(record) if value is None else value
+            # Without a readable answer, a problem has no best candidate to score.
+            scores[record.step][record.problem] = (primary.low or 0.0) if value is None else value
         return scores
 
     def _composition(self, prompts: Path, weights: Path | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Records of what methods report: steps, graded beside the search, then candidates and each problem's prediction."""
+"""Recorders of what methods report: steps, graded beside the search, then candidates and predictions."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ Cost = Mapping[str, Spent]
 """By role."""
 
 GRADED_AT_ONCE = 64
-"""Candidates of a problem that are in memory at its end (ours): the problems of a run often end together."""
+"""Candidates of a problem in memory at once at its end (ours): the problems of a run often end together."""
 _NO_RESPONSE = Response(text="", answer=None, error="no response")
 """The response of a problem without candidates: the grader gives it the worst of the task's scores."""
 
 
 class ProblemRecorder:
-    """Writes one problem's records, in order. What was offered is graded and written while the method goes on."""
+    """Writes one problem's records, in order; grades and writes steps while the method continues."""
 
     def __init__(
         self,
@@ -53,27 +53,27 @@ class ProblemRecorder:
         self._steps = 0
 
     def offer(self, step: Step, cost: Cost) -> None:
-        """Hand over a step and what the problem has cost so far."""
+        """Queue a step, with the problem's cost so far."""
         self._offered.put_nowait((step, cost))
 
     def close(self) -> None:
-        """Say that no step will follow."""
+        """Signal that no step will follow."""
         self._offered.put_nowait(None)
 
     async def write_steps(self) -> None:
-        """Grade and write the steps that are offered, until the recorder is closed."""
+        """Grade and write the queued steps until the recorder is closed."""
         while (offered := await self._offered.get()) is not None:
             step, cost = offered
-            grade = await self._grades.of(step.best)
+            grade = await self._grades.grade(step.best)
             record = StepRecord(
                 problem=self._problem.id,
                 stratum=self._problem.stratum,
                 step=step.step,
                 best=None if step.best is None else Best(step.best.id, step.best.answer, step.best.text),
                 belief=_belief(step.best),
-                # A prediction without a candidate is wrong; a step without one is not decided yet.
+                # A prediction without a candidate is wrong; a step without one is undecided.
                 correct=None if step.best is None else grade.correct,
-                pool=sum(one.survivor for one in step.candidates) if step.pool is None else step.pool,
+                pool=sum(candidate.survivor for candidate in step.candidates) if step.pool is None else step.pool,
                 candidates=len(step.candidates),
                 cost=dict(cost),
                 extra={**step.extra, **_duel_counts(step)},
@@ -92,13 +92,13 @@ class ProblemRecorder:
             self._steps += 1
 
     async def write_end(self, cost: Cost, stopped_by_budget: bool) -> None:
-        """Grade and write the candidates and the prediction; all steps have been written."""
+        """Grade and write the candidates and the prediction, after all steps are written."""
         # The last step lists all candidates of the search, each with the final belief in it.
         candidates: Sequence[Candidate] = () if self._last is None else self._last.candidates
         for first in range(0, len(candidates), GRADED_AT_ONCE):
             await self._write_candidates(candidates[first : first + GRADED_AT_ONCE])
         best = None if self._last is None else self._last.best
-        grade = await self._grades.of(best)
+        grade = await self._grades.grade(best)
         scores = grade.scores if self._last is None else await self._scores(self._last, grade)
         stop: Stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
         record = PredictionRecord(
@@ -118,7 +118,7 @@ class ProblemRecorder:
         self._progress.ended(self._problem.id)
 
     async def _write_candidates(self, candidates: Sequence[Candidate]) -> None:
-        grades = await asyncio.gather(*(self._grades.of(candidate, final=True) for candidate in candidates))
+        grades = await asyncio.gather(*(self._grades.grade(candidate, final=True) for candidate in candidates))
         self._directory.records("candidates").append(
             [
                 CandidateRecord(
@@ -129,42 +129,43 @@ class ProblemRecorder:
         )
 
     async def _scores(self, step: Step, grade: Grade) -> Mapping[str, float]:
-        """Return the scores of the best candidate, and the mean of the primary one over a step's samples."""
-        # Samples are there in evaluations of methods that train: their mean is the pass rate.
+        """Return the scores of the best candidate, and the mean primary score over a step's samples."""
+        # Only the evaluations of methods that train have samples; their mean is the pass rate.
         if not step.samples:
             return grade.scores
-        grades = await asyncio.gather(*(self._grades.of(sample) for sample in step.samples))
-        values = [value for one in grades if (value := self._primary.value_in(one)) is not None]
+        grades = await asyncio.gather(*(self._grades.grade(sample) for sample in step.samples))
+        values = [value for sample_grade in grades if (value := self._primary.value_in(sample_grade)) is not None]
         if not values:
             return grade.scores
         return {**grade.scores, mean_of_samples(self._primary).name: sum(values) / len(values)}
 
 
 class SharedRecorder:
-    """Writes the candidates that serve all problems: each once, and the belief in it whenever that has changed."""
+    """Writes the candidates that serve all problems: each once, and its rating whenever that has changed."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self._ratings: dict[CandidateId, RatingRecord] = {}
-        """The belief in each, as of the step that changed it."""
+        """The latest rating of each candidate."""
 
     def record(self, step: int, candidates: Sequence[Candidate]) -> None:
-        """Write what is new after a step, of all candidates that there are."""
-        # Shared candidates (system prompts) come back at every step; a line each time would grow with its square.
+        """Write what is new after a step; `candidates` holds all that exist."""
+        # Shared candidates (system prompts) return at every step: a line each time would grow quadratically.
         new = [candidate for candidate in candidates if candidate.id not in self._ratings]
         changed = []
-        for one in candidates:
-            last = self._ratings.get(one.id)
-            if last is None or (last.mean, last.sd, last.survivor) != (one.mean, one.sd, one.survivor):
-                self._ratings[one.id] = RatingRecord(step, one.id, one.mean, one.sd, one.survivor)
-                changed.append(self._ratings[one.id])
+        for candidate in candidates:
+            rating = candidate.mean, candidate.sd, candidate.survivor
+            last = self._ratings.get(candidate.id)
+            if last is None or (last.mean, last.sd, last.survivor) != rating:
+                self._ratings[candidate.id] = RatingRecord(step, candidate.id, *rating)
+                changed.append(self._ratings[candidate.id])
         if changed:
             self._directory.records("candidates").append([CandidateRecord(**asdict(c), problem=SHARED) for c in new])
             self._directory.records(RATINGS).append(changed)
 
 
 class _Grades:
-    """The grades of one problem's candidates, and of none, each asked for once."""
+    """Grades one problem's candidates, or a missing one, each once."""
 
     def __init__(self, problem: Problem, grader: Grader, tools: GradingTools, progress: Progress) -> None:
         self._problem = problem
@@ -173,8 +174,8 @@ class _Grades:
         self._tools = tools
         self._known: dict[str | None, Grade] = {}
 
-    async def of(self, candidate: Candidate | None, *, final: bool = False) -> Grade:
-        """Return a grade, which is remembered unless it is the `final` one that anybody asks for."""
+    async def grade(self, candidate: Candidate | None, *, final: bool = False) -> Grade:
+        """Return a candidate's grade; a `final` request is the last for it, so its grade is not kept."""
         key = None if candidate is None else candidate.id
         known = self._known.get(key)
         if known is None:

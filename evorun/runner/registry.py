@@ -1,8 +1,8 @@
 """Names on the command line and the classes behind them: evorun's own, and those of installed plug-ins.
 
 A third party adds a method or a task through a Python entry point (`evorun.methods`: a `Method` subclass;
-`evorun.tasks`: a `TaskConfig` subclass); its configuration's defaults then stand in for a YAML file. A plug-in that
-cannot be imported stops only the run that chooses it, and what fails in its code is reported as its own.
+`evorun.tasks`: a `TaskConfig` subclass). The defaults of its configuration then replace a YAML file. A plug-in that
+cannot be imported stops only the run that chooses it, and errors in its code are reported as the plug-in's.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from evorun.methods.base import Method
 from evorun.models.config import EngineConfig
 from evorun.tasks.base import TaskConfig
 
-# Targets are text, imported when they are asked for: `evorun --help` imports no method, task or engine.
+# Targets are strings, imported on demand: `evorun --help` imports no method, task or engine.
 METHODS = {
     "best_of_n": "evorun.methods.duels.best_of_n:BestOfN",
     "cispo": "evorun.methods.learning.policy_gradient:Cispo",
@@ -78,14 +78,14 @@ log = logging.getLogger("evorun")
 
 @cache
 def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
-    """Return the entry points that installed packages offer for a kind, by name; a name that is taken stays taken."""
+    """Return the entry points that installed packages offer for a kind, by name; the first to take a name keeps it."""
     builtin = METHODS if kind == "method" else TASKS
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=f"evorun.{kind}s"):
         if point.name in builtin or point.name in found:
-            owner = "evorun's own" if point.name in builtin else f"that of {package_of(found[point.name])}"
+            owner = "evorun" if point.name in builtin else package_of(found[point.name])
             log.warning(
-                f"{kind}={point.name}: is {owner}, and the plug-in {package_of(point)} of the same name is left out; "
+                f"{kind}={point.name}: the name belongs to {owner}, so the plug-in {package_of(point)} is ignored; "
                 "rename it there, or uninstall the package"
             )
         else:
@@ -94,9 +94,9 @@ def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
 
 
 def usable_plugins(kind: Kind, chosen: Collection[str] = ()) -> dict[str, Any]:
-    """Import the plug-ins of a kind and return them by name; one that cannot be used is left out with a warning.
+    """Import the plug-ins of a kind and return them by name; warn of each unusable one and leave it out.
 
-    chosen: of these no warning says what their use will say.
+    chosen: names without a warning, since their use raises the error.
     """
     found = {}
     for name, point in plugins(kind).items():
@@ -112,7 +112,7 @@ _warn_once = cache(log.warning)
 
 
 def method_class(name: str) -> type[Method]:
-    """Return the method of that name. Raises ConfigError, with the names to choose from, when there is none."""
+    """Return the method of that name. Raises ConfigError, which lists the choices, when there is none."""
     found: type[Method] = _find("method", name, METHODS)
     return found
 
@@ -138,7 +138,7 @@ def names(kind: Kind) -> list[str]:
 
 
 def methods() -> dict[str, type[Method]]:
-    """Return all methods by name, in alphabetical order, but for plug-ins that cannot be used."""
+    """Return all methods by name, in alphabetical order, without unusable plug-ins."""
     return {name: method_class(name) for name in sorted({*METHODS, *usable_plugins("method")})}
 
 
@@ -148,7 +148,7 @@ def task_configs() -> dict[str, type[TaskConfig]]:
 
 
 def training_splits() -> dict[str, str]:
-    """Return what the tasks that have a training split call it, by the tasks' names; imports all of them."""
+    """Return the name of each task's training split, by task, for tasks that have one; imports all tasks."""
     return {name: task.training_split for name, task in task_configs().items() if task.training_split is not None}
 
 
@@ -170,7 +170,7 @@ def _find(kind: Kind, name: str, builtin: dict[str, str]) -> type:
 
 
 def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
-    """Import a plug-in. Raises PluginError when that fails, or when it is not what evorun asks of its kind."""
+    """Import a plug-in. Raises PluginError when that fails, or when it does not meet the contract of its kind."""
     try:
         found: type = point.load()
         base = Method if kind == "method" else TaskConfig
@@ -182,28 +182,28 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
     # A module may do anything when it is imported, `sys.exit` included.
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"{kind}={point.name}: the plug-in {package_of(point)} cannot be used: {first_line(error)}; mend it, or "
+            f"{kind}={point.name}: the plug-in {package_of(point)} cannot be used: {first_line(error)}; fix it, or "
             "uninstall the package"
         ) from error
     return found
 
 
 def package_of(point: metadata.EntryPoint) -> str:
-    """Return the name and version of the package that brings a plug-in."""
+    """Return the name and version of the package that provides a plug-in."""
     return "of an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def fault_of_plugin(error: BaseException) -> PluginError | None:
     """Return the error for an exception that passed through a plug-in's code; None for one that did not."""
-    # By their text: of a malformed entry point even the module cannot be asked for.
+    # Parse the text: a malformed entry point cannot even name its module.
     points = [p for kind in KINDS for p in plugins(kind).values() if not p.value.startswith(("evorun.", "evorun:"))]
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        of_package = [point for point in points if point.value.partition(":")[0].partition(".")[0] == package]
-        if of_package:
-            # A package may bring several: the one whose class was at work, where that is to be seen.
-            at_work = frame.f_code.co_qualname.partition(".")[0]
-            named = [point for point in of_package if point.value.partition(":")[2] == at_work] or of_package
+        in_package = [point for point in points if point.value.partition(":")[0].partition(".")[0] == package]
+        if in_package:
+            # A package may provide several plug-ins: name the one whose class was running, if it can be told.
+            running = frame.f_code.co_qualname.partition(".")[0]
+            named = [point for point in in_package if point.value.partition(":")[2] == running] or in_package
             choices = (f"{point.group.removeprefix('evorun.').removesuffix('s')}={point.name}" for point in named)
             return PluginError(
                 f"the plug-in {', '.join(choices)} of {package_of(named[0])} failed: {first_line(error)} "

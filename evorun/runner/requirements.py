@@ -1,4 +1,4 @@
-"""Needs of a run on this machine, looked for before anything is paid for: the hours of a teacher come first."""
+"""Checks that this machine has what a run needs, before a stage costs hours or money."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from evorun.training.settings import require_share
 
 
 def require_parts(config: RunConfig) -> None:
-    """Look for the packages, weights and keys of a run's engines, of its trainer and of the stages before it.
+    """Check for the packages, weights and keys of a run's engines, its trainer and the stages before it.
 
-    Quick: no weights are loaded. Raises EngineError, TrainingError or ConfigError in one line, which names the stage.
+    Quick: loads no weights. Raises EngineError, TrainingError or ConfigError in one line, which names the stage.
     """
     model = config.model
     if config.student is not None:
@@ -45,9 +45,9 @@ def require_parts(config: RunConfig) -> None:
 
 
 def require_trainer(config: RunConfig) -> None:
-    """Look at the model that a run trains, where other engines would load first, for minutes.
+    """Check the model that a run trains, if other engines would load first, for minutes.
 
-    A trainer that loads first looks for itself. Raises EngineError or ConfigError.
+    A trainer that loads first does this check itself. Raises EngineError or ConfigError.
     """
     if config.training is not None and (config.others or not config.engine.is_trainer):
         _, layers = require_trainable(config.model, config.training, trainer_engine(config.engine).device)
@@ -56,7 +56,7 @@ def require_trainer(config: RunConfig) -> None:
 
 
 def require_served_targets(layers: Any, training: TrainingConfig) -> None:
-    """Raise ConfigError where an adapter on the output layer is trained that vLLM would refuse after the first update.
+    """Raise ConfigError for an adapter on the output layer, if vLLM would refuse it after the first update.
 
     layers: the model, without weights.
     """
@@ -65,15 +65,15 @@ def require_served_targets(layers: Any, training: TrainingConfig) -> None:
     served = type(layers).__name__ in OUTPUT_LAYER_SERVED
     if training.weights == "lora" and not served and adapts_output(layers, training.target_modules):
         raise ConfigError(
-            f"training.target_modules: has the output layer, where vLLM takes no adapter for {type(layers).__name__}; "
-            f"expected engine=transformers (the trainer answers), or training.target_modules=[{ALL_LINEAR}]"
+            f"training.target_modules: includes the output layer, where vLLM takes no adapter for "
+            f"{type(layers).__name__}; expected engine=transformers, or training.target_modules=[{ALL_LINEAR}]"
         )
 
 
 def require_student(config: RunConfig) -> None:
-    """Look for what the fine-tuning of a run's student would lack: the model, its chat template, the adapter's layers.
+    """Check what the fine-tuning of a run's student needs: the model, its chat template, the adapter's layers.
 
-    Takes seconds, since it reads the model's configuration and tokenizer. Raises an EvorunError that names the stage.
+    Takes seconds, to read the model's configuration and tokenizer. Raises an EvorunError that names the stage.
     """
     tuning = _stages(config)["student"]
     assert tuning.training is not None  # noqa: S101 - `check` refuses a fine-tuning that trains nothing

@@ -1,7 +1,7 @@
 """A run's test responses scored by each of its rubrics: how strict a rubric has become (MPO, figure 5b).
 
-The scores stand behind a journal in the run's directory, so that a study that was stopped goes on, and one that is
-there is not paid for again.
+The scores go through a journal in the run's directory: a stopped study continues, and a complete one is not paid for
+again.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ STUDY, REWARD = "rescore", "reward"
 
 
 class _Answer(NamedTuple):
-    """A response of an evaluation."""
+    """A response from an evaluation."""
 
     step: int
     problem: Problem
@@ -63,10 +63,10 @@ class RubricStudy:
     """The rubrics of one run on its test responses."""
 
     def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal) -> None:
-        """config: the run's own, with changes of how it is carried out.
+        """config: that of the run; execution settings may differ.
 
-        Raises ConfigError for a run without rubrics or one that has not completed, DataError where its data or its
-        first rubric are no longer what they were.
+        Raises ConfigError for a run without rubrics or one that has not completed, and DataError when its data or its
+        first rubric has changed.
         """
         manifest = load_manifest(run)
         if manifest.status != "completed":
@@ -74,7 +74,7 @@ class RubricStudy:
         self._run, self._console = run, console
         self._checked: RunConfig = check(config)
         records = read_records(run / "candidates.jsonl", CandidateRecord)
-        rubrics = [one for one in records if one.problem == SHARED and one.kind == "rubric"]
+        rubrics = [record for record in records if record.problem == SHARED and record.kind == "rubric"]
         settings = self._checked.method.rubric_settings
         if not rubrics or settings is None:
             raise ConfigError(
@@ -88,11 +88,11 @@ class RubricStudy:
         self._versions = self._read_versions(rubrics)
 
     def scores(self, answers: int | None = None, *, every: bool = False) -> list[RubricScore]:
-        """Score responses to the test problems by each rubric; leave artifacts/rubric_scores.json and return them.
+        """Score responses to the test problems by each rubric; write artifacts/rubric_scores.json and return it.
 
-        answers: as many problems at most, drawn at random, the same ones for all rubrics; None: all. every: the
-        responses of every evaluation; else those of the last. Raises ConfigError where there are none, and what stops
-        a run.
+        answers: the maximum number of problems, drawn at random and equal for all rubrics; None takes all. every: score
+        the responses of every evaluation, not only of the last. Raises ConfigError when there are none, and whatever
+        error stops a run.
         """
         if answers == 0:
             raise ConfigError("answers: expected a number >= 1, got 0")
@@ -113,48 +113,54 @@ class RubricStudy:
         return found
 
     def _read_versions(self, records: Sequence[CandidateRecord]) -> list[_Version]:
-        """Return the rubrics; a first one comes from where the run had it, for its record has only the text."""
-        keys = {one.id.rpartition("#")[0]: one for one in records}
+        """Return the rubrics; read a first one from its source again, for its record has only the text."""
+        keys = {record.id.rpartition("#")[0]: record for record in records}
         by_name = {key or "rubric": key for key in self._task.rubric_keys()}
         if not keys.keys() <= by_name.keys():
-            raise DataError(f"{display(self._run)}: its rubrics are for {', '.join(keys)}, the task has other ones now")
+            raise DataError(
+                f"{display(self._run)}: expected rubrics for {', '.join(by_name)}, got rubrics for {', '.join(keys)}; "
+                "restore the task that the run had"
+            )
         versions = []
-        for one in records:
-            key = by_name[one.id.rpartition("#")[0]]
-            rubric = read_rubric(one.text) if one.parents else self._task.given_rubric(self._settings.rubric or "", key)
-            if rubric.text != one.text:
+        for record in records:
+            key = by_name[record.id.rpartition("#")[0]]
+            first = self._settings.rubric or ""
+            rubric = read_rubric(record.text) if record.parents else self._task.given_rubric(first, key)
+            if rubric.text != record.text:
                 raise DataError(
-                    f"{display(self._run)}: method.rubric={self._settings.rubric} is another text than when it ran; "
-                    "restore the file"
+                    f"{display(self._run)}: expected method.rubric={first} with the text that the run had, got another "
+                    "text; restore the file"
                 )
-            versions.append(_Version(one, key, rubric))
+            versions.append(_Version(record, key, rubric))
         return versions
 
     def _answers(self, count: int | None, *, every: bool) -> list[_Answer]:
-        """Return the responses that are scored, a problem's by step."""
-        problems = {one.id: one for one in self._loaded.problems}
-        steps = [one for one in read_records(self._run / "steps.jsonl", StepRecord) if one.best is not None]
-        last = max((one.step for one in steps), default=0)
-        answered = sorted({one.problem for one in steps})
-        missing = next((one for one in answered if one not in problems), None)
+        """Return the responses to score, in the order of their records."""
+        problems = {problem.id: problem for problem in self._loaded.problems}
+        steps = [record for record in read_records(self._run / "steps.jsonl", StepRecord) if record.best is not None]
+        last = max((record.step for record in steps), default=0)
+        answered = sorted({record.problem for record in steps})
+        missing = next((problem for problem in answered if problem not in problems), None)
         if missing is not None:
             raise DataError(
-                f"{display(self._run)}: problem '{missing}' is no longer among the task's; restore its data"
+                f"{display(self._run)}: expected problem '{missing}' in the task's data, which has it no longer; "
+                "restore the data"
             )
         if not answered:
             raise ConfigError(f"{display(self._run)}: expected responses to its problems, none could be read")
         order = stream(self._checked.seed, STUDY).permutation(len(answered)).tolist()
         drawn = {answered[index] for index in order[:count]}
+        parse = self._loaded.task.parse
         return [
-            _Answer(one.step, problems[one.problem], self._loaded.task.parse(problems[one.problem], one.best.text))
-            for one in steps
-            if one.best is not None and one.problem in drawn and (every or one.step == last)
+            _Answer(record.step, problems[record.problem], parse(problems[record.problem], record.best.text))
+            for record in steps
+            if record.best is not None and record.problem in drawn and (every or record.step == last)
         ]
 
     def _digest(self, chosen: Sequence[_Answer]) -> str:
-        """Return the name of a study's folder: another one of this run stands beside it."""
-        shown = [[one.step, one.problem.id, one.response.text] for one in chosen]
-        about = [shown, [one.rubric for one in self._versions], asdict(self._settings), self._reward.model.id]
+        """Return a digest that names the study's folder, so that other studies of the run lie beside it."""
+        shown = [[answer.step, answer.problem.id, answer.response.text] for answer in chosen]
+        about = [shown, [version.rubric for version in self._versions], asdict(self._settings), self._reward.model.id]
         return hashlib.sha256(msgspec.json.encode(about, order="deterministic")).hexdigest()[:8]
 
     @property
@@ -182,7 +188,7 @@ class RubricStudy:
             )
             rewards = RubricRewards(calls, task, _no_rubric, self._settings, _no_grade)
             found = []
-            for number, version in enumerate(self._versions):  # one after the other: a rubric's calls fill the engine
+            for number, version in enumerate(self._versions):  # in turn: a single rubric's calls fill the engine
                 found += await self._scores_by(rewards, number, version, chosen)
             await model.finish()
         return found, Spent(**meter.total.counts())
@@ -190,21 +196,22 @@ class RubricStudy:
     async def _scores_by(
         self, rewards: RubricRewards, number: int, version: _Version, chosen: Sequence[_Answer]
     ) -> list[RubricScore]:
-        """Return the mean score of each evaluation's responses by a rubric; number: of the rubric in the run."""
-        own = [(at, one) for at, one in enumerate(chosen) if self._task.rubric_key(one.problem) == version.key]
+        """Return the mean score of each evaluation's responses by a rubric. number: the rubric's, in the run."""
+        key = self._task.rubric_key
+        own = [(index, answer) for index, answer in enumerate(chosen) if key(answer.problem) == version.key]
         async with asyncio.TaskGroup() as together:
             scoring = [
-                together.create_task(rewards.rescore(number, at, one.problem, one.response, version.rubric))
-                for at, one in own
+                together.create_task(rewards.rescore(number, index, answer.problem, answer.response, version.rubric))
+                for index, answer in own
             ]
         shares: dict[int, list[float]] = {}
         unscored: dict[int, int] = {}
-        for (at, one), task_ in zip(own, scoring, strict=True):
-            rewards.charge(number, at, RESCORE)
+        for (index, answer), task_ in zip(own, scoring, strict=True):
+            rewards.charge(number, index, RESCORE)
             raw = task_.result().parts.get("raw")
-            unscored[one.step] = unscored.get(one.step, 0) + (raw is None)
+            unscored[answer.step] = unscored.get(answer.step, 0) + (raw is None)
             if raw is not None:
-                shares.setdefault(one.step, []).append(raw / version.rubric.maximum)
+                shares.setdefault(answer.step, []).append(raw / version.rubric.maximum)
         return [
             RubricScore(
                 rubric=version.record.id,
@@ -221,7 +228,7 @@ class RubricStudy:
 
 
 def _no_rubric(key: str, step: int) -> Rubric:
-    raise AssertionError("each score is asked for by a rubric of its own")
+    raise AssertionError("each call of rescore names its rubric")
 
 
 _no_grade: Callable[..., Any] = _no_rubric

@@ -1,4 +1,4 @@
-"""The models of a run with the engines that serve them: the policy's, and those of other roles."""
+"""The models of a run and the engines that serve them, for the policy and for other roles."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
 
 SAME_AS_POLICY = "policy"
-"""`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine. So for any role."""
+"""`judge=policy`: the policy's model judges; `judge_engine=policy`: on the policy's engine. This holds for any role."""
 
 PANEL = "panel"
-"""`judge=panel`, for which `judge=[a,b,c]` is short: several judges, whose majority counts."""
+"""`judge=panel`, or `judge=[a,b,c]` for short: several judges decide by majority."""
 
 
 @dataclass
@@ -51,19 +51,19 @@ def engine_of(config: Mapping[str, Any], key: str) -> EngineConfig:
         return typed(registry.engine_config_class(name), {**values, "name": name}, key)
     except ConfigError as error:
         raise ConfigError(
-            f"{error}; {key}=auto is {key}={name} on this machine, name another to set its keys"
+            f"{error}; {key}=auto means {key}={name} on this machine, set {key}=NAME to use another engine's keys"
         ) from error
 
 
 def served_by(asked: ServedModel) -> ServedModel:
-    """Return the model on the engine that serves it: a random one has no weights, so no other engine can."""
+    """Return the model with the engine that serves it; a random model has no weights, so it is simulated."""
     if not asked.model.random or asked.engine.simulated or asked.engine.replays:
         return asked
     return ServedModel(asked.model, SimulatedConfig(name="simulated"))
 
 
 def in_manifest(served: ServedModel) -> ModelInRun:
-    """Return the model as a manifest names it."""
+    """Return the manifest's entry for a model."""
     return ModelInRun(served.model.name, served.engine.name_of(served.model), served.engine.name)
 
 
@@ -74,51 +74,50 @@ def gold_of(config: Mapping[str, Any]) -> ServedModel:
 
 
 def others_of(config: Mapping[str, Any], method: Method, task: TaskConfig, own: ServedModel) -> dict[str, ServedModel]:
-    """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
+    """Return the models of all roles that do not share the policy's model and engine.
 
-    own: the policy's model, and the engine that was asked for. The judges of a panel are `judge.0`, `judge.1`, ...
-    Raises ConfigError for a role that the method has no use for; a judge and a gold judge are accepted by every one.
+    own: the policy's model and the engine as configured. The judges of a panel are `judge.0`, `judge.1`, ...
+    Raises ConfigError for a role that the method does not use; every method accepts a judge and a gold judge.
     """
     others: dict[str, ServedModel] = {}
     roles = method.roles_here
     for role in OTHER_ROLES:
         if all(key not in config or _is_policy(config[key], key) for key in (role, f"{role}_engine")):
             continue
-        # Sweeps over methods set a judge for all of them, and those over tasks a gold judge, so that neither without
-        # use is an error.
+        # Sweeps over methods set a judge for all, and sweeps over tasks a gold judge: an unused one is no error.
         if role not in ("judge", "gold") and role not in {played.model for played in roles.values()}:
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
         choice = name_of(config, role) if role in config else SAME_AS_POLICY
         other_calls = {call for call, played in roles.items() if played.model == role} - {role}
         if other_calls and choice in (ORACLE, PANEL):
             raise ConfigError(
-                f"{role}={choice}: gives verdicts on pairs, and method={method.name} asks its {role} model for "
-                f"{' and '.join(sorted(other_calls))}; expected one model"
+                f"{role}={choice}: gives verdicts on pairs only, and method={method.name} also asks its {role} model "
+                f"for {' and '.join(sorted(other_calls))}; expected one model"
             )
         served = [oracle_of(config, role, task)] if choice == ORACLE else _served(config, role, own)
-        others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": one for i, one in enumerate(served)}
+        others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": member for i, member in enumerate(served)}
     return others
 
 
 def role_warnings(others: Mapping[str, ServedModel], method: Method, task: TaskConfig) -> list[str]:
-    """Return a line for a judge, and a gold judge, that a run will not ask, and for a model twice in a panel."""
+    """Return a warning for each judge or gold judge that a run never asks, and for a model twice in a panel."""
     lines = []
     panel = [served for role, served in others.items() if role.startswith("judge.")]
     for number, served in enumerate(panel):
         if (seats := panel.count(served)) > 1 and served not in panel[:number]:
-            lines.append(f"judge: the panel seats {served.model.name} {seats} times, whose votes are not independent")
+            lines.append(f"judge: the panel seats {served.model.name} {seats} times, so its votes are not independent")
     given = {role.partition(".")[0] for role in others}
     if "judge" in given and "judge" not in {played.model for played in method.roles_here.values()}:
         lines.append(f"judge: has no effect, method={method.name} asks no judge")
     if "gold" in given and not task.task_class.graded_by_opinion:
-        lines.append(f"gold: has no effect, the grades of task={task.name} are no opinions")
+        lines.append(f"gold: has no effect, task={task.name} is not graded by opinion")
     return lines
 
 
 def crowded_gpus(own: ServedModel, others: Mapping[str, ServedModel]) -> list[str]:
-    """Return what to say where vLLM engines would take more than all the memory of a GPU of this machine.
+    """Return a warning if vLLM engines would together take more than the memory of a GPU of this machine.
 
-    own: the policy's model and its engine. Roles with one model on one engine share it.
+    own: the policy's model and its engine. Roles with equal models and engines share one.
     """
     engines: dict[str, ServedModel] = {}
     for role, served in {"": own, **others}.items():
@@ -131,15 +130,15 @@ def crowded_gpus(own: ServedModel, others: Mapping[str, ServedModel]) -> list[st
             last = list(shares)[-1]
             return [
                 f"{' and '.join(shares)}: vLLM engines that would take {sum(shares.values()):.0%} of the memory of GPU "
-                f"{device}; give each GPUs of its own, such as {last}=vllm {last}.devices=[{device + 1}], or a part "
+                f"{device}; give each its own GPUs, such as {last}=vllm {last}.devices=[{device + 1}], or a part "
                 f"of one, such as {last}.gpu_memory_utilization=0.45"
             ]
     return []
 
 
 def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[ServedModel]:
-    """Return the model of a role, or those of a panel, in order, each with its engine."""
-    models = _members(config, role, lambda one, key: typed(ModelConfig, one[key], key), own.model)
+    """Return the model of a role, or the models of a panel in order, each with its engine."""
+    models = _members(config, role, lambda group, key: typed(ModelConfig, group[key], key), own.model)
     engines = _members(config, f"{role}_engine", engine_of, own.engine)
     if len(engines) not in (1, len(models)):
         raise ConfigError(
@@ -151,17 +150,17 @@ def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[Serv
 
 
 def _members(config: Mapping[str, Any], key: str, read: Callable[[Mapping[str, Any], str], T], own: T) -> list[T]:
-    """Return what a group stands for, read from its values: one thing, or the members of a panel."""
+    """Return the values that a group describes: a single one, or one per member of a panel."""
     if key not in config:
         return [own]
     members, names = [config[key]], [key]
     if name_of(config, key) == PANEL:
         members = config[key].get("members")
-        # The members one by one, so that an error names their own keys.
+        # Each member by itself, so that an error names its own keys.
         typed(PanelConfig, {**config[key], "members": [] if isinstance(members, list) else members}, key)
         names = [f"{key}.members.{number}" for number in range(len(members))]
         if len(members) < 2:
-            raise ConfigError(f"{key}: expected two or more, {key}=[NAME,NAME,NAME], got {len(members)}")
+            raise ConfigError(f"{key}: expected two or more members, {key}=[NAME,NAME,NAME], got {len(members)}")
     return [
         own if _is_policy(member, name) else read({name: member}, name)
         for member, name in zip(members, names, strict=True)
@@ -171,18 +170,18 @@ def _members(config: Mapping[str, Any], key: str, read: Callable[[Mapping[str, A
 def _is_policy(values: Any, key: str) -> bool:
     if name_of({key: values}, key) != SAME_AS_POLICY:
         return False
-    typed(EngineConfig, values, key)  # nothing beside its name
+    typed(EngineConfig, values, key)  # refuse any key but the name
     return True
 
 
 def oracle_of(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
-    """Return the ground truth as a judge. Raises ConfigError for a task that has none, and for an engine."""
-    typed(EngineConfig, config[role], role)  # nothing beside its name
+    """Return the ground truth as a judge. Raises ConfigError for a task without one, or if an engine is set."""
+    typed(EngineConfig, config[role], role)  # refuse any key but the name
     engine = f"{role}_engine"
     if engine in config and not _is_policy(config[engine], engine):
         raise ConfigError(f"{engine}: has no effect with {role}={ORACLE}, which no engine serves; leave it out")
     if task.task_class.graded_by_opinion:
-        raise ConfigError(f"{role}={ORACLE}: expected a task with right answers, task={task.name} has opinions alone")
+        raise ConfigError(f"{role}={ORACLE}: expected a task with right answers, task={task.name} is graded by opinion")
     if not issubclass(task.task_class, TextTask):
         raise ConfigError(f"{role}={ORACLE}: expected a task whose prompts say which answers they show (a TextTask)")
     return ServedModel(ORACLE_MODEL, OracleConfig())

@@ -1,4 +1,4 @@
-"""A composed configuration, checked: from YAML to the typed objects that a run is built from."""
+"""Checks of a composed configuration: from YAML to the typed objects of which a run is built."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class RunSettings:
     concurrency: int = 256
     """Problems in flight at once."""
     stages: str = "outputs/stages"
-    """Folder of the stages that students are made in; runs share them."""
+    """Folder of the stages that make students; runs share them."""
 
     def __post_init__(self) -> None:
         at_least("run.concurrency", self.concurrency, 1)
@@ -75,7 +75,7 @@ class RunConfig:
     engine: EngineConfig
     budget: BudgetConfig
     others: dict[str, ServedModel] = field(default_factory=dict)
-    """Models of other roles (`OTHER_ROLES`); a role that is not here is played by the model itself. The judges of a
+    """Models of other roles (`OTHER_ROLES`); the policy's model plays a role that is missing here. The judges of a
     panel are `judge.0`, `judge.1`, ..."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     training: TrainingConfig | None = None
@@ -83,7 +83,7 @@ class RunConfig:
     run: RunSettings = field(default_factory=RunSettings)
     evorun: ProgramSettings = field(default_factory=ProgramSettings)
     student: StudentConfig | None = None
-    """Fine-tuning of the model before the run; None: there is none."""
+    """Fine-tuning of the model before the run, if any."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The composed configuration as plain data, for the manifest."""
 
@@ -109,7 +109,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     refuse_long_numbers(seed, "seed")
     method_class = registry.method_class(name_of(config, "method"))
     task = typed(registry.task_config_class(name_of(config, "task")), config["task"], "task")
-    # First of all: for an impossible pair no other message helps.
+    # Before all else: for an impossible pair, no other message helps.
     refuse_impossible_pair(method_class, task)
     for key in config:
         if key not in TOP_LEVEL:
@@ -132,16 +132,16 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
     if any(played.model == GOLD for played in method.roles_here.values()):
-        raise ConfigError(f"method={method.name}: the model of the role {GOLD} grades, and answers no method")
+        raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
     if task.task_class.graded_by_opinion and method.regime_on(task.task_class) in ("labels", "oracle"):
         raise ConfigError(
-            f"method={method.name} learns from grades, and a grade of task={task.name} is a judge's opinion, kept for "
+            f"method={method.name} learns from grades, but grades of task={task.name} are a judge's opinions, kept for "
             "results; expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
         )
     for key, limit in method.ended_by_budget.items():
         if limit is None and not budget.limited:
             raise ConfigError(
-                f"method.{key}: expected a number where there is no budget, got null; set method.{key}=N or "
+                f"method.{key}: expected a number if no budget is set, got null; set method.{key}=N or "
                 "budget.calls_per_problem=N"
             )
     others = others_of(config, method, task, ServedModel(model, asked.engine))
@@ -165,16 +165,16 @@ def check(config: Mapping[str, Any]) -> RunConfig:
 
 
 def _require_digits(engine: EngineConfig) -> None:
-    """Raise ConfigError for a reward model's engine that holds no reply to a bare number."""
+    """Raise ConfigError for a reward model's engine that cannot constrain a reply to a bare number."""
     if engine.lacks_digits is not None:
         raise ConfigError(
-            "method.reward_digits: expected a reward model's engine that holds replies to digits, got "
+            "method.reward_digits: expected a reward_engine that constrains replies to digits, got "
             f"{engine.lacks_digits}; set method.reward_digits=false, or another reward_engine"
         )
 
 
 def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) -> StudentConfig | None:
-    """Return the student's settings, with both runs that it takes checked; None when the model is not fine-tuned."""
+    """Return the student's settings and check its two runs; return None when the model is not fine-tuned."""
     if config.get("student") is None:
         for key in ("teacher", "teacher_engine"):
             if key in config:
@@ -188,7 +188,7 @@ def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) 
             f"student={student.name}: method={method.name} trains weights itself; leave one of the two out"
         )
     _check_teaching(student, task)
-    # Both stages now, not when their turn comes: the teacher's run may take hours.
+    # Check both stages now, for the teacher's run may take hours.
     composed = {"teacher": teacher_composition(config), "student": tuning_composition(config, data="traces.jsonl")}
     for stage, composition in composed.items():
         try:
@@ -204,7 +204,7 @@ def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) 
 
 
 def _check_teaching(student: StudentConfig, task: type[Task]) -> None:
-    """Raise ConfigError where no traces of the wanted kind can come of the teacher's method and the task."""
+    """Raise ConfigError when the teacher's method and the task cannot give traces of the wanted kind."""
     kind, method = student.traces.kind, student.teaching.get("name")
     if method not in kind.methods:
         raise ConfigError(
@@ -223,21 +223,21 @@ def _training(
 ) -> TrainingConfig | None:
     """Return the settings of training; None where no weights are trained."""
     if not method.trains:
-        # With a student, `training` is for its fine-tuning.
+        # With a student, `training` describes its fine-tuning.
         if "training" in config and config.get("student") is None:
             raise ConfigError(f"training: has no effect, method={method.name} trains no weights; leave it out")
         return None
     training = typed(TrainingConfig, config.get("training", {}), "training")
     if training.max_lag and method.plays_ahead is None:
         raise ConfigError(f"training.max_lag: expected 0 with method={method.name}, which plays no rollouts ahead")
-    # Tokens are known once rollouts have ended: whether the budget allows a reflection beside them would be chance.
+    # Token counts are known only after rollouts: whether the budget allows a reflection beside them would be chance.
     if training.max_lag and (budget.tokens or budget.tokens_per_problem):
         raise ConfigError("training.max_lag: expected 0 where the budget limits tokens; limit calls instead")
     if engine.simulated:
         if not method.learns_from_problems:
             raise ConfigError(
-                f"engine=simulated: has no weights, and method={method.name} learns from more than rewards, which is "
-                "all that a simulated policy learns from; expected engine=transformers"
+                f"engine=simulated: its policy learns only from rewards, and method={method.name} learns from other "
+                "data; expected engine=transformers"
             )
         return training
     if model.adapter is not None or model.quantization is not None or model.api:
@@ -246,7 +246,7 @@ def _training(
             "that is quantised, under an adapter or behind an API"
         )
     if method.learns_from_problems:
-        require_fitting(method.objective(Path()), training)  # that of a fine-tuning reads data
+        require_fitting(method.objective(Path()), training)  # the objective of a fine-tuning reads data
     if training.weights == "full" and method.learns_from_problems:
         raise ConfigError(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "
@@ -278,7 +278,7 @@ def _check_reported(reported: object) -> None:
         earlier = rows_of.setdefault((row.method, row.task, row.model, settings), index)
         if earlier != index:
             raise ConfigError(
-                "reported.rows: expected one row for a method, task, model and overrides, got rows "
+                "reported.rows: expected one row per method, task, model and overrides, got rows "
                 f"{earlier} and {index} for method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; "
                 "join them"
             )
@@ -288,7 +288,7 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
     """Raise ConfigError when the task lacks a capability that the method needs."""
     lacking = missing_capabilities(method, type(task))
     if lacking:
-        fitting = [name for name, one in registry.task_configs().items() if not missing_capabilities(method, one)]
+        fitting = [name for name, other in registry.task_configs().items() if not missing_capabilities(method, other)]
         raise ConfigError(
             f"method={method.name} needs {describe(lacking)}, which task={task.name} does not offer; tasks that do: "
             f"{', '.join(fitting) or 'none'}"

@@ -1,9 +1,9 @@
 """The stages before a run whose model is a student: the teacher's run, its traces, the fine-tuning run.
 
-Each stage has a folder of its own under `run.stages`, named by a digest of all that decides its result: the part of its
-configuration that counts, its problems, the content of its input and evorun's version. So a stage that is complete
-serves every run that needs the same, one that was stopped goes on, and changed inputs are another stage. Of several
-processes that need a stage at once, one works on it and the others wait.
+Each stage has its own folder under `run.stages`, named by a digest of everything that decides its result. That is the
+relevant part of its configuration, its problems, the content of its input and evorun's version. So a complete stage
+serves every run that needs it, a stopped one continues, and changed inputs make another stage. When several processes
+need a stage at once, one works on it and the others wait.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ TRACES_FILE = "traces.jsonl"
 
 
 class Ended(Protocol):
-    """The end of a stage's run."""
+    """The outcome of a stage's run."""
 
     @property
     def status(self) -> Status:
@@ -48,7 +48,7 @@ class Ended(Protocol):
 
     @property
     def error(self) -> BaseException | None:
-        """The error that it failed with."""
+        """The error that made it fail."""
         ...
 
 
@@ -59,8 +59,8 @@ Runner = Callable[[RunConfig, Path, Sequence[str], Terminal], Ended]
 def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, run: Runner) -> RunConfig:
     """Return the run's configuration with the student as its model, after completing the stages before it.
 
-    A replayed run needs none: its answers are recorded. Raises what a stage failed with, KeyboardInterrupt when one was
-    interrupted, and RunDirectoryError when the run began with another student than the stages give now.
+    A replayed run needs no stages: its answers are recorded. Raises the error of a failed stage, KeyboardInterrupt for
+    an interrupted one, and RunDirectoryError when the stages now give a student other than the run's.
     """
     manifest = directory.manifest
     assert manifest is not None  # noqa: S101 - the run has begun
@@ -69,7 +69,7 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, 
     if config.engine.replays:
         return _under(config, _recorded_adapter(config.engine.recorded))
     stages = _Stages(config, config.student, manifest.command, console, run).carry_out()
-    # Half of a run with one student and half with another would be a result of neither.
+    # Half a run with one student and half with another would be a result of neither.
     earlier = manifest.stages.get(STUDENT)
     if earlier is not None and earlier.digest != stages[STUDENT].digest:
         raise RunDirectoryError(
@@ -85,16 +85,17 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, 
 
 
 def _under(config: RunConfig, adapter: str) -> RunConfig:
-    """Return the configuration with the adapter on the policy, and on other roles that its model plays."""
+    """Return the configuration with the adapter on the policy, and on all roles with the same model."""
     model = replace(config.model, adapter=adapter)
     others = {
-        role: one._replace(model=model) if one.model == config.model else one for role, one in config.others.items()
+        role: served._replace(model=model) if served.model == config.model else served
+        for role, served in config.others.items()
     }
     return replace(config, model=model, others=others)
 
 
 def _recorded_adapter(run: Path | None) -> str:
-    """Return where a recorded run had its adapter; only that it had one matters to a replay."""
+    """Return the path of the recorded run's adapter; a replay only needs to know that there was one."""
     stages = {} if run is None else load_manifest(run).stages
     return str(Path(stages[STUDENT].folder) / ADAPTER) if STUDENT in stages else str(ADAPTER)
 
@@ -126,14 +127,14 @@ class _Stages:
     def _teacher(self) -> StageInRun:
         raw = teacher_composition(self._config.raw)
         folder = self._folder(TEACHER, raw["method"]["name"], run_digest(raw, identity(raw)))
-        if not _is_complete(folder):  # what it answers would be paid for in vain
+        if not _is_complete(folder):  # otherwise its answers might be paid for in vain
             require_student(self._config)
         self._carry_out_run(TEACHER, folder, raw)
         made = load_manifest(folder)
         if made.simulated:
-            log.warning("student %s learns from a simulated teacher, so from no model's own words", self._student.name)
+            log.warning("student %s learns from a simulated teacher, not from a real model", self._student.name)
         return StageInRun(
-            str(folder), _of_file(folder / "candidates.jsonl"), made.models["policy"], simulated=made.simulated
+            str(folder), _digest_file(folder / "candidates.jsonl"), made.models["policy"], simulated=made.simulated
         )
 
     def _traces(self, teacher: Path, content: str) -> _Traces:
@@ -141,21 +142,21 @@ class _Stages:
         folder = self._folder(TRACES, settings.name, _digest([settings, teacher.name, content, evorun.__version__]))
         file = folder / TRACES_FILE
         with self._alone(TRACES, folder):
-            if file.exists():  # the last file to be written, and at once
+            if file.exists():  # written last, and atomically
                 self._say(TRACES, f"reused {display(folder)}")
             else:
-                self._say(TRACES, f"begun in {display(folder)}")
+                self._say(TRACES, f"started in {display(folder)}")
                 traces = collect([teacher], settings)
                 total = traces.counts.total
                 if not traces.examples:
                     raise DataError(
                         f"{display(teacher)}: expected responses to fine-tune on, none of {total.found} was kept for "
-                        f"student.kind={settings.name}; a stronger teacher or more questions give some"
+                        f"student.kind={settings.name}; try a stronger teacher or more questions"
                     )
                 folder.mkdir(exist_ok=True)
                 write_traces(traces, file, overwrite=True)
                 self._say(TRACES, f"completed, {total.kept} of {total.found} responses were kept")
-        return _Traces(StageInRun(str(folder), _of_file(file)), file)
+        return _Traces(StageInRun(str(folder), _digest_file(file)), file)
 
     def _tuned(self, traces: _Traces) -> StageInRun:
         raw = tuning_composition(self._config.raw, str(traces.file))
@@ -169,7 +170,7 @@ class _Stages:
         return self._root / f"{stage}_{what}_{self._config.task.name}_{digest}"
 
     def _carry_out_run(self, stage: str, folder: Path, raw: Mapping[str, Any]) -> None:
-        """Complete a stage that is a run. Raises the error that it failed with, and KeyboardInterrupt."""
+        """Complete a stage that is a run. Raises its error, or KeyboardInterrupt when it is interrupted."""
         # Imported here: a run without stages needs no reports.
         from evorun.reports.html import REPORT, write_report
         from evorun.reports.text import duration
@@ -178,14 +179,14 @@ class _Stages:
             if _is_complete(folder):
                 self._say(stage, f"reused {display(folder)}")
             else:
-                self._say(stage, f"{'continued' if (folder / MANIFEST).exists() else 'begun'} in {display(folder)}")
+                self._say(stage, f"{'continued' if (folder / MANIFEST).exists() else 'started'} in {display(folder)}")
                 ended = self._run(check(raw), folder, self._command, self._console)
                 if ended.status == "interrupted":
                     raise KeyboardInterrupt
                 if ended.error is not None:
                     raise in_stage(stage, ended.error) if isinstance(ended.error, EvorunError) else ended.error
                 self._say(stage, f"completed, {duration(load_manifest(folder).seconds)}")
-            if not (folder / REPORT).exists():  # also of a stage that was killed just before its report
+            if not (folder / REPORT).exists():  # also for a stage killed just before its report
                 write_report(folder)
 
     @contextlib.contextmanager
@@ -199,11 +200,11 @@ class _Stages:
                 f"cannot write {display(self._root)}: {error.strerror}; choose another folder with run.stages=FOLDER"
             ) from error
         with lock:
-            # The kernel drops the lock of a killed process, so that a stage is never locked for good.
+            # The kernel drops the lock of a killed process, so no stage stays locked.
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._say(stage, f"waiting for the process that works in {display(folder)}")
+                self._say(stage, f"waiting for another process that works in {display(folder)}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -218,15 +219,15 @@ def _is_complete(folder: Path) -> bool:
 
 
 def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
-    """Return a digest of all that decides the result of a run; `counted` is that part of its configuration."""
+    """Return a digest of everything that decides a run's result; `counted`: the relevant part of its configuration."""
     config = check(raw)
     problems = config.task.load().provenance.digest
     model = {key: value for key, value in counted["model"].items() if key != "adapter"}  # a path; its content counts
     counted = {**counted, "model": [model, config.model.identity]}
-    # A user's own prompt files count by content; of a folder that is not there the task itself complains.
+    # A user's prompt files count by content; the task itself reports a missing folder.
     folder = raw["task"].get("prompts")
     files = [] if folder is None else sorted(file for file in Path(folder).glob("*.md") if file.is_file())
-    prompts = [(file.name, _of_file(file)) for file in files]
+    prompts = [(file.name, _digest_file(file)) for file in files]
     return _digest([counted, problems, prompts, evorun.__version__])
 
 
@@ -234,6 +235,6 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:12]
 
 
-def _of_file(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""A student: a run's model that is fine-tuned before the run, on what a teacher answered (Lyria paper, section 5).
+"""A student: a run's model, fine-tuned before the run on a teacher's answers (Lyria paper, section 5).
 
-Two ordinary runs come first: the teacher's, on questions that no result is reported on, and one of `method=sft` on the
-traces of it. Their configurations are made out of that of the run which they are for.
+Two ordinary runs come first: the teacher's, on questions outside the reported results, and one of `method=sft` on its
+traces. Their configurations derive from that of the run they serve.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ class StudentConfig:
     kind: str = "laft"
     """The selection of the teacher's responses that become training examples, as `evorun traces kind=` names it."""
     top: float | None = None
-    """Best share that stays, for kind=dpft_top only; null: section 5.2's."""
+    """Share of best responses to keep, for kind=dpft_top only; null: as in section 5.2."""
     parsed_only: bool = False
     """Drop responses without a readable answer too."""
     task: dict[str, Any] = field(default_factory=dict)
-    """Settings of the task that are others in the teacher's run, beside the split: it answers training problems."""
+    """Task settings that differ in the teacher's run, beside the split: it answers training problems."""
     teaching: dict[str, Any] = field(default_factory=dict)
-    """The method that the teacher answers by, with its hyperparameters."""
+    """The teacher's method, with its hyperparameters."""
     tuning: dict[str, Any] = field(default_factory=dict)
-    """Hyperparameters of method=sft; its `data` are the traces."""
+    """Hyperparameters of method=sft, whose `data` are the traces."""
 
     def __post_init__(self) -> None:
         _ = self.traces  # reading it checks the kind
@@ -43,7 +43,7 @@ class StudentConfig:
 
     @property
     def traces(self) -> Settings:
-        """The settings of the traces of the teacher's run. Raises ConfigError, naming the key."""
+        """The settings of the teacher's traces. Raises ConfigError, naming the key."""
         try:
             return make_settings(self.kind, None if self.top is None else str(self.top), self.parsed_only)
         except ConfigError as error:
@@ -52,13 +52,13 @@ class StudentConfig:
 
 _POLICY = {"name": "policy"}
 _AS_THE_RUN = ("seed", "sandbox", "run", "evorun")
-"""Keys that the stages have from the run."""
+"""Keys that the stages take from the run."""
 
 
 def teacher_composition(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of the teacher's run for the student of a run; the run's budget has no part in it.
+    """Return the configuration of the teacher's run for the student of a run; the run's budget does not limit it.
 
-    Raises ConfigError, naming the key, for settings that the task does not have, and for a task without training split.
+    Raises ConfigError for settings that the task does not have, naming the key, and for a task without training split.
     """
     student = config["student"]
     return {
@@ -84,11 +84,11 @@ _KEYS = {
     "teacher": "method is student.teaching, model is teacher, engine is teacher_engine, student.task changes task",
     "student": "method is student.tuning, student.task changes task",
 }
-"""The keys of a stage's run by their names in the run that it is for."""
+"""The keys of a stage's run, by their names in the run it serves."""
 
 
 def in_stage(stage: str, error: E) -> E:
-    """Return the error with the name of its stage and of the keys that it is about."""
+    """Return the error with the names of its stage and of the keys it concerns."""
     return type(error)(f"in stage {stage} ({_KEYS[stage]}): {error}")
 
 
@@ -101,10 +101,10 @@ def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
     split = registry.task_config_class(task["name"]).training_split
     if split is None:
         raise ConfigError(
-            f"student: task={task['name']} has no training split, so no questions for a teacher that nothing is "
-            f"reported on; tasks that have one: {', '.join(registry.training_splits())}"
+            f"student: expected a task with a training split for teacher questions, task={task['name']} has none; "
+            f"tasks that have one: {', '.join(registry.training_splits())}"
         )
-    # `task.sampling` is resolved into the method's own keys while the config is composed, before this.
+    # Composition has already resolved `task.sampling` into the method's own keys.
     if "sampling" in others:
         raise ConfigError(
             "student.task.sampling: has no effect, the teacher's method has read task.sampling; set "
@@ -120,5 +120,5 @@ def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
         "task": {**task, "split": split, **others},
         "judge": _POLICY,
         "judge_engine": _POLICY,
-        "budget": {"name": "unlimited"},  # the run's budget is for its own problems: teaching is not part of its cost
+        "budget": {"name": "unlimited"},  # the run's budget covers its own problems, not the teaching
     }

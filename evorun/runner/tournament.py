@@ -1,7 +1,7 @@
-"""A tournament between runs, carried out: a judge compares their responses in pairs, and ratings follow from that.
+"""Tournaments between runs: a judge compares their responses in pairs, and the outcomes give ratings.
 
-The judge is asked once for each different (prompt, first, second), through a journal: a repetition that draws it again,
-a resume and a replay find the judgment there.
+The judge is asked once per distinct (prompt, first, second), through a journal. A repetition that draws it again, a
+resume and a replay find the judgment there.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from evorun.tasks.base import LoadedTask, TaskConfig
 from evorun.tasks.capabilities import Judges
 
 JUDGE_MAX_TOKENS = 192
-"""Where neither the settings nor the task say: a letter and one sentence (ours, as in conf/method/duel_evolve.yaml)."""
+"""Default without a setting of the task: a letter and one sentence (ours, as in conf/method/duel_evolve.yaml)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Tournament:
     """For judge=oracle on a task that runs programs."""
     settings: TournamentSettings
     sampling: Sampling
-    """Of a judgment."""
+    """Of each judgment."""
     meter: Meter
     simulated: bool
     identity: dict[str, Any]
@@ -90,11 +90,11 @@ def prepare(
             "restore the data that it had"
         )
     simulated = judge.engine.simulated or judge.engine.knows_truth or _replays_a_simulator(judge.engine.recorded)
-    simulated |= any(load_manifest(one.folder).simulated for one in entrants)
+    simulated |= any(load_manifest(entrant.folder).simulated for entrant in entrants)
     limit = settings.judge_max_tokens or task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
     sampling = Sampling(temperature=settings.judge_temperature, max_tokens=limit)
     identity = {
-        "runs": {one.name: str(one.folder.resolve()) for one in entrants},
+        "runs": {entrant.name: str(entrant.folder.resolve()) for entrant in entrants},
         "data": loaded.provenance.digest,
         "judge": judge.engine.identity_of(judge.model),
         "seed": settings.seed,
@@ -111,18 +111,18 @@ def _replays_a_simulator(run: Path | None) -> bool:
 
 
 def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentResults:
-    """Hold a tournament in a folder, or go on with it there, and return its results, which the folder then has.
+    """Hold a tournament in a folder, or continue it there; write its results and return them.
 
-    Raises RunDirectoryError for the folder of another tournament, KeyboardInterrupt when it is stopped, and what stops
-    a run: EngineError, JournalError, ...
+    Raises RunDirectoryError for the folder of another tournament, KeyboardInterrupt when it is stopped, and the errors
+    that stop a run: EngineError, JournalError, ...
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunDirectoryError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from error
+        raise RunDirectoryError(f"cannot create the folder {folder}: {error.strerror}; choose another one") from error
     with contextlib.closing(RunDirectory(folder)) as directory:
         manifest = _begin(tournament, folder)
-        journal = directory.journal  # before the manifest: where there is one, there is a journal
+        journal = directory.journal  # created before the manifest, so that every manifest has a journal
         write_json(folder / TOURNAMENT, manifest)
         with logging_to(folder / "evorun.log"):
             try:
@@ -131,7 +131,7 @@ def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentR
                 stopped = isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
                 manifest.status = "interrupted" if stopped else "failed"
                 manifest.ended, manifest.error = now(), str(error) or type(error).__name__
-                with contextlib.suppress(RunDirectoryError):  # on a full disk, the error itself says more
+                with contextlib.suppress(RunDirectoryError):  # on a full disk, the first error says more
                     write_json(folder / TOURNAMENT, manifest)
                 if stopped:
                     raise KeyboardInterrupt(str(error)) from error
@@ -142,7 +142,7 @@ def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentR
 
 
 def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
-    """Return the manifest of a tournament that begins or goes on in a folder. Raises RunDirectoryError."""
+    """Return the manifest of a tournament that starts or continues in a folder. Raises RunDirectoryError."""
     refuse_ways_out(folder)
     judge = tournament.judge
     fresh = TournamentManifest(
@@ -154,7 +154,7 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
         packages=package_versions(),
         hardware=hardware(),
         task=tournament.loaded.task.name,
-        runs={one.name: str(one.folder.resolve()) for one in tournament.entrants},
+        runs={entrant.name: str(entrant.folder.resolve()) for entrant in tournament.entrants},
         judge=in_manifest(judge),
         simulated=tournament.simulated,
         settings={
@@ -175,7 +175,7 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
         raise RunDirectoryError(f"{display(folder)} holds another tournament ({'; '.join(changed)})")
     if not (folder / JOURNAL).exists():
         raise RunDirectoryError(
-            f"{display(folder / JOURNAL)} is missing, which held the judgments: restore it, or choose another folder"
+            f"{display(folder / JOURNAL)} is missing, which held the judgments; restore it, or choose another folder"
         )
     fresh.started = earlier.started
     return fresh
@@ -208,7 +208,7 @@ async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, con
         for number, repetition in enumerate(drawn, 1):
             whole = await judge.ask(repetition)
             console.print(
-                f"repetition {number} of {len(drawn)}: {len(judge.said):,} different judgments so far, "
+                f"repetition {number} of {len(drawn)}: {len(judge.judged):,} different judgments so far, "
                 f"{traffic.replayed:,} of them from the journal",
             )
             if not whole:
@@ -219,7 +219,7 @@ async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, con
     results = tournament_results(tournament.entrants, tournament.problems, settings, judge, repetitions)
     results.cost = Spent(**tournament.meter.total.counts())
     if complete < len(drawn):
-        results.ended_early = _ended_early(tournament.meter, len(judge.said), complete, len(drawn))
+        results.ended_early = _ended_early(tournament.meter, len(judge.judged), complete, len(drawn))
     write_tournament(folder, tournament.entrants, judge, repetitions, results)
     return results
 

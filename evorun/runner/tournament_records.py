@@ -37,32 +37,34 @@ def write_tournament(
     results: TournamentResults,
 ) -> None:
     """Write the records of a tournament; the results come last."""
-    names = [one.name for one in entrants]
+    names = [entrant.name for entrant in entrants]
     matches, judgments = [], []
     for number, rows in enumerate(repetitions, 1):
-        for one in rows:
-            score = judge.score(one)
-            winner = None if score == 0.5 else names[one.first if score else one.second]
-            a, b = names[one.first], names[one.second]
-            forfeit = judge.forfeited(one)
+        for pairing in rows:
+            score = judge.score(pairing)
+            winner = None if score == 0.5 else names[pairing.first if score else pairing.second]
+            a, b = names[pairing.first], names[pairing.second]
+            forfeit = judge.forfeited(pairing)
             matches.append(
-                MatchRecord(a=a, b=b, winner=winner, repetition=number, problem=one.problem, forfeit=forfeit)
+                MatchRecord(a=a, b=b, winner=winner, repetition=number, problem=pairing.problem, forfeit=forfeit)
             )
-    for one, (judgment, invalid) in judge.said.items():
-        a, b = names[one.first], names[one.second]
+    for pairing, (judgment, invalid) in judge.judged.items():
+        a, b = names[pairing.first], names[pairing.second]
         verdict, reason = judgment.verdict, judgment.reason
-        judgments.append(JudgmentRecord(problem=one.problem, a=a, b=b, verdict=verdict, reason=reason, invalid=invalid))
+        judgments.append(
+            JudgmentRecord(problem=pairing.problem, a=a, b=b, verdict=verdict, reason=reason, invalid=invalid)
+        )
     write_records(folder / MATCHES, matches)
     write_records(folder / JUDGMENTS, judgments)
     write_json(folder / RESULTS, results)
 
 
 def rated_matches(judge: PairJudge, drawn: Sequence[Sequence[Pairing]], complete: int) -> list[list[Pairing]]:
-    """Return the matches of each repetition that have a score; `complete` repetitions were judged as a whole.
+    """Return the scored matches of each repetition; the first `complete` repetitions were judged completely.
 
-    One that the budget cut short moves ratings less than a whole one: it counts only where there is no other.
+    A repetition that the budget cut short moves ratings less than a complete one, so it counts only if it is alone.
     """
-    return [[one for one in rows if judge.score(one) is not None] for rows in drawn[: max(1, complete)]]
+    return [[pairing for pairing in rows if judge.score(pairing) is not None] for rows in drawn[: max(1, complete)]]
 
 
 def tournament_results(
@@ -72,19 +74,24 @@ def tournament_results(
     judge: PairJudge,
     repetitions: Sequence[Sequence[Pairing]],
 ) -> TournamentResults:
-    """Rate the runs: Elo over the repetitions, all else over the different pairings, each once."""
+    """Rate the runs: Elo over the repetitions, everything else over the distinct pairings."""
     index = {problem: number for number, problem in enumerate(problems)}
-    forfeits = dict.fromkeys(one for rows in repetitions for one in rows if judge.forfeited(one))
-    different = [one for one in (*judge.said, *forfeits) if judge.score(one) is not None]
-    decided = [one for one in different if one not in forfeits]
-    words = [{problem: len(response.text.split()) for problem, response in one.responses.items()} for one in entrants]
-    longer = [np.log(max(words[one.first][one.problem], 1) / max(words[one.second][one.problem], 1)) for one in decided]
+    forfeits = dict.fromkeys(pairing for rows in repetitions for pairing in rows if judge.forfeited(pairing))
+    different = [pairing for pairing in (*judge.judged, *forfeits) if judge.score(pairing) is not None]
+    decided = [pairing for pairing in different if pairing not in forfeits]
+    words = [
+        {problem: len(response.text.split()) for problem, response in entrant.responses.items()} for entrant in entrants
+    ]
+    longer = [
+        np.log(max(words[pairing.first][pairing.problem], 1) / max(words[pairing.second][pairing.problem], 1))
+        for pairing in decided
+    ]
 
     def games(rows: Sequence[Pairing]) -> Games:
-        return Games.of([(one.first, one.second, judge.score(one) or 0.0) for one in rows])
+        return Games.of([(pairing.first, pairing.second, judge.score(pairing) or 0.0) for pairing in rows])
 
     def clusters(rows: Sequence[Pairing]) -> NDArray[np.int64]:
-        return np.array([index[one.problem] for one in rows], dtype=np.int64)
+        return np.array([index[pairing.problem] for pairing in rows], dtype=np.int64)
 
     plain = controlled = None
     if len(entrants) <= MOST_PLAYERS:
@@ -93,7 +100,7 @@ def tournament_results(
         if any(longer):
             controlled = rate(games(decided), cluster=clusters(decided), longer=np.array(longer))
     results = results_of(
-        [one.name for one in entrants],
+        [entrant.name for entrant in entrants],
         [games(rows) for rows in repetitions],
         games(different),
         k=settings.k,
@@ -102,13 +109,13 @@ def tournament_results(
         controlled=controlled,
     )
     results.prompts = len(problems)
-    results.judgments = len(judge.said)
-    results.invalid = dict(Counter(asked.invalid for asked in judge.said.values() if asked.invalid is not None))
+    results.judgments = len(judge.judged)
+    results.invalid = dict(Counter(parsed.invalid for parsed in judge.judged.values() if parsed.invalid is not None))
     results.forfeits = len(forfeits)
     results.first_shown = _first_shown(judge)
     results.order_agreement = _order_agreement(judge)
-    by_name = {one.name: (one, counts) for one, counts in zip(entrants, words, strict=True)}
-    manifests = {one.name: load_manifest(one.folder) for one in entrants}
+    by_name = {entrant.name: (entrant, counts) for entrant, counts in zip(entrants, words, strict=True)}
+    manifests = {entrant.name: load_manifest(entrant.folder) for entrant in entrants}
     for player in results.players:
         entrant, counts = by_name[player.name]
         player.unanswered = len(problems) - len(entrant.responses)
@@ -119,20 +126,20 @@ def tournament_results(
 
 
 def _first_shown(judge: PairJudge) -> Metric:
-    """Return the share of decided judgments that name the response shown first; intervals draw prompts again."""
+    """Return the share of decided judgments for the response shown first; intervals resample prompts."""
     shares: dict[str, Proportion] = {}
-    for one, asked in judge.said.items():
-        if asked.judgment.verdict in ("A", "B"):
-            shares.setdefault(one.problem, Proportion()).add(asked.judgment.verdict == "A")
+    for pairing, parsed in judge.judged.items():
+        if parsed.judgment.verdict in ("A", "B"):
+            shares.setdefault(pairing.problem, Proportion()).add(parsed.judgment.verdict == "A")
     return pooled_share(list(shares.values()))
 
 
 def _order_agreement(judge: PairJudge) -> Metric:
-    """Return the share of pairs judged in both orders on which the judgments agree; intervals draw prompts again."""
+    """Return the share of pairs judged in both orders on which the judgments agree; intervals resample prompts."""
     shares: dict[str, Proportion] = {}
-    for one in judge.said:
-        other = one._replace(first=one.second, second=one.first)
-        scores = judge.score(one), judge.score(other)
-        if one.first < one.second and None not in scores:
-            shares.setdefault(one.problem, Proportion()).add(sum(filter(None, scores)) == 1)
+    for pairing in judge.judged:
+        swapped = pairing._replace(first=pairing.second, second=pairing.first)
+        scores = judge.score(pairing), judge.score(swapped)
+        if pairing.first < pairing.second and None not in scores:
+            shares.setdefault(pairing.problem, Proportion()).add(sum(filter(None, scores)) == 1)
     return pooled_share(list(shares.values()))

@@ -22,7 +22,7 @@ from evorun.training.simulated import BothSplits
 
 
 def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | None:
-    """Return the task's training split where the method learns from problems; none of it is a problem of the run.
+    """Return the task's training split, for methods that learn from problems; it shares no problem with the run.
 
     Raises DataError or ConfigError when there is none.
     """
@@ -39,7 +39,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
         )
     settings = config.method.rubric_settings
     if settings is not None and isinstance(training.task, ScoresByRubric):
-        for key in training.task.rubric_keys():  # now, not once there is a run directory
+        for key in training.task.rubric_keys():  # check now, before there is a run directory
             training.task.given_rubric(settings.rubric or "", key)
     return training
 
@@ -56,7 +56,7 @@ def _(engine: TransformersConfig) -> TransformersConfig:
 
 
 def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirectory) -> Policy:
-    """Return the policy that the run trains; its trainer starts when it is first needed."""
+    """Return the policy that the run trains; its trainer starts on first use."""
     recorded = config.engine.recorded
     return Policy(
         model=config.model,
@@ -71,7 +71,7 @@ def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirec
 
 
 def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
-    """Return the task with a simulator that knows the problems to train on, too."""
+    """Return the task with a simulator that also knows the training problems."""
     if training is None:
         return loaded
     ids = frozenset(problem.id for problem in training.problems)
@@ -84,7 +84,7 @@ def serving(config: RunConfig) -> EngineConfig:
 
 
 def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | None:
-    """Return the trainer's GPUs: as set, else those that vLLM leaves free; None, where these are too few: any."""
+    """Return the trainer's GPUs: as set, else those that vLLM leaves free; None (any GPU) if these are too few."""
     uses = _gpu_uses(config)
     if training.devices is not None or training.accelerate_config is not None or not uses:
         return training.devices
@@ -94,7 +94,7 @@ def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | 
 
 
 def shared_gpus(config: RunConfig) -> list[str]:
-    """Return what to say of GPUs whose memory trainer and vLLM would both fill."""
+    """Return warnings about GPUs whose memory the trainer and vLLM would both fill."""
     if config.training is None or config.engine.simulated or config.engine.replays or not visible_gpus():
         return []
     own = set(trainer_devices(config, config.training) or range(config.training.num_processes))
@@ -103,29 +103,29 @@ def shared_gpus(config: RunConfig) -> list[str]:
         shared = sorted(own & set(use.devices))
         if shared and not use.sleeps and use.share >= VllmConfig.gpu_memory_utilization:
             lines.append(
-                f"the trainer and engine=vllm share GPU {', '.join(map(str, shared))}, whose memory vLLM takes nearly "
-                "whole: set engine.sleep=true and lower engine.gpu_memory_utilization, or name GPUs in engine.devices "
+                f"the trainer and engine=vllm share GPU {', '.join(map(str, shared))}, and vLLM takes nearly all its "
+                "memory: set engine.sleep=true and lower engine.gpu_memory_utilization, or name GPUs in engine.devices "
                 "and training.devices"
             )
     return lines
 
 
 def grades_own_reward(config: RunConfig) -> list[str]:
-    """Return what to say where the gold judge is the reward model, under the rubric that rewards."""
+    """Return a warning if the gold judge is the reward model and grades by the reward's rubric."""
     alike, settings = config.others.get("gold") == config.others.get("reward"), config.method.rubric_settings
     by_expert = settings is not None and settings.rubric == EXPERT
     if not (config.task.task_class.graded_by_opinion and alike and by_expert):
         return []
     return [
-        f"the gold judge is the reward model, and grades by the rubric that rewards ({EXPERT}): its curve cannot part "
-        "from the reward's; set gold=MODEL, or another rubric"
+        f"the gold judge is the reward model and grades by the reward's rubric ({EXPERT}), so gold scores cannot "
+        "diverge from rewards; set gold=MODEL, or another rubric"
     ]
 
 
 def trains_too_little(config: RunConfig) -> list[str]:
-    """Return what to say of an adapter that rate, scale and number of steps leave where it starts."""
+    """Return a warning if learning rate, scale and number of steps leave the adapter where it starts."""
     simulated = config.engine.simulated or config.engine.replays
-    # The objective of a fine-tuning reads data, on which its number of steps depends.
+    # The objective of a fine-tuning reads data, which decides its number of steps.
     if config.training is None or simulated or not config.method.learns_from_problems:
         return []
     line = describe_short_reach(config.training, config.method.objective(Path()))

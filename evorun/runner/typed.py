@@ -1,4 +1,4 @@
-"""Composed values as instances of the dataclasses that are their schemas, with errors that name the key."""
+"""Conversion of composed values to the dataclasses that are their schemas, with errors that name the key."""
 
 import dataclasses
 import difflib
@@ -20,8 +20,8 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
     refuse_long_numbers(values, key)
-    fields = {one.name: one.type for one in dataclasses.fields(cast(Any, schema))}
-    # Groups inside the group first, by themselves, so that an error names their own keys.
+    fields = {field.name: field.type for field in dataclasses.fields(cast(Any, schema))}
+    # Nested groups first, so that an error names their own keys.
     for name, group in fields.items():
         if dataclasses.is_dataclass(group) and name in values:
             typed(cast(type, group), values[name], f"{key}.{name}")
@@ -34,7 +34,7 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         given = str(error.full_key)
         if (key, given) == ("task", "instance_seed"):
             raise ConfigError(
-                "task.instance_seed: this key is called task.draw_seed now, as for every task; set task.draw_seed=N"
+                "task.instance_seed: this key is now task.draw_seed, as for every task; set task.draw_seed=N"
             ) from error
         hint = hint_at_key(key, given, list(fields))
         raise ConfigError(f"{key}.{given}: unknown key; {hint}{key} has {', '.join(fields)}") from error
@@ -54,27 +54,27 @@ def _as_composed(schema: type) -> Any:
 
 
 def hint_at_key(group: str, key: str, fields: Sequence[str]) -> str:
-    """Return what a user may have meant by a key that is not among a group's fields; empty where nothing is close."""
-    if group == "method" and key in {one.name for one in dataclasses.fields(BudgetConfig)}:
-        return f"set budget.{key}, which holds for every method that it can limit; "
+    """Return a hint at the key that a user may have meant; empty if none of a group's fields is close."""
+    if group == "method" and key in {field.name for field in dataclasses.fields(BudgetConfig)}:
+        return f"set budget.{key}, which applies to every method that it can limit; "
     close = difflib.get_close_matches(key, fields, n=1)
     return f"did you mean {group}.{close[0]}? " if close else ""
 
 
 def refuse_long_numbers(value: object, key: str) -> None:
-    """Raise ConfigError for an integer of more than 64 bits: no record holds one, and not every check takes it."""
+    """Raise ConfigError for an integer of more than 64 bits: records cannot hold it, and some checks fail on it."""
     if isinstance(value, Mapping):
-        for name, one in value.items():
-            refuse_long_numbers(one, f"{key}.{name}")
+        for name, item in value.items():
+            refuse_long_numbers(item, f"{key}.{name}")
     elif isinstance(value, list | tuple):
-        for one in value:
-            refuse_long_numbers(one, key)
+        for item in value:
+            refuse_long_numbers(item, key)
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{key}: expected a number of at most 18 digits, got one of {value.bit_length()} bits")
 
 
 def name_of(config: Mapping[str, Any], key: str) -> str:
-    """Return the name of the choice of a group. Raises ConfigError where there is none."""
+    """Return the name of a group's choice. Raises ConfigError if there is none."""
     node = config.get(key)
     if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
         raise ConfigError(f"{key}: expected a name ({key}=NAME), got {node!r}")

@@ -378,7 +378,7 @@ HOSTILE = (
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("reward=gpt_4o", "reward_engine=openai"), "OpenAI's API, whose schemas are those of objects alone"),
+        (("reward=gpt_4o", "reward_engine=openai"), "OpenAI's API, whose schemas describe only objects"),
         (
             ("reward=qwen2_5_32b_awq", "reward_engine=server", "reward_engine.structured_outputs=none"),
             "structured_outputs=none",

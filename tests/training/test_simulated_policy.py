@@ -226,5 +226,5 @@ def test_calls_for_a_steps_weights_wait_for_its_update_and_others_do_not(tmp_pat
 def test_fine_tuning_has_nothing_to_learn_from(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.touch()
-    with pytest.raises(ConfigError, match=r"^engine=simulated: has no weights, and method=sft"):
+    with pytest.raises(ConfigError, match=r"^engine=simulated: its policy learns only from rewards, and method=sft"):
         check(composed("method=sft", "engine=simulated", f"method.data={data}"))

@@ -95,7 +95,7 @@ class ServerConfig(EngineConfig):
     @property
     def lacks_digits(self) -> str | None:
         if any("//api.openai.com" in url for url in self.base_urls):
-            return "OpenAI's API, whose schemas are those of objects alone"
+            return "OpenAI's API, whose schemas describe only objects"
         return None if self.structured_outputs == "json_schema" else f"structured_outputs={self.structured_outputs}"
 
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:

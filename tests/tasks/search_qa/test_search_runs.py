@@ -39,7 +39,7 @@ def test_gepas_reflection_sees_what_was_searched_and_found(tmp_path: Path) -> No
 
 
 def test_a_budget_below_one_response_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^budget: expected at least 5 calls for each problem, .* got 4; raise"):
+    with pytest.raises(ConfigError, match=r"^budget: expected at least 5 calls per problem, .* got 4; raise"):
         simulated_run(tmp_path / "run", *TASK, "method=zero_shot", "budget.calls_per_problem=4")
 
 
