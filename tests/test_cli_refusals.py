@@ -103,5 +103,5 @@ def test_the_slurm_launcher_needs_a_cluster_that_accepts_the_jobs(
 def test_a_file_without_responses_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "none.jsonl").write_text(content)
     [line] = refused("grade", "task=mathbench", "task.source=sample", "responses=none.jsonl", cwd=tmp_path)
-    assert line.startswith('error: none.jsonl: expected {"id": "...", "response": "..."} a line, got no line')
+    assert line.startswith('error: none.jsonl: expected {"id": "...", "response": "..."} per line, got no line')
     assert [file.name for file in tmp_path.iterdir()] == ["none.jsonl"]

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evorun.cli.naming import LONGEST, job_name
-from evorun.cli.sweep_keys import leave_out_keys_of_others
+from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 from token_server import write_byte_tokenizer
@@ -155,17 +155,17 @@ def test_a_key_goes_to_the_jobs_whose_choice_has_it_and_that_is_said_once(
 ) -> None:
     methods = (["method=zero_shot", "method=duel_evolve"], ["++method.generations=1", "++method.generations=2"])
     jobs = [[*both, "++task.limit=3"] for both in itertools.product(*methods)]
-    kept = leave_out_keys_of_others(jobs)
+    kept = drop_inapplicable_keys(jobs)
     assert kept == [["method=zero_shot", "++task.limit=3"]] * 2 + jobs[2:]
     expected = "method.generations: only duel_evolve has this key; the jobs of zero_shot run without it"
     assert caplog.messages == [expected]
     with pytest.raises(ConfigError, match=r"method.generations: unknown key of zero_shot, sft; set budget.generations"):
-        leave_out_keys_of_others([[f"method={name}", "method.generations=1"] for name in ("zero_shot", "sft")])
+        drop_inapplicable_keys([[f"method={name}", "method.generations=1"] for name in ("zero_shot", "sft")])
     with pytest.raises(ConfigError, match=r"^method.qqq: unknown key of zero_shot, sft; leave it out$"):
-        leave_out_keys_of_others([[f"method={name}", "method.qqq=1"] for name in ("zero_shot", "sft")])
+        drop_inapplicable_keys([[f"method={name}", "method.qqq=1"] for name in ("zero_shot", "sft")])
     # of a single method, its own check says which keys there are
-    assert leave_out_keys_of_others([["method=zero_shot", "method.x=1"]]) == [["method=zero_shot", "method.x=1"]]
-    [sudoku, arithmetic] = leave_out_keys_of_others(
+    assert drop_inapplicable_keys([["method=zero_shot", "method.x=1"]]) == [["method=zero_shot", "method.x=1"]]
+    [sudoku, arithmetic] = drop_inapplicable_keys(
         [[f"task={name}", "task.test_problems=3"] for name in ("sudoku", "arithmetic")]
     )
     assert (sudoku, arithmetic) == (["task=sudoku"], ["task=arithmetic", "task.test_problems=3"])
@@ -196,11 +196,13 @@ def test_an_interrupted_sweep_names_its_unfinished_jobs_and_what_goes_on(tmp_pat
     command = "evorun -m engine=simulated method=zero_shot seed=0,1,2,3 'hydra.sweep.dir=a sweep'"
     assert done.returncode == 130
     assert done.stdout.splitlines() == [
-        f"3 of 4 jobs of the sweep are unfinished; go on with all of them: {command}",
+        f"3 of 4 jobs of the sweep are unfinished; continue all of them with: {command}",
         *("  failed: seed=1", "  interrupted: seed=2", "  not begun: seed=3"),
     ]
     refused = evorun_here("resume", "a sweep", cwd=tmp_path)
-    assert f"got that of a sweep; all jobs go on with: {command}; one of them with: evorun resume" in refused.stderr
+    assert (
+        f"got a sweep's folder; continue all jobs with: {command}; a single job with: evorun resume" in refused.stderr
+    )
 
 
 def test_a_finished_sweep_names_the_command_that_compares_its_jobs(tmp_path: Path) -> None:

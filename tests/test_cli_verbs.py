@@ -251,4 +251,4 @@ def test_a_grade_never_replaces_its_input(tmp_path: Path) -> None:
 
 def test_the_help_lists_every_verb_and_says_what_gold_is_for() -> None:
     assert [verb for verb in USAGES if f"\n       evorun {verb} " not in HEAD] == []
-    assert "answers no method" in GROUPS["gold"]
+    assert "no method can ask it" in GROUPS["gold"]

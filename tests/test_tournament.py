@@ -266,7 +266,7 @@ def test_a_floor_stays_out_unless_asked_for_since_it_raises_everybody_elses_rati
     without = held(tmp_path / "without", runs, "judge=oracle", entrants=("good", "poor"))
     words = ("tournament", "good", "floor", "poor", *played("judge=oracle"))
     done = evorun_here(*words, f"folder={tmp_path / 'default'}", cwd=runs)
-    assert "left out: floor (exclude=model=random; exclude=none lets it in)" in done.stdout
+    assert "left out: floor (exclude=model=random; exclude=none includes it)" in done.stdout
     found = results(tmp_path / "default")
     assert (found["elo"], found["matches"]) == (without["elo"], without["matches"])
     everybody = held(tmp_path / "all", runs, "judge=oracle", "exclude=none", entrants=("good", "floor", "poor"))

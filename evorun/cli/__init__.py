@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from evorun.cli.output import complain, show_warnings, sturdy_streams, unwritten
 
         arguments = list(sys.argv[1:] if argv is None else argv)
-        # The matrices here are small: more BLAS threads only get in each other's way.
+        # The matrices here are small: more BLAS threads would only slow each other down.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # torch's idle threads must not spin: with other work on the cores, that made a training step ten times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -45,7 +45,7 @@ def _guarded(arguments: list[str]) -> int:
             from evorun.runner.registry import fault_of_plugin
 
             known = fault_of_plugin(error)
-        # Read off the words: the error may be that they compose no configuration.
+        # Read the arguments themselves: the error may be that they compose no configuration.
         debug = any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
         if known is None or debug:
             raise

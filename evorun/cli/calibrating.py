@@ -1,4 +1,4 @@
-"""`evorun calibrate`: a simulated model like the one of a recorded run; no model is involved."""
+"""`evorun calibrate`: fit a simulated model to a recorded run, without calling any model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _OF_ANSWERS = ("skill", "spread", "typical_mistake", "improvement", "misleading"
 
 
 def calibrate_run(arguments: Sequence[str], console: Terminal) -> int:
-    """Print the settings that a run tells, and write them as an engine where asked to; return the exit code.
+    """Print the settings estimated from a run, write them as an engine if asked to, and return the exit code.
 
     Raises ConfigError for a wrong command line, and the errors of `calibrate`.
     """
@@ -36,11 +36,11 @@ def calibrate_run(arguments: Sequence[str], console: Terminal) -> int:
     console.print(about, soft_wrap=True)
     console.print_table(_table(found.estimates))
     for key, reason in found.unknown.items():
-        console.print(f"{key}: not told by this run, {reason}", soft_wrap=True)
+        console.print(f"{key}: unknown from this run, {reason}", soft_wrap=True)
     judge, policy = (manifest.models.get(role) for role in ("judge", "policy"))
     if judge is not None and policy is not None and judge.label != policy.label:
         console.print(
-            f"verdicts are of {judge.label}: give the judge's settings to judge_engine",
+            f"the verdicts are those of {judge.label}: set the judge's values on judge_engine",
             soft_wrap=True,
         )
     if output is not None:
@@ -75,9 +75,9 @@ def _request(arguments: Sequence[str]) -> tuple[Path, Path | None]:
 
 
 def _without_answers(found: Calibration) -> Calibration:
-    """Leave out what right answers tell: a simulated model of a puzzle has its skill in single decisions."""
-    reason = "a simulated model of a puzzle takes it for single decisions, not for whole answers"
-    kept = [one for one in found.estimates if one.key not in _OF_ANSWERS]
+    """Drop the estimates from right answers: a simulated model of a puzzle has a skill per decision."""
+    reason = "a simulated model of a puzzle applies it per decision, not per answer"
+    kept = [estimate for estimate in found.estimates if estimate.key not in _OF_ANSWERS]
     return Calibration(kept, {}, {**dict.fromkeys(_OF_ANSWERS, reason), **found.unknown})
 
 
@@ -85,17 +85,17 @@ def _table(estimates: Sequence[Estimate]) -> Table:
     table = Table()
     for column in ("engine.", "value", "95 % interval", "from"):
         table.add_column(column, justify="right" if column in ("value", "95 % interval") else "left")
-    for one in estimates:
-        table.add_row(one.key, f"{one.value:.3f}", _interval(one), _source(one))
+    for estimate in estimates:
+        table.add_row(estimate.key, f"{estimate.value:.3f}", _interval(estimate), _source(estimate))
     return table
 
 
-def _interval(one: Estimate) -> str:
-    return "-" if one.ci95 is None else "{:.3f} to {:.3f}".format(*one.ci95)
+def _interval(estimate: Estimate) -> str:
+    return "-" if estimate.ci95 is None else "{:.3f} to {:.3f}".format(*estimate.ci95)
 
 
-def _source(one: Estimate) -> str:
-    return f"{one.n:,} {one.unit}, {one.problems:,} problem{'s' * (one.problems != 1)}"
+def _source(estimate: Estimate) -> str:
+    return f"{estimate.n:,} {estimate.unit}, {estimate.problems:,} problem{'s' * (estimate.problems != 1)}"
 
 
 def _model(manifest: Manifest) -> str:
@@ -104,23 +104,26 @@ def _model(manifest: Manifest) -> str:
 
 
 def _engine(found: Calibration, manifest: Manifest) -> str:
-    """Return the text of an engine's YAML: `engine=simulated` with what the run tells."""
+    """Return the text of an engine's YAML: `engine=simulated` with the estimates."""
     about = " ".join(printable(f"{_model(manifest)}, by {manifest.method} on {manifest.task}").split())
     lines = [
-        f"# A simulated model like {about}, as `evorun calibrate` read it from that run.",
+        f"# A simulated model like {about}, as `evorun calibrate` estimated it from that run.",
         "# Everything else is as in engine=simulated.",
-        f"# Not told by the run: {', '.join(found.unknown) or 'nothing'}.",
+        f"# Unknown from the run: {', '.join(found.unknown) or 'nothing'}.",
         "defaults:",
         "  - simulated",
         "  - _self_",
-        *(f"{one.key}: {one.value:.4f} # {_interval(one)}; {_source(one)}" for one in found.estimates),
+        *(
+            f"{estimate.key}: {estimate.value:.4f} # {_interval(estimate)}; {_source(estimate)}"
+            for estimate in found.estimates
+        ),
         *_skills(found.skills),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _skills(skills: Mapping[str, float]) -> list[str]:
-    """Return the lines of the skills by problem; ids that OmegaConf would take for references are left out."""
+    """Return the lines of the skills by problem, without ids that OmegaConf would take for references."""
     plain = {problem: chance for problem, chance in skills.items() if "${" not in problem}
     named = [f"  {json.dumps(problem)}: {chance:.4f}" for problem, chance in plain.items()]
     return ["skills: # the posterior mean of each problem's own", *named] if named else []

@@ -25,7 +25,7 @@ def config_folder() -> Path:
 
 
 ROLES = tuple(role for role in OTHER_ROLES if (config_folder() / role).is_dir())
-"""Model roles that can be given a model of their own."""
+"""Model roles that can have their own model."""
 
 RUN_GROUPS = (
     *("method", "task", "model", "engine"),
@@ -41,7 +41,7 @@ UNTYPED = ("experiment", "release")
 TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group not in UNTYPED), "sandbox", "run", "evorun")
 """Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
 
-# Groups that offer what another one does: a role's model is any model.
+# Groups with the choices of another group: a role's model is any model.
 LIKE = {
     group: "engine" if group.endswith("_engine") else "model"
     for role in (*ROLES, "teacher")
@@ -66,9 +66,9 @@ PARTS = "/method_parts@_here_"
 
 @cache
 def yaml_values(group: str, name: str) -> Mapping[str, Any]:
-    """Return the values of a file of `conf/`, over those that it inherits of its group and of `method_parts`.
+    """Return the values of a file of `conf/`, over those that it inherits from its group and `method_parts`.
 
-    {} without such a file.
+    Return {} if there is no such file.
     """
     file = config_folder() / group / f"{name}.yaml"
     values: Any = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
@@ -83,7 +83,7 @@ def yaml_values(group: str, name: str) -> Mapping[str, Any]:
 
 
 def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
-    """Return the config of a method or task: the values of its YAML, or of its dataclass where it has no YAML."""
+    """Return the config of a method or task: the values of its YAML, or of its dataclass if it has no YAML."""
     from evorun.runner.typed import typed
 
     schema = registry.task_config_class(name) if kind == "task" else registry.method_class(name).Config
@@ -91,9 +91,9 @@ def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
 
 
 def register(overrides: Sequence[str] = ()) -> None:
-    """Register with Hydra the choices that are no files: judges, teachers, plug-ins, methods' values under a budget.
+    """Register with Hydra the choices without files: judges, teachers, plug-ins, methods' values under a budget.
 
-    overrides: of the command line. A plug-in that they choose is not warned of: its own run says what is wrong with it.
+    overrides: of the command line. A plug-in that they choose gets no warning: its own run reports the fault.
     """
     compose_faster()
     chosen = {kind: _chosen(kind, overrides) for kind in registry.KINDS}
@@ -101,7 +101,7 @@ def register(overrides: Sequence[str] = ()) -> None:
     for group, of in LIKE.items():
         for name in choices(of):
             _offer(group, of, name)
-    # A plug-in that cannot be used stays a choice: whoever makes it is told why when the configuration is checked.
+    # An unusable plug-in stays a choice: the check of the configuration then says why it fails.
     for kind in registry.KINDS:
         for name in registry.plugins(kind):
             store.store(group=kind, name=name, node={"name": name})
@@ -109,7 +109,7 @@ def register(overrides: Sequence[str] = ()) -> None:
         config: Any = method.Config
         node: DictConfig = OmegaConf.structured(config)
         for field in dataclasses.fields(config):
-            if FROM_TASK in field.metadata:  # the task's value, where it has one; evorun's own YAML says so itself
+            if FROM_TASK in field.metadata:  # the task's value, if it has one, as in evorun's own YAML
                 node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
         store.store(group="method", name=name, node=node)
     for name, task in registry.usable_plugins("task", chosen["task"]).items():
@@ -121,19 +121,19 @@ def register(overrides: Sequence[str] = ()) -> None:
 
 @cache
 def _offer(group: str, of: str, name: str) -> None:
-    """Have a group offer a choice of another one."""
+    """Offer a choice of one group in another."""
     node = {"defaults": [{f"/{of}@_here_": name}, "_self_"]}
     ConfigStore.instance().store(group=group, name=name, node=node)
 
 
 def _chosen(group: str, overrides: Sequence[str]) -> set[str]:
-    """Return the names that overrides choose in a group, one or several of a sweep."""
+    """Return the names that overrides choose in a group; a sweep may choose several."""
     words = (override.lstrip("+").partition("=") for override in overrides)
     return {name.strip() for key, _, names in words if key == group for name in names.split(",")}
 
 
 def _from_task(key: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return a value of `task.sampling`, or the method's own default where the task sets none."""
+    """Return a value of `task.sampling`, or the method's own default if the task sets none."""
     task = _root_.get("task")
     sampling = task.get("sampling") if isinstance(task, DictConfig) else None
     value = sampling.get(key) if isinstance(sampling, DictConfig) else None
@@ -148,12 +148,12 @@ def _without_budget(default: Any, *, _root_: DictConfig) -> Any:
 
 
 def _of_trainer(key: str, default: Any, *, _parent_: DictConfig) -> Any:
-    """Return a value of the method that `trainer` names, as its own YAML has it; the default where it has none."""
+    """Return a value from the YAML of the method that `trainer` names, or the default if it has none."""
     return yaml_values("method", str(_parent_.get("trainer"))).get(key, default)
 
 
 def _arm() -> str:
-    """Return a job's overrides but those of `override_dirname.exclude_keys`; nothing where Hydra composes no job."""
+    """Return a job's overrides, less `override_dirname.exclude_keys`; empty when Hydra composes no job."""
     from hydra.core.hydra_config import HydraConfig
 
     return str(HydraConfig.get().job.override_dirname) if HydraConfig.initialized() else ""

@@ -26,12 +26,12 @@ from evorun.tasks.benchmark_files import MissingFilesError
 from evorun.training import requirements
 
 _DATA_NOTE = (
-    "data that is not found: $EVORUN_DATA/NAME stands for any folder, given as task.data=FOLDER; task.source=hub "
-    "downloads it; task.source=sample runs evorun's own small set of any task instead"
+    "data that is not found: task.data=FOLDER names any folder in place of $EVORUN_DATA/NAME; task.source=hub "
+    "downloads the data; task.source=sample uses evorun's own small set of any task instead"
 )
 
 _PINNED_CUDA = "13.0"
-"""Of the libraries that the pinned torch brings, where none are installed yet."""
+"""Version of CUDA in the pinned torch, assumed before its libraries are installed."""
 
 _MIN_DRIVERS = {"11": 450, "12": 525, "13": 580}
 """The oldest driver branch (R580, ...) for the libraries of a major version of CUDA, by NVIDIA's release notes."""
@@ -61,7 +61,7 @@ def print_findings(console: Terminal) -> None:
 
 
 def findings() -> Iterator[Finding]:
-    """Yield what was found, cheapest first. No engine is imported: torch alone would take seconds."""
+    """Yield the findings, cheapest first. Imports no engine: torch alone would take seconds."""
     machine = hardware()
     yield Finding("machine", True, f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['processor']}")
     gpus = machine["gpus"] if isinstance(machine["gpus"], list) else []
@@ -76,13 +76,11 @@ def findings() -> Iterator[Finding]:
     yield Finding("model=smollm2_135m", ready, "weights ready" if ready else "weights not ready", "make setup")
     yield from _data()
     probed = probe(SandboxConfig())
-    # The default isolation is full or none, and what hinders it says what to do.
+    # The default isolation is full or none; the note of a failure says what to do.
     found = f"{probed.isolation}: {COVERED}" if probed.full else f"programs do not run: {probed.note}"
     yield Finding("sandbox", probed.full, found, "apt install bubblewrap; docs/sandbox.md")
     grouped = cgroups.find_parent_group() is not None
-    found = (
-        "counted by the kernel, in a cgroup for each slot" if grouped else "counted from /proc: no cgroup is delegated"
-    )
+    found = "counted by the kernel, in a cgroup per slot" if grouped else "counted from /proc: no cgroup is delegated"
     yield Finding("sandbox memory", grouped, found, cgroups.HOW_TO_ENABLE)
     sbatch, launcher = shutil.which("sbatch"), _version("hydra-submitit-launcher") is not None
     found = f"{sbatch or 'no sbatch'}, {'launcher installed' if launcher else 'launcher not installed (evorun[slurm])'}"
@@ -90,7 +88,7 @@ def findings() -> Iterator[Finding]:
 
 
 def _driver(versions: Sequence[str]) -> Finding:
-    """Find whether the driver is new enough for the CUDA libraries that torch brings. versions: of one GPU's driver."""
+    """Check that the driver is new enough for torch's CUDA libraries. versions: of one GPU's driver."""
     installed = [version for name in _CUDA_RUNTIMES if (version := _version(name)) is not None]
     major, minor, *_ = [*(installed[0] if installed else _PINNED_CUDA).split("."), "0"]
     oldest = _MIN_DRIVERS.get(major)
@@ -123,7 +121,7 @@ def _version(distribution: str) -> str | None:
 def _data() -> Iterator[Finding]:
     root = os.environ.get("EVORUN_DATA")
     found = bool(root and Path(root).is_dir())
-    yield Finding("$EVORUN_DATA", found, root or "not set", "a folder with one subfolder for each task")
+    yield Finding("$EVORUN_DATA", found, root or "not set", "a folder with one subfolder per task")
     for name in registry.names("task"):
         try:
             with registry.blaming_plugins():

@@ -1,4 +1,4 @@
-"""Errors of Hydra and OmegaConf, in one line that says what to write instead."""
+"""Explanations of Hydra's and OmegaConf's errors, in one line that says what to write instead."""
 
 import difflib
 import re
@@ -15,8 +15,8 @@ TOP_LEVEL = (*CHOSEN_GROUPS, "sandbox", "seed", "run", "evorun", "hydra")
 
 
 def explain(error: Exception) -> str:
-    """Return in one line what Hydra or OmegaConf found wrong."""
-    # Recognised by their texts: neither library gives its errors types or fields that tell these cases apart.
+    """Explain an error of Hydra or OmegaConf in one line."""
+    # Recognise errors by their texts: neither library has types or fields that tell these cases apart.
     text = str(error)
     if "submitit" in text and "Could not load" in text:
         return "hydra/launcher=slurm: expected its package, which is not installed: pip install 'evorun[slurm]'"
@@ -38,22 +38,22 @@ def explain(error: Exception) -> str:
     doubled = re.search(r"Multiple values for (\w+)|'\+\+(\w+)=|(\w+) appears more than once", text)
     if doubled:
         group = next(filter(None, doubled.groups()))
-        return f"{group}: a choice takes the place of the one that is there; write {group}=NAME, without +"
+        return f"{group}: a new choice replaces the present one; write {group}=NAME, without +"
     ambiguous = re.search(r"Ambiguous value for argument '\+*([^=']+)=(.*)'", text)
     if ambiguous:
         key, values = ambiguous.groups()
         return (
-            f"{key}={values}: several values are a sweep, one run for each: add -m; for one value that has commas, "
-            f"quote it: '{key}=\"{values}\"', and write a list as {key}=[{values}]"
+            f"{key}={values}: several values make a sweep, one run per value: add -m; quote a value that has commas: "
+            f"'{key}=\"{values}\"'; write a list as {key}=[{values}]"
         )
     swept = re.search(r"Sweep parameters '\+*(.*)' requires", text)
     if swept:
-        return f"{swept.group(1)}: several values are a sweep, one run for each: add -m"
+        return f"{swept.group(1)}: several values make a sweep, one run per value: add -m"
     if isinstance(error, OverrideParseException):
         given, reason = error.override.lstrip("+"), text.splitlines()[0]
         if "=" in given:
             return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {reason}; quote the value"
-        # A word alone is most often a mistyped verb, or a choice without its group.
+        # A bare word is most often a mistyped verb, or a choice without its group.
         offers = [*USAGES, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
         words = {offer.rpartition("=")[2]: offer for offer in reversed(offers)}
         close = difflib.get_close_matches(given, words, n=1)
@@ -84,7 +84,7 @@ def explain(error: Exception) -> str:
 
 
 def _stray(key: str, rest: str) -> str:
-    """Return the line for a key that the configuration has not, up to its first dot and from there."""
+    """Return the line for an unknown key, given as its part before the first dot and the rest."""
     if key in ("teacher", "teacher_engine"):
         return f"{key}: expected a student that it teaches, got none; set student=laft, or leave it out"
     if key in ("reflection", "reflection_engine"):
@@ -92,7 +92,7 @@ def _stray(key: str, rest: str) -> str:
     if key == "training":
         return f"{key}: expected a method that trains weights (method=grpo) or a student, got neither; leave it out"
     if key == "hydra":
-        return f"{key}{rest}: Hydra has no such key; evorun --cfg hydra shows those that it has"
+        return f"{key}{rest}: Hydra has no such key; evorun --cfg hydra shows its keys"
     close = difflib.get_close_matches(key, TOP_LEVEL, n=1)
     hint = f"did you mean {close[0]}{rest}? " if close else ""
     return f"{key}{rest}: unknown key; {hint}the top level has {', '.join(TOP_LEVEL)}"

@@ -1,4 +1,4 @@
-"""`evorun traces`: fine-tuning data from recorded runs; no model is involved."""
+"""`evorun traces`: make fine-tuning data from recorded runs, without calling any model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,19 +29,19 @@ class _Request(NamedTuple):
 
 
 def export_traces(arguments: Sequence[str], console: Terminal) -> int:
-    """Select examples from runs, print how many were kept and dropped, write both files; return the exit code.
+    """Select examples from runs, print the numbers kept and dropped, write both files, and return the exit code.
 
     Raises ConfigError for a wrong command line, and the errors of `collect` and `write_traces`.
     """
-    asked = _request(arguments)
-    traces = collect(asked.folders, asked.settings)
+    request = _request(arguments)
+    traces = collect(request.folders, request.settings)
     console.print_table(_table(traces.counts))
     for note in _notes(traces.counts):
         console.print(note, style="yellow", soft_wrap=True)
     if not traces.examples:
         raise DataError(f"none of {traces.counts.total.found} responses was kept, so nothing is written")
-    write_traces(traces, asked.output, overwrite=asked.overwrite)
-    written = f"written: {display(asked.output)}, {display(counts_file(asked.output))}"
+    write_traces(traces, request.output, overwrite=request.overwrite)
+    written = f"written: {display(request.output)}, {display(counts_file(request.output))}"
     console.print(written, soft_wrap=True)
     return 0
 
@@ -53,7 +53,7 @@ def _request(arguments: Sequence[str]) -> _Request:
         key, equals, _ = argument.partition("=")
         if equals and key in _OPTIONS:
             add_option(options, argument)
-        elif equals and not Path(argument).exists():  # a folder's name may hold '=', as `seed=0`
+        elif equals and not Path(argument).exists():  # a folder's name may contain '=', such as `seed=0`
             raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(_OPTIONS)}")
         else:
             runs.append(Path(argument))

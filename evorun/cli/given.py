@@ -1,4 +1,4 @@
-"""JSON Lines that a user gives: their records, and errors that name the line."""
+"""Records from a user's JSON Lines file, with errors that name the line."""
 
 import sys
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # Windows editors put it before the first re
 
 
 def given_records(key: str, path: Path | None, record: type[T], form: str) -> Iterator[tuple[str, T]]:
-    """Yield each record of the file that `key` names with the name of its line; blank lines are passed over.
+    """Yield each record of the file that `key` names, with the name of its line; skip blank lines.
 
-    path: None for standard input. form: a record, as an error shows it. Raises DataError for a file that cannot be read
-    and for a line that is no such record.
+    path: None for standard input. form: the expected record, as errors show it. Raises DataError for a file that cannot
+    be read and for a line without such a record.
     """
     name = "standard input" if path is None else str(path)
-    # Not str.splitlines: texts of models hold other line separators, such as U+2028, inside a record.
+    # Not str.splitlines: a model's text inside a record may contain other line separators, such as U+2028.
     lines = _content(key, path).removeprefix(_BYTE_ORDER_MARK).split(b"\n")
     decoder = msgspec.json.Decoder(record)
     for number, line in enumerate(lines, start=1):
@@ -33,7 +33,7 @@ def given_records(key: str, path: Path | None, record: type[T], form: str) -> It
                 found = decoder.decode(line)
             except msgspec.DecodeError:  # perhaps half a surrogate pair, which a model's sampled bytes can form
                 found = decoder.decode(without_lone_surrogates(line))
-        # msgspec lets the decoder's error for bytes that are not UTF-8 pass.
+        # msgspec does not convert the decoder's error for bytes that are not UTF-8.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DataError(f"{name}, line {number}: expected {form}, got a record with: {error}") from error
         yield f"{name}, line {number}", found

@@ -1,4 +1,4 @@
-"""The output of `evorun grade`: a record a response, and the tables over all of them."""
+"""The output of `evorun grade`: a record per response, and tables over all of them."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -16,7 +16,7 @@ from evorun.runs.statistics import pass_at
 
 
 class TestCount(msgspec.Struct):
-    """The tests that a program passed, up to the first that it failed where hidden ones are run, and all there are."""
+    """The number of tests that a program passed, and of all tests; hidden ones stop at the first failure."""
 
     __test__ = False  # not for pytest to collect
 
@@ -25,7 +25,7 @@ class TestCount(msgspec.Struct):
 
 
 class GradedResponse(msgspec.Struct):
-    """A line of the output: a response as it was parsed and graded."""
+    """A line of the output: a response, parsed and graded."""
 
     id: str
     sample: int
@@ -39,7 +39,7 @@ class GradedResponse(msgspec.Struct):
     error: str | None
     stratum: str
     public_tests: TestCount | UnsetType = UNSET
-    """Unset where no program was tested, as `hidden_tests`. Public tests do not count towards `correct`."""
+    """Unset, like `hidden_tests`, where no program was tested. Public tests do not count towards `correct`."""
     hidden_tests: TestCount | UnsetType = UNSET
 
     @property
@@ -54,7 +54,7 @@ Graded = Sequence[GradedResponse]
 
 
 def tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterator[Table]:
-    """Yield what is printed: the scores of each response, the summary and further means, each where there are any.
+    """Yield the tables to print: scores per response, the summary, and further means, each if it has content.
 
     declared: the task's scores.
     """
@@ -79,14 +79,14 @@ def _by_problem(graded: Graded) -> list[list[GradedResponse]]:
 
 
 def _strata(graded: Graded) -> Iterator[tuple[str, list[GradedResponse]]]:
-    """Yield each stratum and its responses, then all of them; a task without strata calls its only one `all`."""
+    """Yield each stratum and its responses, then all responses; the only stratum of some tasks is called `all`."""
     for stratum in sorted({record.stratum for record in graded} - {"all"}):
         yield stratum, [record for record in graded if record.stratum == stratum]
     yield "all", list(graded)
 
 
 def _mean(score: Score, rows: Graded) -> Metric:
-    return mean_over_problems(score, [[score.value_in(one) for one in problem] for problem in _by_problem(rows)])
+    return mean_over_problems(score, [[score.value_in(record) for record in records] for records in _by_problem(rows)])
 
 
 def _summary(graded: Graded, primary: Score, title: str) -> Table:
@@ -105,7 +105,7 @@ def _summary(graded: Graded, primary: Score, title: str) -> Table:
 
 
 def _programs(graded: Graded) -> Table:
-    """Return how many programs pass all public and all hidden tests, of which only the latter make them correct."""
+    """Return the numbers of programs that pass all public and all hidden tests; the latter are correct."""
     title = "programs that pass all tests of a kind; those that pass the hidden ones are correct"
     table = _table(title, ["stratum"], ["public", "hidden", "hidden, not public"])
     for stratum, rows in _strata(graded):
@@ -140,15 +140,15 @@ def _means(graded: Graded, scores: Sequence[Score]) -> Table:
 
 
 def _pass_at(graded: Graded) -> Table:
-    """Return the share of problems that one of k responses solves, for k up to the fewest responses to a problem."""
+    """Return the share of problems that one of k responses solves, for k up to the fewest responses per problem."""
     fewest = min(map(len, _by_problem(graded)))
     ks = sorted({fewest, *(2**power for power in range(1, fewest.bit_length()))})
     title = "pass@k: problems of which one of k responses is right"
     table = _table(title, ["stratum", "k"], ["problems", "pass@k", "95 % interval"])
     for (stratum, rows), k in product(_strata(graded), ks):
         problems = _by_problem(rows)
-        shares = [pass_at(k, len(one), sum(bool(record.correct) for record in one)) for one in problems]
-        # of problems that are solved by any or none, a rate: where all agree it has an interval all the same
+        shares = [pass_at(k, len(records), sum(bool(record.correct) for record in records)) for records in problems]
+        # If every share is 0 or 1, this is a rate, which has an interval even when all shares agree.
         score = Score("pass@k", 0.0, 1.0, rate=all(share in (0, 1) for share in shares))
         figure = _shown(mean_score(score, shares), percent=True)
         table.add_row(printable(stratum), str(k), str(len(problems)), *figure)

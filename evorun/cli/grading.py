@@ -1,6 +1,6 @@
 """`evorun grade`: grade given responses with a task's own parser and grader.
 
-No model is involved, unless the task's grade is the gold judge's opinion.
+Calls no model, unless the task's grade is the gold judge's opinion.
 """
 
 import asyncio
@@ -57,13 +57,15 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     given = list(given_records("responses", responses, GivenResponse, '{"id": "...", "response": "..."}'))
     if not given:
         source = "standard input" if responses is None else str(responses)
-        raise DataError(f'{source}: expected {{"id": "...", "response": "..."}} a line, got no line; nothing is graded')
+        raise DataError(
+            f'{source}: expected {{"id": "...", "response": "..."}} per line, got no line; nothing is graded'
+        )
     _refuse_unknown(given, loaded)
     graded = asyncio.run(_grade(loaded, sandbox, judge, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     for table in tables(graded, loaded.task.scores, loaded.provenance.description):
         console.print_table(table)
-    # Not an error: a file may hold the responses of one stratum, or those that were ready in time.
+    # Not an error: a file may hold the responses of a single stratum, or those that were ready in time.
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:
         console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
@@ -103,7 +105,7 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel 
     loaded = task.load()
     if task.runs_programs:
         found = probe(sandbox)
-        if not found.full and found.isolation != "none":  # without any isolation, the first program says why
+        if not found.full and found.isolation != "none":  # without any isolation, the first program's error says why
             _log.warning(isolation_warning(found.isolation, found.note))
     return loaded, sandbox, gold_of(config) if task.task_class.graded_by_opinion else None
 
@@ -165,7 +167,7 @@ async def _grade(
 
 
 class _Unrecorded:
-    """A judge without a journal: what it is asked twice, it answers twice."""
+    """A judge without a journal: it answers a repeated question again."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model

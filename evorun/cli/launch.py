@@ -27,11 +27,11 @@ from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 
-# Hydra calls `run_composed` and returns nothing of a sweep's: results and arguments pass it by.
+# Hydra calls `run_composed` and returns no results of a sweep: results and arguments go around it.
 _outcomes: list[str] = []
-"""Statuses of the runs that this command line has carried out."""
+"""Statuses of the runs of this command line, in order."""
 _typed: list[str] = []
-"""The arguments, as they were typed."""
+"""The arguments, as typed."""
 
 
 class JobFailed(EvorunError):
@@ -47,8 +47,10 @@ def run_hydra(arguments: Sequence[str]) -> int:
     sweeper.begun.clear()
     _typed[:] = arguments
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
-    # Hydra reads no other list of arguments. It takes overrides from one place alone: before all options, here.
-    in_order = sorted(arguments, key=lambda one: one.startswith("-") or not (one.startswith("~") or "=" in one))
+    # Hydra reads only sys.argv, and takes overrides from a single place: here, before all options.
+    in_order = sorted(
+        arguments, key=lambda argument: argument.startswith("-") or not (argument.startswith("~") or "=" in argument)
+    )
     sys.argv = ["evorun", *(word for argument in in_order for word in words(argument))]
     try:
         refuse_typed_secrets(sys.argv[1:])
@@ -59,13 +61,13 @@ def run_hydra(arguments: Sequence[str]) -> int:
         raise ConfigError(explain(error)) from error
     except OSError as error:
         key = "hydra.sweep.dir" if {"-m", "--multirun"} & set(arguments) else "hydra.run.dir"
-        raise ConfigError(f"cannot make the run directory: {error}; choose another with {key}=FOLDER") from error
+        raise ConfigError(f"cannot create the run directory: {error}; choose another with {key}=FOLDER") from error
     except SystemExit as stop:  # Hydra's own --cfg, --info, ...
         return int(stop.code or 0)
     except KeyboardInterrupt:
         _print_end(_outcomes)
         raise
-    # Hydra would have raised if a launcher's job elsewhere were not complete.
+    # Hydra would have raised if a job in a launcher's process were incomplete.
     _print_end(_outcomes or ["completed" for sweep in sweeper.begun for _ in sweep.jobs])
     return EXIT_FAILED if "failed" in _outcomes else 0
 
@@ -80,12 +82,12 @@ def _print_end(outcomes: Sequence[str]) -> None:
 def run_composed(composed: DictConfig) -> str:
     """Carry out one composed run (Hydra's task function) and return its status.
 
-    A failed run prints its error and lets a sweep go on. In a process that a launcher made it raises instead: only so
-    does the sweep's own process learn of it. Raises KeyboardInterrupt when interrupted.
+    A failed run prints its error and lets a sweep continue. In a launcher's process it raises instead, so that the
+    sweep's own process learns of the failure. Raises KeyboardInterrupt when interrupted.
     """
     from evorun.cli.running import carry_out
 
-    show_warnings()  # a launcher's process has not come through main
+    show_warnings()  # a launcher's process did not start in main
     job = HydraConfig.get()
     elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
@@ -105,7 +107,7 @@ def run_composed(composed: DictConfig) -> str:
             complain(str(error))
             status = "failed"
         except KeyboardInterrupt:
-            withdraw(folder)  # where nothing has begun
+            withdraw(folder)  # if nothing has begun
             raise
     _outcomes.append(status)
     if elsewhere and status != "completed":

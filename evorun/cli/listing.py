@@ -1,4 +1,4 @@
-"""`evorun list`: methods, tasks, models and engines, one a line, and which methods fit which tasks."""
+"""`evorun list`: methods, tasks, models and engines, one per line, and which methods fit which tasks."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ ENGINE_NOTES = {
 
 
 def print_listing(arguments: Sequence[str], console: Terminal) -> None:
-    """Print the sections asked for, or all of them. Raises ConfigError for another word."""
+    """Print the requested sections, or all of them. Raises ConfigError for an unknown section."""
     for argument in arguments:
         if argument not in SECTIONS:
             raise ConfigError(f"evorun list: expected {', '.join(SECTIONS)} or nothing, got '{argument}'")
@@ -63,7 +63,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _pairs() -> Table:
-    """Return which methods fit which tasks, with the information regime of each pair, or what the tasks lack."""
+    """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack."""
     table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
     for name, method in registry.methods().items():
         tasks: dict[str, list[str]] = {}
@@ -73,7 +73,7 @@ def _pairs() -> Table:
             if lacking:
                 fit = f"needs {describe(lacking)}"
             else:
-                # The regime may depend on hyperparameters, and those on the task: lyria's oracle for puzzles.
+                # The regime may depend on hyperparameters that depend on the task: lyria's oracle for puzzles.
                 values = yaml_values("method_on_task", f"{name}_on_{task}")
                 configured = method(default_config("method", name, **values)) if values else usual
                 fit = str(configured.regime_on(task_config.task_class))

@@ -1,4 +1,4 @@
-"""Names of run directories: stable for a sweep's jobs, unused so far for anything else."""
+"""Names of run directories: stable for a sweep's jobs, otherwise new ones."""
 
 import contextlib
 import hashlib
@@ -34,8 +34,8 @@ def job_name(overrides: Sequence[str]) -> str:
         shown = re.sub(r"[^A-Za-z0-9.-]+", "-", value).strip("-")[:_LONGEST_VALUE]
         parts.append(f"{re.sub(r'[^A-Za-z0-9_.]+', '.', key).strip('.')}-{shown}")
     name = "_".join(parts)
-    # A plain name can be read back: its values hold neither `-` nor `_`, and it ends in `-VALUE`. One that had to be
-    # rewritten or cut ends in `_HASH` over all overrides, so neither kind can be mistaken for the other.
+    # A plain name can be read back: its values contain neither `-` nor `_`, and it ends in `-VALUE`. A rewritten or
+    # cut name ends in `_HASH` over all overrides, so neither kind can be mistaken for the other.
     if all(_PLAIN.fullmatch(override) for override in named) and len(name) <= LONGEST:
         return name or "run"
     digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:8]
@@ -51,22 +51,22 @@ def free_folder(path: str) -> str:
     for number in count():
         folder = Path(path if number == 0 else f"{path}_{number}")
         try:
-            folder.mkdir(parents=True)  # creating is the test: two runs of the same second cannot both succeed
+            folder.mkdir(parents=True)  # creation is the test: two runs in the same second cannot both succeed
         except FileExistsError:
             continue
-        except OSError:  # Hydra, creating it in its turn, says what is wrong
+        except OSError:  # Hydra then fails to create it, too, and says why
             pass
         return str(folder)
     raise AssertionError("count() does not end")
 
 
 def withdraw(folder: Path) -> None:
-    """Remove the folder of a run that could not begin, or of a sweep that has begun none, unless other files are in it.
+    """Remove the folder of a run that could not begin, or of a sweep without a run, unless it has other files.
 
-    In the working directory, where evorun names folders by itself, also those above that are empty then.
+    Also remove its empty parents within the working directory, where evorun names folders by itself.
     """
     here = Path.cwd()
-    with contextlib.suppress(OSError):  # other files are in it, or it is not there
+    with contextlib.suppress(OSError):  # it has other files, or does not exist
         if [file.name for file in folder.iterdir()] == [SWEEP]:
             (folder / SWEEP).unlink()
         for empty in (folder, *folder.parents):

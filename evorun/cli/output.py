@@ -38,20 +38,20 @@ class SturdyStream:
             yield
         except OSError as error:
             self.error = error
-            # The interpreter flushes the buffer once more at exit, which would fail again: let it go nowhere.
+            # The interpreter flushes the buffer again at exit, which would fail again: send it to the null device.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 @contextlib.contextmanager
 def sturdy_streams() -> Iterator[SturdyStream]:
-    """Make standard output and error sturdy while the block runs; yield the former."""
+    """Make standard output and error sturdy while the block runs; yield standard output."""
     # Replaced characters beat a UnicodeEncodeError in a locale that lacks them.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    # A stream that the caller closed is None. Opening the null device also takes its descriptor, which the first file
-    # of a run would otherwise get, and with it whatever a library prints.
+    # A stream that the caller closed is None. Opening the null device also occupies its descriptor. Otherwise a run's
+    # first file would get it, and with it whatever a library prints.
     out, err = (SturdyStream(stream or open(os.devnull, "w")) for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     with contextlib.redirect_stdout(cast(IO[str], out)), contextlib.redirect_stderr(cast(IO[str], err)):
         yield out
@@ -89,7 +89,7 @@ def show_warnings() -> None:
 
 
 def unwritten(output: SturdyStream) -> str | None:
-    """Return in one line why standard output could not be written, or None."""
+    """Return one line on why writing to standard output failed, or None."""
     output.flush()
     if output.error is None or isinstance(output.error, BrokenPipeError):  # `evorun list | head` is no error
         return None

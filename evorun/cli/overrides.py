@@ -22,7 +22,7 @@ from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
 from evorun.runs.files import refuse_ways_out
 
-# Groups that decide how a run is carried out, and nothing of its results: their keys may change on a resume.
+# Groups that decide how a run executes but not its results: their keys may change on a resume.
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
 _LONG_NUMBER = re.compile(r"[0-9][0-9_]{1000}")
 MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
@@ -31,8 +31,7 @@ MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
 def permit_unlisted_key(argument: str) -> str:
     """Return KEY=VALUE so that Hydra accepts a key that the chosen YAML does not list, and a value that is a path.
 
-    Hydra would refuse the key without a word on which keys there are; the schema, checked later, suggests the closest
-    one.
+    Hydra would refuse the key without naming others; the later check against the schema suggests the closest key.
     """
     group = re.match(r"([a-z_]+)\.", argument)
     argument = _quoted(argument)
@@ -40,9 +39,9 @@ def permit_unlisted_key(argument: str) -> str:
 
 
 def _quoted(argument: str) -> str:
-    """Return KEY=VALUE with quotes around a value that Hydra's grammar has no place for: letters beyond ASCII, (, =.
+    """Return KEY=VALUE, with quotes around a value outside Hydra's grammar: letters beyond ASCII, (, =.
 
-    What may be a list, a mapping or several values is left as it is.
+    A possible list, mapping or choice of several values stays unchanged.
     """
     key, _, value = argument.partition("=")
     if not re.fullmatch(r"[+~]*[A-Za-z_][\w./@:-]*", key) or value[:1] in ("", "[", "{", "'", '"') or "," in value:
@@ -63,7 +62,7 @@ def words(argument: str) -> list[str]:
     group, members = panel.groups()
     value = parse(argument).value()
     panels = value.list if isinstance(value, ChoiceSweep) else [value]
-    if not all(isinstance(one, list) for one in panels):
+    if not all(isinstance(choice, list) for choice in panels):
         raise ConfigError(
             f"{argument}: expected panels only; sweep single judges by themselves, or as hydra.sweeper.variants"
         )
@@ -77,7 +76,7 @@ def as_typed(override: str) -> str:
 
 
 def check_command_line(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for options that Hydra does not know, and for values that it would trip over."""
+    """Raise ConfigError for options that Hydra does not know, and for values that it cannot handle."""
     message = io.StringIO()
     try:
         with contextlib.redirect_stderr(message):
@@ -125,7 +124,7 @@ def _refuse_repeated_groups(arguments: Sequence[str]) -> None:
 
 
 def refuse_wrong_choices(arguments: Sequence[str]) -> None:
-    """Raise ConfigError when a group's choice is not a name (`budget=5`, `task=null`), and for an endless number."""
+    """Raise ConfigError when a group's choice is not a name (`budget=5`, `task=null`), and for overlong numbers."""
     for argument in arguments:
         _refuse_long_number(argument)
         group, equals, _ = argument.lstrip("+").partition("=")
@@ -141,9 +140,9 @@ def parse(argument: str) -> Override:
     _refuse_long_number(argument)
     try:
         override = OverridesParser.create().parse_overrides([argument])[0]
-        # the names that a glob stands for are known to Hydra's loader alone
+        # Only Hydra's loader can expand a glob.
         if override.is_discrete_sweep() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
-            list(override.sweep_string_iterator())  # else a range among other values would fail later, without its name
+            list(override.sweep_string_iterator())  # a range among other values would fail later, without its key
     except HydraException as error:
         raise ConfigError(explain(error)) from error
     except (OmegaConfBaseException, ValueError) as error:
@@ -158,7 +157,7 @@ def parse(argument: str) -> Override:
 
 
 def _refuse_long_number(argument: str) -> None:
-    # Python reads none of more than 4,300 digits, which Hydra does not expect.
+    # Python refuses more than 4,300 digits, an error that Hydra does not expect.
     if _LONG_NUMBER.search(argument):
         key, _, value = argument.lstrip("+").partition("=")
         raise ConfigError(f"{key[:60]}: expected a number of at most 1,000 digits, got {value[:20]}...")

@@ -1,4 +1,4 @@
-"""A composed configuration as plain data that means the same in every folder and at any later time."""
+"""Composed configurations as plain data that means the same in every folder and at any later time."""
 
 import contextlib
 import copy
@@ -28,7 +28,7 @@ _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose a run's configuration for a command that is no run. Raises ConfigError."""
+    """Compose a run's configuration for a command other than a run. Raises ConfigError."""
     words = [permit_unlisted_key(override) for override in overrides]
     register(words)
     refuse_wrong_choices(words)
@@ -40,7 +40,7 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:
-    """Return a composed configuration as plain data. Raises ConfigError for a value that is missing."""
+    """Return a composed configuration as plain data. Raises ConfigError for a missing value."""
     try:
         config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
@@ -53,7 +53,7 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 
 
 def _member(group: str, given: Any) -> Any:
-    """Return the values of a panel's member, which is given by its name alone or with some of its values."""
+    """Return the values of a panel's member, given by its name alone or together with some values."""
     given = {"name": given} if isinstance(given, str) else given
     name = given.get("name") if isinstance(given, dict) else None
     offered = [SAME_AS_POLICY, *choices(LIKE[group])]
@@ -63,7 +63,7 @@ def _member(group: str, given: Any) -> Any:
 
 
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with paths that hold in every folder: data, prompts, examples, runs, local models."""
+    """Return the configuration with absolute paths of data, prompts, examples, runs and local models."""
     absolute = with_absolute_runs(config)
     _replace(absolute, "method", "demonstrations")
     method = absolute.get("method")
@@ -80,7 +80,7 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
             name = model.get("id")
             if not (isinstance(name, str) and name and Path(name).expanduser().is_dir()):
                 continue
-            # A server's name for its model is no path, even where a folder of that name happens to be here.
+            # A server's name for its model is no path, even if a folder happens to have that name.
             if not (isinstance(engine, dict) and _is_served_by_name(name, engine)):
                 model["id"] = _absolute(name)
     return absolute
@@ -90,19 +90,19 @@ def _panel(config: Mapping[str, Any], group: str) -> list[dict[str, Any]]:
     """Return the values of a group, or of the members of a panel."""
     values = config.get(group)
     found = values["members"] if isinstance(values, dict) and isinstance(values.get("members"), list) else [values]
-    return [one for one in found if isinstance(one, dict)]
+    return [member for member in found if isinstance(member, dict)]
 
 
 def _is_served_by_name(model: str, engine: Mapping[str, Any]) -> bool:
-    """Return whether the model has a server's name for it: here, or in the run that is replayed."""
+    """Tell whether the model's id is a server's name for it, here or in the replayed run."""
     if engine.get("name") == "replay" and isinstance(engine.get("run"), str):
-        with contextlib.suppress(EvorunError):  # where there is no such run, the engine will say so
+        with contextlib.suppress(EvorunError):  # the engine will report a missing run
             return model in {recorded.id for recorded in load_manifest(Path(engine["run"])).models.values()}
     return engine.get("name") == "server"
 
 
 def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with absolute paths of the runs to replay and of the stages; no result changes."""
+    """Return the configuration with absolute paths of replayed runs and of stages; no result changes."""
     absolute = copy.deepcopy(dict(config))
     for group in _MODELS.values():
         for engine in _panel(absolute, group):

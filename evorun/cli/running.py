@@ -1,4 +1,4 @@
-"""One run as a user sees it: carried out, summarised on the terminal, with its report on disk."""
+"""A run as a user sees it: executed, summarised on the terminal, with its report on disk."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -50,14 +50,14 @@ def carry_out(
     if error is not None and not isinstance(error, EvorunError):
         defect = fault_of_plugin(error) or f"evorun failed: {type(error).__name__}: {error}; this is a bug"
         message = f"{defect}: {display(path)}/evorun.log has the traceback (or add evorun.debug=true)"
-    if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only meet these again
+    if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only repeat these
         message += f"; the records so far are kept, {advice}"
     complain(message)
     return outcome.status
 
 
 def obstacle(config: Mapping[str, Any]) -> str | None:
-    """Return why a run cannot begin, as far as its settings and this machine tell without its data; None if it can."""
+    """Return why a run cannot begin, judged by its settings and this machine without its data; None if it can."""
     from evorun.runner.registry import blaming_plugins
     from evorun.runner.requirements import require_parts
     from evorun.runner.settings import check

@@ -1,4 +1,4 @@
-"""Secrets are refused before anything is written: folders of runs and sweeps, and their names, record what is asked."""
+"""Refusal of secrets before anything is written: the folders of runs and sweeps record the command line."""
 
 import re
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ _ADDRESSES = ("base_urls", "proxy")
 
 
 def refuse_typed_secrets(arguments: Sequence[str]) -> None:
-    """Raise ConfigError, which shows no secret, for an override that holds what may be a secret.
+    """Raise ConfigError for an override that may contain a secret, without showing it.
 
-    That is an API key in place of its variable's name, a URL with a password, or a variable's content.
+    A secret is an API key in place of its variable's name, a URL with a password, or a variable's content.
     """
     for argument in arguments:
         key, equals, value = argument.lstrip("+").partition("=")
         if not equals or (key.startswith("hydra.") and not key.startswith("hydra.sweeper.")):
-            continue  # a folder may well be named by a variable
+            continue  # a variable may well name a folder
         if _ENVIRONMENT.search(value):
             raise _from_environment(key, value)
         if key.endswith("api_key_env"):
@@ -30,8 +30,8 @@ def refuse_typed_secrets(arguments: Sequence[str]) -> None:
                 raise no_name(key)
         if re.search(r"://.*@", value) or (key.endswith(_ADDRESSES) and "@" in value):
             raise ConfigError(
-                f"{key}: expected URLs without user and password, got one that has them, not shown; keys come from the "
-                "variable that engine.api_key_env names, a proxy's password with engine.proxy=environment"
+                f"{key}: expected URLs without user and password, got one with them (not shown); name the variable of "
+                "an API key in engine.api_key_env, and pass a proxy's password by engine.proxy=environment"
             )
 
 

@@ -1,4 +1,4 @@
-"""Studies of a completed run: what its system prompts are worth, and how strict its rubrics are.
+"""Studies of a completed run: the value of its system prompts, and the strictness of its rubrics.
 
 `evorun transplant`, `evorun delete-one` and `evorun rescore`.
 """
@@ -21,9 +21,9 @@ SAMPLES = "method.eval_samples"
 ANSWERS = "answers"
 EVERY = "--every"
 FLAGS = {"transplant": WINDOW, "rescore": EVERY}
-"""Of each verb, beside `--trust`."""
+"""The flag of each verb, beside `--trust`."""
 NUMBERS = {"transplant": (SAMPLES,), "delete-one": (SAMPLES, ANSWERS), "rescore": (ANSWERS,)}
-"""Settings of each verb that are not the run's."""
+"""The numeric settings of each verb, beside those of the run."""
 
 
 def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
@@ -57,7 +57,7 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
 
 
 def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> Table:
-    """Test a run's system prompts under the weights that it kept; return the matrix, which the run's report shows."""
+    """Test a run's system prompts under its saved weights; return the matrix, which the run's report shows."""
     _studies(run, config, console).transplant(window=window)
     return _matrix(run)
 
@@ -77,20 +77,20 @@ def _rubric_study(run: Path, config: Mapping[str, Any], console: Terminal) -> An
 
 
 def _strictness(found: Sequence[RubricScore]) -> Table:
-    steps = sorted({one.step for one in found})
-    cells = {(one.rubric, one.step): one for one in found}
-    made = {one.rubric: one.refined for one in found}
+    steps = sorted({cell.step for cell in found})
+    cells = {(cell.rubric, cell.step): cell for cell in found}
+    made = {cell.rubric: cell.refined for cell in found}
     table = Table(
         "rubric", "made after step", *(f"responses of step {step}" for step in steps), title="share of points given"
     )
     for rubric, refined in made.items():
-        of_rubric = [cells.get((rubric, step)) for step in steps]
+        row = [cells.get((rubric, step)) for step in steps]
         shown = [
-            "" if one is None or one.score is None else _interval(one.score, one.low, one.high) for one in of_rubric
+            "" if cell is None or cell.score is None else _interval(cell.score, cell.low, cell.high) for cell in row
         ]
         table.add_row(printable(rubric), str(refined), *shown)
-    if unscored := sum(one.unscored for one in found):
-        table.caption = f"without {unscored:,} scores that could not be read"
+    if unscored := sum(cell.unscored for cell in found):
+        table.caption = f"without {unscored:,} unreadable scores"
     return table
 
 
@@ -99,12 +99,13 @@ def _matrix(run: Path) -> Table:
     from evorun.reports.evolution.transplant import load_transplant
 
     found = load_transplant(run, load_population(run))
-    assert found is not None  # noqa: S101 - the study has just left it
+    assert found is not None  # noqa: S101 - the study has just written it
     table = Table("system prompt", *(f"weights of step {step}" for step in found.steps), title="transplant matrix")
-    for who in found.prompts:
-        cells = [found.cells.get((who, step)) for step in found.steps]
+    for prompt_id in found.prompts:
+        cells = [found.cells.get((prompt_id, step)) for step in found.steps]
         table.add_row(
-            found.names[who], *("" if one is None else _interval(one.score, one.low, one.high) for one in cells)
+            found.names[prompt_id],
+            *("" if cell is None else _interval(cell.score, cell.low, cell.high) for cell in cells),
         )
     if found.gains is not None:
         prompt, weights, both = (f"{gain:+.3f}" for gain in found.gains)
@@ -113,9 +114,11 @@ def _matrix(run: Path) -> Table:
 
 
 def _effects(found: Sequence[PrincipleEffect]) -> Table:
-    table = Table("effect on the score", "principle", title="delete-one: the whole system prompt less each without one")
-    for one in found:
-        table.add_row(_interval(one.effect, one.low, one.high, sign="+"), printable(one.principle))
+    table = Table(
+        "effect on the score", "principle", title="delete-one: the whole prompt minus the prompt without one principle"
+    )
+    for result in found:
+        table.add_row(_interval(result.effect, result.low, result.high, sign="+"), printable(result.principle))
     return table
 
 

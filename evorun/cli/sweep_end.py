@@ -1,4 +1,4 @@
-"""The lines after a sweep: which of its jobs are complete, what goes on with the others, and what compares them."""
+"""The lines after a sweep: its unfinished jobs, the command that continues them, and the one that compares all."""
 
 import contextlib
 import shlex
@@ -21,23 +21,23 @@ class Sweep(NamedTuple):
 
     folder: Path
     jobs: Sequence[Sequence[str]]
-    """The overrides of each."""
+    """The overrides of each job."""
     in_this_process: bool
-    """False where a launcher carries them out elsewhere: they outlive this process."""
+    """False if a launcher carries them out elsewhere: they outlive this process."""
 
 
 def refuse_sweep(folder: Path) -> None:
-    """Raise ConfigError, with the command that goes on with its jobs, for the folder of a sweep in place of a run's."""
+    """Raise ConfigError for a sweep's folder in place of a run's; it shows the command that continues the jobs."""
     if (folder / MANIFEST).exists() or not (folder / SWEEP).is_file():
         return
     command = f"its own command once more and hydra.sweep.dir={display(folder)}"
-    with contextlib.suppress(Exception):  # YAML that Hydra did not write, say; the line is right without it, too
+    with contextlib.suppress(Exception):  # Hydra may not have written this YAML; the line is right without it, too
         given = OmegaConf.load(folder / SWEEP).hydra.overrides
         words = [*map(as_typed, given.task), *(word for word in given.hydra if not word.startswith("hydra.mode="))]
         command = _command(["-m", *words], folder)
     raise ConfigError(
-        f"{display(folder)}: expected a run directory, got that of a sweep; all jobs go on with: {command}; one of "
-        f"them with: evorun resume {shlex.quote(display(folder))}/JOB"
+        f"{display(folder)}: expected a run directory, got a sweep's folder; continue all jobs with: {command}; a "
+        f"single job with: evorun resume {shlex.quote(display(folder))}/JOB"
     )
 
 
@@ -49,7 +49,7 @@ def _command(typed: Sequence[str], folder: Path) -> str:
 def describe_end(sweep: Sweep, outcomes: Sequence[str], typed: Sequence[str]) -> list[str]:
     """Return the lines to print once a sweep has ended or was interrupted.
 
-    outcomes: statuses of its first jobs; the others have not begun. typed: the command line, without the program.
+    outcomes: statuses of its first jobs; the remaining ones have not begun. typed: the arguments of the command line.
     """
     common = set.intersection(*map(set, sweep.jobs)) if len(sweep.jobs) > 1 else set()
     unfinished = [
@@ -58,10 +58,10 @@ def describe_end(sweep: Sweep, outcomes: Sequence[str], typed: Sequence[str]) ->
         if status != "completed"
     ]
     lines = []
-    if unfinished and sweep.folder.exists():  # else nothing has begun
+    if unfinished and sweep.folder.exists():  # without a folder, nothing has begun
         command = _command(typed, sweep.folder)
         count = f"{len(unfinished)} of {len(sweep.jobs)} jobs of the sweep are unfinished"
-        lines += [f"{count}; go on with all of them: {command}", *unfinished]
+        lines += [f"{count}; continue all of them with: {command}", *unfinished]
     if len(sweep.jobs) - len(unfinished) > 1:
         lines.append(f"compare the jobs of the sweep: evorun report {shlex.quote(display(sweep.folder))}")
     return lines

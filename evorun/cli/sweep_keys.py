@@ -11,7 +11,7 @@ from evorun.runner import registry
 from evorun.runner.typed import hint_at_key
 
 Job = list[str]
-"""Overrides."""
+"""The overrides of a job."""
 
 _SCHEMAS: dict[str, Callable[[str], Any]] = {
     "method": lambda name: registry.method_class(name).Config,
@@ -22,10 +22,10 @@ _SCHEMAS: dict[str, Callable[[str], Any]] = {
 _log = logging.getLogger(__name__)
 
 
-def leave_out_keys_of_others(jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs without the keys that their method, task or engine lacks and another one of the sweep has.
+def drop_inapplicable_keys(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs without the keys that their method, task or engine lacks and another in the sweep has.
 
-    What is left out is said in a warning. Raises ConfigError for a key that none of several has.
+    Log a warning for each dropped key. Raises ConfigError for a key that no choice of the sweep has.
     """
     found = list(jobs)
     for group, schema in _SCHEMAS.items():
@@ -37,13 +37,13 @@ def leave_out_keys_of_others(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _choice(group: str, job: Job) -> str | None:
-    """Return the job's choice of a group; None where it has the default one, or an experiment's."""
+    """Return the job's choice of a group; None for the default choice, or an experiment's."""
     chosen = [word.partition("=")[2] for word in job if word.lstrip("+").startswith(f"{group}=")]
     return chosen[-1] if chosen else None
 
 
 def _fields(schema: Callable[[str], Any], choice: str | None) -> list[str] | None:
-    """Return the keys that a choice has; None where that is not known here, and its job will say what is wrong."""
+    """Return the keys of a choice; None if they are unknown here, and its job will report the error."""
     if choice is not None:
         with contextlib.suppress(EvorunError):
             return [field.name for field in dataclasses.fields(schema(choice))]
@@ -51,7 +51,7 @@ def _fields(schema: Callable[[str], Any], choice: str | None) -> list[str] | Non
 
 
 def _without(group: str, fields: dict[str | None, list[str] | None], jobs: Sequence[Job]) -> list[Job]:
-    told: dict[str, None] = {}
+    warnings: dict[str, None] = {}
     found = []
     for job in jobs:
         own = fields[_choice(group, job)]
@@ -69,8 +69,8 @@ def _without(group: str, fields: dict[str | None, list[str] | None], jobs: Seque
                 hint = hint_at_key(group, leaf, known)
                 raise ConfigError(f"{key}: unknown key of {names}; {hint}{'else ' if hint else ''}leave it out")
             lacking = ", ".join(str(choice) for choice, keys in fields.items() if keys is not None and leaf not in keys)
-            told[f"{key}: only {', '.join(having)} has this key; the jobs of {lacking} run without it"] = None
+            warnings[f"{key}: only {', '.join(having)} has this key; the jobs of {lacking} run without it"] = None
         found.append(kept)
-    for line in told:
+    for line in warnings:
         _log.warning(line)
     return found

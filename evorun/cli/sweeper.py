@@ -1,4 +1,4 @@
-"""The jobs of a sweep: Hydra's product of values, with variants of the whole, and no job twice."""
+"""The jobs of a sweep: Hydra's product of values, also for each variant, and no job twice."""
 
 import itertools
 import shutil
@@ -19,21 +19,21 @@ from evorun.cli.overrides import as_typed, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets
 from evorun.cli.sweep_end import Sweep
-from evorun.cli.sweep_keys import leave_out_keys_of_others
+from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError
 
-_plugins = Plugins.instance()  # executes Hydra's own modules anew: a class imported before would not be the one it uses
+_plugins = Plugins.instance()  # executes Hydra's modules again: a class imported before would not be the one in use
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
 
 IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 begun: list[Sweep] = []
-"""The sweep of this command line, once its jobs are known; Hydra tells nobody of it."""
+"""The sweep of this command line, once its jobs are known; Hydra does not return it."""
 
 
 class VariantSweeper(BasicSweeper):
-    """Hydra's sweeper with variants (`conf/hydra/sweeper/variants.yaml`); `++KEY` and `KEY` are one key to it."""
+    """Hydra's sweeper with variants (`conf/hydra/sweeper/variants.yaml`); it treats `++KEY` and `KEY` as equal."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class VariantSweeper(BasicSweeper):
         super().__init__(max_batch_size=max_batch_size, params={} if params is None else params)  # type: ignore[arg-type]
         self.variants = variants
         self._continues = False
-        """The sweep began before: its jobs may need no more than their journals."""
+        """True for a sweep that began earlier: its jobs may need only their journals."""
 
     def _parse_config(self) -> list[str]:
         return overrides_of(self.params)
@@ -61,12 +61,12 @@ class VariantSweeper(BasicSweeper):
                     f"hydra/launcher: expected jobs that the cluster accepts, it said: {reason}"
                 ) from error
             raise
-        finally:  # of jobs that are refused all, or cannot be composed, no folder is left
+        finally:  # leave no folder when all jobs are refused or cannot be composed
             assert self.config is not None  # noqa: S101 - Hydra has set it up
             withdraw(Path(self.config.hydra.sweep.dir).absolute())
 
     def _check(self) -> None:
-        """Raise ConfigError for settings of the sweeper and the launcher that would be met only on the way."""
+        """Raise ConfigError for settings of the sweeper and the launcher that would fail only later."""
         assert self.config is not None  # noqa: S101 - Hydra has set it up
         size, variants = self.max_batch_size, self.variants
         if size is not None and (not isinstance(size, int) or size < 1):
@@ -82,7 +82,7 @@ class VariantSweeper(BasicSweeper):
             )
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Compose all jobs; name those that cannot run before an earlier one takes its hours."""
+        """Compose all jobs, and report those that cannot run before an earlier job takes hours."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
         composed = [self.hydra_context.config_loader.load_sweep_config(self.config, list(job)) for job in batch]
         # A machine that only submits jobs need not be able to run them.
@@ -94,7 +94,7 @@ class VariantSweeper(BasicSweeper):
             arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
             if arm not in found:
                 found[arm] = _obstacle(config)
-                # The first job says so itself, at once, and so does each one after others that cannot run.
+                # If no earlier job can run, this one comes first and reports its error itself.
                 if found[arm] is not None and None in found.values():
                     complain(f"a later job of this sweep cannot run ({arm}): {found[arm]}")
 
@@ -109,13 +109,13 @@ class VariantSweeper(BasicSweeper):
 
 
 def _obstacle(composed: DictConfig) -> str | None:
-    """Return why a composed job cannot run, as far as can be told without its data; None if it can."""
+    """Return why a composed job cannot run, judged without its data; None if it can."""
     from evorun.cli.running import obstacle
 
-    HydraConfig.instance().set_config(composed)  # which the names of arms read
+    HydraConfig.instance().set_config(composed)  # the names of arms read it
     try:
         values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-        refuse_secrets(values)  # before any is resolved, and shown in an error
+        refuse_secrets(values)  # before resolution, which could show one in an error
         return obstacle(with_absolute_paths(plain(values)))
     except EvorunError as error:
         return str(error)
@@ -124,40 +124,40 @@ def _obstacle(composed: DictConfig) -> str | None:
 def jobs_of_sweep(
     overrides: Sequence[Override], variants: Sequence[Mapping[str, Any]], parser: OverridesParser
 ) -> list[list[str]]:
-    """Return each job's overrides, no job twice: the product of what is given, then that of each variant.
+    """Return each job's overrides, no job twice: the product of the given values, then that of each variant.
 
-    Raises ConfigError for a key without values, or of no method, task or engine in the sweep.
+    Raises ConfigError for a key without values, or one that no method, task or engine in the sweep has.
     """
     jobs: dict[frozenset[str], list[str]] = {}
     for variant in [{}, *variants]:
         product = {**_by_key(overrides), **_by_key(parser.parse_overrides(overrides_of(variant)))}
         for job in map(list, itertools.product(*product.values())):
             jobs.setdefault(frozenset(job), job)
-    return list({frozenset(job): job for job in leave_out_keys_of_others(list(jobs.values()))}.values())
+    return list({frozenset(job): job for job in drop_inapplicable_keys(list(jobs.values()))}.values())
 
 
 def overrides_of(values: Mapping[str, Any]) -> list[str]:
-    """Write the values of a YAML file as a command line has them."""
+    """Return the values of a YAML file as overrides of a command line."""
     given = (f"{key}={'null' if value is None else value}" for key, value in values.items())
     return [word for argument in given for word in words(argument)]
 
 
 def _by_key(overrides: Sequence[Override]) -> dict[str, list[str]]:
-    """Return what to try for each key, the last that was given for it."""
+    """Return the values to try for each key; the last override of a key counts."""
     tried = {}
     for override in overrides:
         if override.is_sweep_override() and not override.is_discrete_sweep():
             raise HydraException(
                 f"{override.input_line}: expected values to sweep over, such as {override.key_or_group}=1,2"
             )
-        key, one = override.get_key_element(), not override.is_sweep_override()
-        values = [override.get_value_element_as_str()] if one else list(override.sweep_string_iterator())
+        key, single = override.get_key_element(), not override.is_sweep_override()
+        values = [override.get_value_element_as_str()] if single else list(override.sweep_string_iterator())
         if not values:
             raise ConfigError(f"{override.input_line}: expected at least one value to sweep over, got none")
         tried[key.lstrip("+~")] = [f"{key}={value}" for value in values]
     return tried
 
 
-# Under a name of its own Hydra would look for it in a package `hydra_plugins`, and so would every other program of the
-# environment that uses Hydra.
+# Under another name, Hydra would look for the class in a package `hydra_plugins`, and so would every other program of
+# the environment that uses Hydra.
 _plugins.class_name_to_class[f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"] = VariantSweeper

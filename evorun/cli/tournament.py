@@ -1,4 +1,4 @@
-"""`evorun tournament`: Elo and Bradley-Terry ratings of runs, whose responses a judge compares, or of a match log."""
+"""`evorun tournament`: Elo and Bradley-Terry ratings of runs compared by a judge, or of a match log."""
 
 import shlex
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ from evorun.runs.tournaments import MOST_PLAYERS, Games, TournamentResults, brad
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import TaskConfig
 
-_SETTINGS = tuple(one.name for one in fields(TournamentSettings))
+_SETTINGS = tuple(field.name for field in fields(TournamentSettings))
 _OF_LOG = ("matches", "by", "output", "overwrite", "k", "initial", "resamples")
 _OWN = (*_SETTINGS, "matches", "by", "output", "overwrite", "folder", "exclude")
 _FLOORS = "model=random"
@@ -52,7 +52,7 @@ _FORM = '{"a": "...", "b": "...", "winner": "..." or null}'
 
 
 class _Words(NamedTuple):
-    """A command line, sorted."""
+    """The words of a command line, by kind."""
 
     runs: list[Path]
     own: dict[str, str]
@@ -119,7 +119,7 @@ def _check(words: _Words, arguments: Sequence[str]) -> None:
             raise ConfigError(f"{stray[0]}: has no effect on matches=FILE, which are played already; leave it out")
         if words.own.get("by") in ("a", "b", "winner"):
             raise ConfigError(f"by: expected a further key of the matches, got {words.own['by']}")
-    elif not words.runs or not any(one.startswith("judge=") for one in words.overrides):
+    elif not words.runs or not any(override.startswith("judge=") for override in words.overrides):
         raise ConfigError(f"expected: {USAGES['tournament'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     elif "by" in words.own:
         raise ConfigError("by: expected matches=FILE, whose lines it sorts into repetitions")
@@ -136,10 +136,10 @@ def _check(words: _Words, arguments: Sequence[str]) -> None:
 
 
 def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
-    """Rate the players of a log: its matches one after the other, each value of the key `by` a sequence of its own.
+    """Rate the players of a log, in the order of its matches; each value of the key `by` is a separate sequence.
 
-    Elo takes all lines. Bradley-Terry takes different judgments: repetitions of a tournament draw the same ones again,
-    which only the `problem` tells.
+    Elo takes all lines. Bradley-Terry takes distinct judgments: repetitions of a tournament draw some of them again,
+    which only the key `problem` shows.
     """
     given, by = words.own["matches"], words.own.get("by")
     if given != "-" and "output" in words.own and Path(words.own["output"]).resolve() == Path(given).resolve():
@@ -153,20 +153,20 @@ def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
     judgments: dict[tuple[int, int, float, str], int] = {}
     prompts: dict[str, int] = {}
     nameless = 0
-    for where, one in given_records("matches", None if given == "-" else Path(given), match, _FORM):
-        if one.a == one.b:
-            raise DataError(f"{where}: expected two players, got a match of '{one.a}' with itself")
-        if one.winner not in (one.a, one.b, None):
-            raise DataError(f"{where}: expected winner '{one.a}', '{one.b}' or null, got '{one.winner}'")
-        score = 0.5 if one.winner is None else float(one.winner == one.a)
-        first, second = (players.setdefault(name, len(players)) for name in (one.a, one.b))
-        sequences.setdefault(repr(getattr(one, "repetition", None)), []).append((first, second, score))
-        problem = getattr(one, "problem", None)
+    for where, record in given_records("matches", None if given == "-" else Path(given), match, _FORM):
+        if record.a == record.b:
+            raise DataError(f"{where}: expected two players, got a match of '{record.a}' with itself")
+        if record.winner not in (record.a, record.b, None):
+            raise DataError(f"{where}: expected winner '{record.a}', '{record.b}' or null, got '{record.winner}'")
+        score = 0.5 if record.winner is None else float(record.winner == record.a)
+        first, second = (players.setdefault(name, len(players)) for name in (record.a, record.b))
+        sequences.setdefault(repr(getattr(record, "repetition", None)), []).append((first, second, score))
+        problem = getattr(record, "problem", None)
         nameless += problem is None
         prompt = repr(problem)
         judgments[first, second, score, prompt] = prompts.setdefault(prompt, len(prompts))
     if not players:
-        raise DataError(f"{given}: expected {_FORM} a line, got no line")
+        raise DataError(f"{given}: expected {_FORM} per line, got no line")
     repetitions = [Games.of(rows) for rows in sequences.values()]
     games, cluster, resamples = Games(*map(np.concatenate, zip(*repetitions, strict=True))), None, settings.resamples
     if not nameless:
@@ -194,7 +194,7 @@ def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
 def _hold(
     words: _Words, settings: TournamentSettings, arguments: Sequence[str], console: Terminal
 ) -> tuple[Path, TournamentResults | None]:
-    """Hold a tournament; return its folder and its results, None where it was interrupted."""
+    """Hold a tournament; return its folder and its results, None if it was interrupted."""
     folders = _entering(run_folders(words.runs), words.own.get("exclude", _FLOORS), console)
     if len(folders) < 2:
         raise ConfigError(f"expected two runs or more, got {len(folders)}")
@@ -218,23 +218,24 @@ def _hold(
         )
         folder = Path(words.own.get("folder") or free_folder(f"outputs/tournaments/{datetime.now():%Y-%m-%d_%H-%M-%S}"))
         console.print(
-            f"{len(entrants)} runs on {len(problems)} prompts in common of task={manifest.task}, judged by "
+            f"{len(entrants)} runs on {len(problems)} common prompts of task={manifest.task}, judged by "
             f"{in_manifest(ready.judge).short}; folder: {display(folder)}",
             soft_wrap=True,
         )
         try:
             return folder, hold(ready, folder, console)
         except KeyboardInterrupt:
-            repeated = shlex.join([*(one for one in arguments if not one.startswith("folder=")), f"folder={folder}"])
+            others = (argument for argument in arguments if not argument.startswith("folder="))
+            repeated = shlex.join([*others, f"folder={folder}"])
             console.print(f"interrupted; continue with: evorun tournament {repeated}", soft_wrap=True)
             return folder, None
 
 
 def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[Path]:
-    """Return the runs without those that have one of the excluded settings, which are named on the terminal.
+    """Return the runs without an excluded setting, and print the runs left out.
 
-    exclude: KEY=VALUE with commas between them, or `none`. Elo's points are a constant sum: a floor that loses to all
-    would raise everybody else's rating, and hide by how much they differ from a paper's. Raises ConfigError.
+    exclude: KEY=VALUE,... or `none`. The sum of Elo ratings is constant: a floor that loses to all would raise every
+    other rating, and hide the difference from a paper's. Raises ConfigError.
     """
     excluded: list[tuple[str, Any]] = []
     for word in exclude.split(",") if exclude != _NOBODY else ():
@@ -248,7 +249,7 @@ def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[
         known.update(settings)
         if any(key in settings and settings[key] == value for key, value in excluded):
             console.print(
-                f"left out: {display(folder)} (exclude={exclude}; exclude={_NOBODY} lets it in)",
+                f"left out: {display(folder)} (exclude={exclude}; exclude={_NOBODY} includes it)",
                 soft_wrap=True,
             )
         else:
@@ -260,10 +261,10 @@ def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the configuration of the judge, its engine and the budget."""
-    judge = next(one for one in overrides if one.startswith("judge="))
+    judge = next(override for override in overrides if override.startswith("judge="))
     if judge.startswith(("judge=[", "judge=panel")):
         raise ConfigError(f"{judge}: expected one judge")
-    own_engine = judge == f"judge={ORACLE}" or any(one.startswith("judge_engine=") for one in overrides)
+    own_engine = judge == f"judge={ORACLE}" or any(override.startswith("judge_engine=") for override in overrides)
     config = composed([*([] if own_engine else ["judge_engine=auto"]), *overrides])
     return with_absolute_paths({key: config[key] for key in ("judge", "judge_engine", "budget")})
 

@@ -1,4 +1,4 @@
-"""Consent to resume a run that somebody else may have configured: to resume a folder is to run what it says."""
+"""Consent to resume a run that somebody else may have configured: resuming a folder runs what it says."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,40 +24,39 @@ _NOT_SIGNED = "a run that you started, its manifest is not signed with your key"
 
 
 def recorded_config(path: Path, changes: Sequence[str]) -> tuple[Manifest, dict[str, Any]]:
-    """Return a run directory's manifest and its configuration with changes of how it is carried out (KEY=VALUE).
+    """Return a run directory's manifest and its configuration, with changes (KEY=VALUE) of how it executes.
 
-    Raises ConfigError or RunDirectoryError where another version of evorun has made it, or it may not change so.
+    Raises ConfigError or RunDirectoryError for a run of another version of evorun, or a change that is not allowed.
     """
     manifest = load_manifest(path)
-    refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may be other ones
+    refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may differ
     refuse_interpolations(manifest.config)
     return manifest, with_absolute_runs(change(manifest.config, changes)) if changes else dict(manifest.config)
 
 
 def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:
-    """Return for a run as the user left it, and for another one once the user has seen what it would use and agrees.
+    """Return if the run is as the user left it, or once the user has seen its settings and agrees.
 
-    config: what would be run, with the command line's changes. given: the command line agrees already. Raises
-    ConfigError where the user does not agree or, without a terminal, cannot be asked, and RunDirectoryError for a
-    folder with links out of it.
+    config: what would be run, with the command line's changes. given: the command line already agrees. Raises
+    ConfigError if the user disagrees or, without a terminal, cannot be asked. Raises RunDirectoryError for a folder
+    with links out of it.
     """
-    refuse_ways_out(path)  # before what they lead to is read
+    refuse_ways_out(path)  # before anything is read through a link
     own = is_own(manifest)
     changed = changed_state(path, manifest) if own else []
     if own and not changed:
         return
     if any(line.startswith(f"{JOURNAL} ") for line in changed):
-        check_journal(path)  # no consent mends a damaged one
+        check_journal(path)  # consent does not repair a damaged journal
     if not (given or (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty())):
         why = f"a run as you left it, but {changed[0]}" if own else _NOT_SIGNED
         raise ConfigError(
-            f"{display(path)}: expected {why}; to resume a folder is to run what it says: read config in its "
-            f"manifest.json, then add {TRUST}, and KEY=VALUE for servers, key variables and isolation that shall be "
-            "others"
+            f"{display(path)}: expected {why}; resuming a folder runs what it says: read config in its manifest.json, "
+            f"then add {TRUST}, and KEY=VALUE to replace servers, key variables and isolation"
         )
     console.print(
-        f"{display(path)} is not a run that you started, or it was changed since. To resume it is to run what it says, "
-        "on its journal and its checkpoints, with your rights and your keys:",
+        f"{display(path)} is not a run that you started, or it was changed since. Resuming it runs what it says, on "
+        "its journal and its checkpoints, with your rights and your keys:",
     )
     for line in changed:
         console.print(f"  {line}", soft_wrap=True)
@@ -68,7 +67,7 @@ def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], con
 
 
 def _settings(config: Mapping[str, Any]) -> list[str]:
-    """Return a line for each text or switch and each unusual number, those of servers, engines and the sandbox last."""
+    """Return a line per text, switch and unusual number; those of servers, engines and the sandbox come last."""
     groups = sorted(config, key=lambda group: group in HOW_IT_RUNS)
     usual = _usual(config)
     shown = [
@@ -76,11 +75,11 @@ def _settings(config: Mapping[str, Any]) -> list[str]:
         for key, value in leaves({group: config[group] for group in groups})
         if not key.startswith("reported.") and (isinstance(value, str | bool) or value != usual.get(key))
     ]
-    return ["  " + " ".join(line.split()) for line in shown]  # on one line each: a key may hold line feeds
+    return ["  " + " ".join(line.split()) for line in shown]  # keys may contain line feeds
 
 
 def _usual(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an own run with the same method, task, models and budget; {} where there is none."""
+    """Return the default values for the same method, task, models and budget; {} if they do not compose."""
     names = {
         group: config[group].get("name")
         for group in CHOSEN_GROUPS

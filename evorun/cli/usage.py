@@ -1,4 +1,4 @@
-"""The verbs' usages and the exit codes of the command line."""
+"""The usage of each verb, and the exit codes of the command line."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ EXIT_INTERRUPTED = 130
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt of which the user has been told."""
+    """An interrupt that has been reported to the user."""
 
 
 class Usage(NamedTuple):
@@ -20,17 +20,17 @@ class Usage(NamedTuple):
 USAGES = {
     "list": Usage(
         "evorun list [methods|tasks|models|engines ...]",
-        "Lists methods, tasks, models and engines, one a line, and which methods fit which tasks.",
+        "Lists methods, tasks, models and engines, one per line, and which methods fit which tasks.",
     ),
     "doctor": Usage("evorun doctor", "Checks what this machine can run, and says how to get what is missing."),
     "resume": Usage(
         "evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
-        "Continues a run that was stopped. Keys that only decide how it is carried out may change: engine.*,\n"
-        "judge_engine.* (so of any role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*;\n"
-        "keys that decide its results may not.\n"
-        "To resume a folder is to run what it says: of a run that somebody else started, the settings are shown first\n"
-        "and you are asked; --trust agrees beforehand.\n"
-        "A run whose journal.sqlite is gone is refused: --redo-calls makes, and pays for, all of its calls again.",
+        "Continues a stopped run. Keys that only decide how it executes may change: engine.*, judge_engine.* (and\n"
+        "that of any other role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*; keys that\n"
+        "decide its results may not.\n"
+        "Resuming a folder runs what it says. If somebody else started the run, evorun first shows its settings and\n"
+        "asks you; --trust agrees beforehand.\n"
+        "evorun refuses a run without its journal.sqlite; --redo-calls makes, and pays for, all its calls again.",
     ),
     "report": Usage(
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--overwrite] "
@@ -39,20 +39,20 @@ USAGES = {
         "selection. Several runs, or a sweep's folder, also get a page that compares them: --output, by default\n"
         "comparison.html in their common folder. Each method is compared with that of --against, by default the best\n"
         "one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF) and tables (CSV).\n"
-        "--output and --export are places outside run directories; --overwrite replaces files that are there.",
+        "--output and --export must lie outside run directories; --overwrite replaces existing files.",
     ),
     "grade": Usage(
         "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [overwrite=true] [task.KEY=VALUE ...]",
-        'Grades given responses, one a line as {"id": ..., "response": ...} and any number for a problem, with the\n'
+        'Grades given responses, one per line as {"id": ..., "response": ...} and any number per problem, with the\n'
         "task's own parser and grader. responses=- reads standard input. Needs no model. Writes output=, by default\n"
-        "FILE.graded.jsonl, outside run directories; a file that is there is not replaced without overwrite=true.",
+        "FILE.graded.jsonl, outside run directories; overwrite=true replaces an existing file.",
     ),
     "calibrate": Usage(
         "evorun calibrate RUN_DIR [output=FOLDER/engine/NAME.yaml] [overwrite=true]",
-        "Estimates, from a run's responses and duels, the settings of a simulated model like its own: skill by\n"
-        "problem, the typical mistake, what responses in view add and take away, the judge's skill, position bias,\n"
-        "ties and persistence, each with its n and a 95 % interval. What the run cannot tell is left out. output=\n"
-        "writes an engine for simulated runs, outside run directories; overwrite=true replaces a file that is there:\n"
+        "Estimates, from a run's responses and duels, the settings of a simulated model like its own: the skill per\n"
+        "problem, the typical mistake, the gain and harm of responses in view, the judge's skill, position bias, ties\n"
+        "and persistence, each with its n and a 95 % interval. Leaves out what the run cannot tell. output= writes an\n"
+        "engine for simulated runs, outside run directories; overwrite=true replaces an existing file. To use it:\n"
         "  evorun --config-dir FOLDER engine=NAME method=... task=...",
     ),
     "traces": Usage(
@@ -61,7 +61,7 @@ USAGES = {
         "Writes fine-tuning data in chat format from completed runs, and FILE.counts.json with the counts of kept and\n"
         "dropped responses.\n"
         "  laft       lyria runs: the initial populations, and the children that are fitter than all their parents\n"
-        "  dpft       zero_shot runs: one answer to each question\n"
+        "  dpft       zero_shot runs: one answer per question\n"
         "  dpft_full  zero_shot and best_of_n runs: all answers\n"
         "  dpft_top   the same runs: each task's top share (top=0.2) by penalised score\n"
         "Responses that no model wrote, refused requests, truncated texts and duplicates are always dropped;\n"
@@ -70,37 +70,38 @@ USAGES = {
     "transplant": Usage(
         "evorun transplant RUN_DIR [--window] [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
         "Tests the root, the best and the latest system prompt of a completed espl run on its test problems, under\n"
-        "the weights of each evaluation (method.transplant=true keeps them; else the base and the final ones): how\n"
-        "much of the gain lies in the prompt, in the weights, and in both. --window tests the system prompts of each\n"
-        "step's window too, for the report's ratings against test scores. KEY=VALUE, --trust: as of evorun resume.",
+        "the weights of each evaluation (saved by method.transplant=true; otherwise only the base and final ones).\n"
+        "This shows how much of the gain lies in the prompt, in the weights, and in both. --window also tests the\n"
+        "system prompts in each step's window, to compare their ratings with test scores in the report.\n"
+        "KEY=VALUE, --trust: as for evorun resume.",
     ),
     "delete-one": Usage(
         "evorun delete-one RUN_DIR [--trust] [answers=N] [KEY=VALUE ...]",
         "Tests the best system prompt of a completed run on its test problems, whole and without each of its\n"
-        "principles, and prints the effect of each with its 95 % interval. answers=N: as many answers at most, of\n"
-        "each problem under each of these prompts equally many (by default as many as in the run's evaluations).",
+        "principles, and prints the effect of each with its 95 % interval. answers=N: at most N answers in total,\n"
+        "equally many per problem and prompt (by default as many as in the run's evaluations).",
     ),
     "rescore": Usage(
         "evorun rescore RUN_DIR [--every] [--trust] [answers=N] [KEY=VALUE ...]",
-        "Scores the responses of a completed run's last evaluation (--every: of each) by every rubric that the run\n"
-        "had, with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
-        "answers=N: of N problems at most, drawn at random. KEY=VALUE, --trust: as of evorun resume.",
+        "Scores the responses of a completed run's last evaluation (--every: of each) by each of the run's rubrics,\n"
+        "with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
+        "answers=N: of at most N problems, drawn at random. KEY=VALUE, --trust: as for evorun resume.",
     ),
     "tournament": Usage(
         "evorun tournament RUN_DIR... judge=MODEL [judge_engine=ENGINE] [KEY=VALUE ...] [--trust], or\n"
         "       evorun tournament matches=FILE.jsonl|- [by=KEY] [k=4] [initial=1000] [output=FILE.json] "
         "[overwrite=true]",
-        "Has a judge compare the final responses of completed runs of one task, in random pairs on random prompts in\n"
-        "common, and rates the runs: Elo over repetitions (mean, sd), and Bradley-Terry with 95 % intervals, also at\n"
-        "equal length of the responses.\n"
+        "Has a judge compare the final responses of completed runs of one task, in random pairs on random common\n"
+        "prompts, and rates the runs: Elo over repetitions (mean, sd), and Bradley-Terry with 95 % intervals, also at\n"
+        "equal response length.\n"
         "  matches_per_repetition=2000  repetitions=5  k=4  initial=1000  seed=0  resamples=1000  judge_temperature=0\n"
-        "  exclude=model=random: runs that stay out, as KEY=VALUE,... of their settings; none lets all in\n"
+        "  exclude=model=random: leaves out runs with any of these settings, KEY=VALUE,...; none leaves out no run\n"
         "  judge_max_tokens=N  budget.calls=N  budget.tokens=N  judge.KEY=VALUE  judge_engine.KEY=VALUE\n"
-        "  folder=FOLDER: of the tournament (outputs/tournaments/TIME); the same command with it goes on where it was\n"
-        "  stopped, and asks for nothing twice\n"
-        "  output=FILE.json: the results once more; overwrite=true replaces a file that is there\n"
-        'matches=FILE: rates matches played elsewhere, one a line as {"a": ..., "b": ..., "winner": ...}, in the\n'
-        "order given; winner: the name of a or b, null for a tie. Needs no model. by=KEY: each value of a further key\n"
-        "of the lines is a repetition of its own.",
+        "  folder=FOLDER: of the tournament (default: outputs/tournaments/TIME); the same command with it continues a\n"
+        "  stopped tournament and repeats no judgment\n"
+        "  output=FILE.json: a copy of the results; overwrite=true replaces an existing file\n"
+        'matches=FILE: rates matches played elsewhere, one per line as {"a": ..., "b": ..., "winner": ...}, in the\n'
+        "order given; winner: the name of a or b, null for a tie. Needs no model. by=KEY: each value of this further\n"
+        "key of the lines is a separate repetition.",
     ),
 }

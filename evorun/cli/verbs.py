@@ -73,7 +73,7 @@ def _report(arguments: Sequence[str]) -> int:
     for name in output:
         refuse_folder_of_records("--output", Path(name).parent)
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
-    # All pages are rendered before the first is written: an error leaves every report as it was.
+    # Render all pages before writing the first: an error then leaves every report unchanged.
     pages = [render_report(folder, problems or None) for folder in folders]
     if len(folders) == 1:
         for path in exported:
@@ -138,8 +138,8 @@ def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
 
 
-# Each takes the arguments after the verb and returns the exit code. Its imports are inside, so that no verb waits for
-# what another one needs.
+# Each takes the arguments after the verb and returns the exit code. Its imports are inside, so that no verb loads what
+# only another needs.
 VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "list": _list,
     "doctor": _doctor,
