@@ -200,9 +200,8 @@ def test_an_interrupted_sweep_names_its_unfinished_jobs_and_what_goes_on(tmp_pat
         *("  failed: seed=1", "  interrupted: seed=2", "  not begun: seed=3"),
     ]
     refused = evorun_here("resume", "a sweep", cwd=tmp_path)
-    assert (
-        f"got a sweep's folder; continue all jobs with: {command}; a single job with: evorun resume" in refused.stderr
-    )
+    expected = f"got a sweep's folder; continue all jobs with: {command}; a single job with: evorun resume"
+    assert expected in refused.stderr
 
 
 def test_a_finished_sweep_names_the_command_that_compares_its_jobs(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 
 from evorun.reports.evolution import rollouts as sampling
 from evorun.reports.evolution.population import Population, load_population, played_under
-from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, load_sample, shown_of_blamed
+from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, choose_blamed, load_sample
 from evorun.reports.evolution.section import Evolution, load_sections
 from evorun.reports.evolution.transplant import load_transplant
 from evorun.reports.evolution.tree import lanes, tree_plot
@@ -148,7 +148,7 @@ def test_a_sample_is_bounded_has_the_blamed_ones_and_each_step_and_prompt() -> N
     rollouts = [
         _rollout(i, float(i % 5 == 0), step=1 + i // 30, candidate=f"c{i % 3}", call=f"call {i}") for i in range(3000)
     ]
-    blamed = shown_of_blamed(rollouts, [[f"call {i}" for i in range(7, 100)], ["nowhere", "call 2990"]])
+    blamed = choose_blamed(rollouts, [[f"call {i}" for i in range(7, 100)], ["nowhere", "call 2990"]])
     assert [one.index for one in blamed] == [*range(7, 7 + sampling.MAX_BLAMED), 2990]
     chosen = choose(rollouts, blamed)
     assert len(chosen) == MAX_ROLLOUTS == len({one.call for one in chosen})

@@ -1,4 +1,4 @@
-"""The figures of what serves all problems: ratings, rewards and test scores by step."""
+"""The figures of the candidates that serve all problems: ratings, rewards and test scores by step."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -27,31 +27,31 @@ from evorun.runs.scores import Score
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_NAMED = 6
-"""Courses of ratings in a colour of their own; the others are grey."""
+MAX_NAMED = 6
+"""Maximum curves of ratings with a colour; all further curves are grey."""
 
 
 def colours_of(population: Population) -> dict[CandidateId, str]:
-    """Return the colours of the candidates that figures name, in all the same: the best, the root, the next best."""
-    rated = [index for index, one in enumerate(population.members) if one.mean is not None]
+    """Return the colours of the candidates that figures name, equal in all figures: best, root, next best."""
+    rated = [index for index, member in enumerate(population.members) if member.mean is not None]
     ranked = sorted(rated, key=lambda index: -(population.members[index].mean or 0.0))
     first = [index for index in (population.best, 0) if index in rated]
-    named = list(dict.fromkeys([*first, *ranked]))[:MOST_NAMED]
+    named = list(dict.fromkeys([*first, *ranked]))[:MAX_NAMED]
     colours = [SERIES, *RUNS[1:]] if population.best is not None else RUNS[1:]
     return {population.members[index].id: colour for index, colour in zip(named, colours, strict=False)}
 
 
 def short(name: str) -> str:
-    """Return an id as a figure has room for it."""
+    """Return an id, shortened for a figure."""
     return printable(name[:24])
 
 
 def ratings_plot(population: Population, step: str) -> Drawing | None:
-    """Draw the course of each rating, the best ones named, the best with its sd; None where no rating ever changes."""
+    """Draw each rating by step, the best ones with names, the very best with its sd; None if no rating ever changes."""
     last = max((rating.step for course in population.courses.values() for rating in course), default=0)
     courses = {
-        index: [(r.step, r.mean, r.sd or 0.0) for r in population.courses.get(one.id, ()) if r.mean is not None]
-        for index, one in enumerate(population.members)
+        index: [(r.step, r.mean, r.sd or 0.0) for r in population.courses.get(member.id, ()) if r.mean is not None]
+        for index, member in enumerate(population.members)
     }
     courses = {index: course for index, course in courses.items() if course}
     if not any(len(course) > 1 for course in courses.values()):
@@ -60,7 +60,7 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         for index, course in courses.items():
-            # a belief holds until it changes, while its candidate is kept
+            # A rating holds until it changes, while its candidate is kept.
             held = [*course, (last, *course[-1][1:])] if population.members[index].survivor else course
             steps, means, sds = zip(*held, strict=True)
             colour = colours.get(population.members[index].id)
@@ -82,15 +82,21 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
 def rewards_plot(
     rewards: Mapping[int, Mapping[CandidateId | None, float]], population: Population, step: str
 ) -> Drawing | None:
-    """Draw the mean reward of each candidate's rollouts by step, and that of all; None without rewards."""
+    """Draw the mean reward of each candidate's rollouts by step, and the mean of all; None without rewards."""
     if not rewards:
         return None
     best = None if population.best is None else population.members[population.best].id
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
-        points = [(at, reward, who) for at, by_one in rewards.items() for who, reward in by_one.items()]
+        points = [
+            (at, reward, candidate)
+            for at, by_candidate in rewards.items()
+            for candidate, reward in by_candidate.items()
+        ]
         for own, colour, label in ((False, FLOOR, "a prompt"), (True, SERIES, "the best prompt")):
-            chosen = [(at, reward) for at, reward, who in points if (who == best) == own and who is not None]
+            chosen = [
+                (at, reward) for at, reward, candidate in points if (candidate == best) == own and candidate is not None
+            ]
             if chosen:
                 axes.plot(*zip(*chosen, strict=True), "o", color=colour, markersize=4, alpha=0.75, label=label)
         steps = sorted(rewards)
@@ -103,56 +109,59 @@ def rewards_plot(
 
 
 def scores_plot(population: Population, score: Score, step: str) -> Drawing | None:
-    """Draw test scores against ratings, a colour for each step (figure 8); None without rated and tested ones."""
+    """Draw test scores against ratings, one colour per step (figure 8); None without two candidates that have both."""
     points = [
-        (rating, one)
-        for one in population.scores
-        if (rating := population.rating_at(one.candidate, one.step)) is not None
+        (rating, cell)
+        for cell in population.scores
+        if (rating := population.rating_at(cell.candidate, cell.step)) is not None
     ]
     if len(points) < 2:
         return None
-    steps = sorted({one.step for _, one in points})
+    steps = sorted({cell.step for _, cell in points})
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         for order, at in enumerate(steps):
-            # the latest steps have colours of their own: more could not be told apart
+            # Only the latest steps have their own colours: more could not be told apart.
             age = len(steps) - 1 - order
             colour = SERIES if age == 0 else RUNS[1 + age % 6] if age < 6 else GRID
-            own = [(rating, one) for rating, one in points if one.step == at]
-            for rating, one in own:
-                _bar(axes, rating, one, colour)
+            own = [(rating, cell) for rating, cell in points if cell.step == at]
+            for rating, cell in own:
+                _bar(axes, rating, cell, colour)
             label = f"{step} {at}" if age < 6 else None
-            axes.plot([r for r, _ in own], [one.score for _, one in own], "o", color=colour, label=label)
+            axes.plot([r for r, _ in own], [cell.score for _, cell in own], "o", color=colour, label=label)
         axes.set_xlabel(f"rating after the {step}")
         axes.set_ylabel(text.label(score))
         legend_above(axes)
         return drawing_of(figure, "rating-score", f"Test {text.words(score.name)} against rating")
 
 
-def _bar(axes: "Axes", x: float, one: PromptScore, colour: str) -> None:
-    if one.low is not None and one.high is not None:
-        axes.vlines(x, one.low, one.high, color=colour, alpha=0.4, linewidth=1.5)
+def _bar(axes: "Axes", x: float, cell: PromptScore, colour: str) -> None:
+    if cell.low is not None and cell.high is not None:
+        axes.vlines(x, cell.low, cell.high, color=colour, alpha=0.4, linewidth=1.5)
 
 
 def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[CandidateId, str]) -> Drawing:
-    """Draw test scores by weights, a line a prompt: the lines part by what the prompts bring.
+    """Draw test scores by weights, one line per prompt: the prompts' effects separate the lines.
 
-    Prompts that were tested with the weights of one step only are points without a name. colours: of those that other
+    Prompts tested with the weights of a single step are points without a name. colours: of the prompts that other
     figures name.
     """
-    rows = {who: [cell for step in matrix.steps if (cell := matrix.cells.get((who, step)))] for who in matrix.prompts}
-    named = [who for who, cells in rows.items() if len(cells) > 1]
+    rows = {
+        prompt: [cell for step in matrix.steps if (cell := matrix.cells.get((prompt, step)))]
+        for prompt in matrix.prompts
+    }
+    named = [prompt for prompt, cells in rows.items() if len(cells) > 1]
     free = [colour for colour in RUNS if colour not in colours.values()]
-    others = [who for who in named if who not in colours]
-    own = {**colours, **{who: free[index % len(free)] for index, who in enumerate(others)}}
+    others = [prompt for prompt in named if prompt not in colours]
+    own = {**colours, **{prompt: free[index % len(free)] for index, prompt in enumerate(others)}}
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
-        for who, cells in rows.items():
-            colour = own[who] if who in named else FLOOR
+        for prompt, cells in rows.items():
+            colour = own[prompt] if prompt in named else FLOOR
             for cell in cells:
                 _bar(axes, cell.step, cell, colour)
             steps, scores = [cell.step for cell in cells], [cell.score for cell in cells]
-            axes.plot(steps, scores, "o-", color=colour, label=matrix.names[who][:40] if who in named else None)
+            axes.plot(steps, scores, "o-", color=colour, label=matrix.names[prompt][:40] if prompt in named else None)
         integer_axis(axes)
         score_axis(axes, score)
         axes.set_xlabel("weights after step")
@@ -168,12 +177,12 @@ def effects_plot(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | 
     with figure_of(5.2, 1.2 + 0.26 * len(effects)) as figure:
         axes = figure.subplots()
         axes.axvline(0, color=INK, linewidth=0.8)
-        for row, one in enumerate(effects):
-            if one.low is not None and one.high is not None:
-                axes.hlines(row, one.low, one.high, color=SERIES, alpha=0.45, linewidth=2)
-            axes.plot([one.effect], [row], "o", color=SERIES)
+        for row, effect in enumerate(effects):
+            if effect.low is not None and effect.high is not None:
+                axes.hlines(row, effect.low, effect.high, color=SERIES, alpha=0.45, linewidth=2)
+            axes.plot([effect.effect], [row], "o", color=SERIES)
         axes.set_yticks(range(len(effects)), [str(number + 1) for number in range(len(effects))])
         axes.set_ylim(len(effects) - 0.5, -0.5)
         axes.set_ylabel("principle")
-        axes.set_xlabel(f"{text.words(score.name)} with it, less without it")
+        axes.set_xlabel(f"{text.words(score.name)} with it minus without it")
         return drawing_of(figure, "principles", "Effect of each principle")

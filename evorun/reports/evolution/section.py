@@ -1,4 +1,4 @@
-"""The sections of a run's page on what serves all problems and on rollouts: what their templates show."""
+"""The content of a run page's sections on candidates that serve all problems, and on rollouts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from evorun.reports.drawing import Drawing
 from evorun.reports.evolution import plots
 from evorun.reports.evolution.members import members_table, pack_members, rewards_table
 from evorun.reports.evolution.population import Population, load_population, played_under, reward_by_step
-from evorun.reports.evolution.rollouts import RolloutSample, load_sample, shown_of_blamed
+from evorun.reports.evolution.rollouts import RolloutSample, choose_blamed, load_sample
 from evorun.reports.evolution.transplant import Transplant, load_transplant
 from evorun.reports.evolution.tree import tree_plot
 from evorun.reports.packing import Packed
@@ -35,39 +35,39 @@ class Evolution:
     """Rank correlation of ratings and test scores; None without both."""
     edits: Edits
     offspring: Sequence[tuple[str, int]]
-    """Operators, and how many candidates each made."""
+    """Operators, with the number of candidates that each made."""
 
     @property
     def shown(self) -> int:
-        """Position of the one that is shown first: the best, or the latest where none is rated."""
+        """Position of the member that is shown first: the best, or the latest if none is rated."""
         return self.population.latest if self.population.best is None else self.population.best
 
 
 @dataclass(frozen=True)
 class Sections:
-    """Each is None, or empty, for a run without such records."""
+    """The content of all sections; each part is None or empty for a run without such records."""
 
     evolution: Evolution | None
     sample: RolloutSample | None
     transplant: Transplant | None
     principles: Sequence[PrincipleEffect]
-    """The effect of each principle of the final system prompt."""
+    """The effect of each principle of the best system prompt."""
     plots: Mapping[str, Drawing | None]
     """Of all sections, by name."""
 
     tables: Mapping[str, DataTable]
-    """The same."""
+    """Of all sections, by name."""
 
 
 def load_sections(run_dir: Path, measure: Score, step: str) -> Sections:
-    """Read what the sections show. Raises DataError.
+    """Read the sections' content. Raises DataError.
 
-    measure: the score that test problems are graded by. step: the word for the run's steps.
+    measure: the score of test problems. step: the word for the run's steps.
     """
     population, rollouts = load_population(run_dir), read_rollouts(run_dir)
     members = population.members if population is not None else []
-    blamed = shown_of_blamed(rollouts, [one.blamed for one in members])
-    position = {one.id: index for index, one in enumerate(members)}
+    blamed = choose_blamed(rollouts, [member.blamed for member in members])
+    position = {member.id: index for index, member in enumerate(members)}
     evolution = None
     if population is not None:
         evolution = _evolution(population, rollouts, blamed, read_training(run_dir), measure, step)
@@ -99,8 +99,8 @@ def _evolution(
     step: str,
 ) -> Evolution:
     played, edits = played_under(rollouts), count_edits(training)
-    # where no prompt evolves, the section on rewards draws them
-    rewards = reward_by_step(rollouts) if any(one.kind != "rubric" for one in population.members) else {}
+    # If no prompt evolves, the section on rewards draws them.
+    rewards = reward_by_step(rollouts) if any(member.kind != "rubric" for member in population.members) else {}
     fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
     rows = [(fate, what, n) for fate, counts in fates.items() for what, n in counts]
     tables = [
@@ -120,16 +120,16 @@ def _evolution(
         tables=tables,
         agreement=_agreement(population),
         edits=edits,
-        offspring=list(Counter(one.operator for one in population.members if one.parents).items()),
+        offspring=list(Counter(member.operator for member in population.members if member.parents).items()),
     )
 
 
 def _agreement(population: Population) -> Metric | None:
-    """Return how ratings order prompts as their test scores do, in each step: later steps have other weights."""
+    """Return the rank correlation of ratings and test scores within steps: later steps have other weights."""
     groups: dict[int, list[tuple[str, float, float]]] = {}
-    for one in population.scores:
-        rating = population.rating_at(one.candidate, one.step)
+    for score in population.scores:
+        rating = population.rating_at(score.candidate, score.step)
         if rating is not None:
-            groups.setdefault(one.step, []).append((one.candidate, rating, one.score))
+            groups.setdefault(score.step, []).append((score.candidate, rating, score.score))
     several = [group for group in groups.values() if len(group) > 1]
     return rank_correlation(several) if several else None

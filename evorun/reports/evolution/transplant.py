@@ -1,4 +1,4 @@
-"""The transplant matrix: checkpoints against prompts, and what of the gain lies in either."""
+"""The transplant matrix: checkpoints against prompts, and how much of the gain lies in either."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class Transplant:
     prompts: Sequence[CandidateId]
     steps: Sequence[int]
     names: Mapping[CandidateId, str]
-    """Of the prompts: id, and what it was in the run."""
+    """By prompt: its id and its mark (root, best, latest) in the run."""
 
     chosen: CandidateId
-    """The prompt that gains are told of: the best one, where it is among them."""
+    """The prompt whose gains are reported: the best one, if it was tested."""
 
     @property
     def gains(self) -> tuple[float, float, float] | None:
         """The gain by the chosen prompt alone, by the last weights alone, and by both, over the first of both.
 
-        None where one of these four cells is missing, or there is only one prompt or step.
+        None if one of these four cells is missing, or there is only one prompt or step.
         """
         first, last, root = self.steps[0], self.steps[-1], self.prompts[0]
-        corners = [self.cells.get((who, step)) for who in (root, self.chosen) for step in (first, last)]
+        corners = [self.cells.get((prompt, step)) for prompt in (root, self.chosen) for step in (first, last)]
         scores = [corner.score for corner in corners if corner is not None]
         if len(scores) < 4 or root == self.chosen or first == last:
             return None
@@ -41,20 +41,24 @@ class Transplant:
 
 
 def load_transplant(run_dir: Path, population: Population | None) -> Transplant | None:
-    """Read the matrix; None for a run without it. Prompts stand in the order of their making. Raises DataError."""
+    """Read the matrix; None for a run without it. Prompts are in order of creation. Raises DataError."""
     found = read_artifact(run_dir, "transplant.json", list[PromptScore])
     if not found:
         return None
     members = population.members if population is not None else []
-    order = {one.id: index for index, one in enumerate(members)}
-    prompts = sorted({one.candidate for one in found}, key=lambda who: (order.get(who, len(order)), who))
-    marks = {one.id: population.mark(index) for index, one in enumerate(members)} if population is not None else {}
+    order = {member.id: index for index, member in enumerate(members)}
+    prompts = sorted({cell.candidate for cell in found}, key=lambda prompt: (order.get(prompt, len(order)), prompt))
+    marks = (
+        {member.id: population.mark(index) for index, member in enumerate(members)} if population is not None else {}
+    )
     best = None if population is None else population.best
-    chosen = next((one.id for index, one in enumerate(members) if index == best and one.id in prompts), prompts[-1])
+    chosen = next(
+        (member.id for index, member in enumerate(members) if index == best and member.id in prompts), prompts[-1]
+    )
     return Transplant(
-        cells={(one.candidate, one.step): one for one in found},
+        cells={(cell.candidate, cell.step): cell for cell in found},
         prompts=prompts,
-        steps=sorted({one.step for one in found}),
-        names={who: printable(who + marks.get(who, "")) for who in prompts},
+        steps=sorted({cell.step for cell in found}),
+        names={prompt: printable(prompt + marks.get(prompt, "")) for prompt in prompts},
         chosen=chosen,
     )

@@ -1,4 +1,4 @@
-"""The evolutionary tree of what serves all problems (E-SPL paper, figure 3)."""
+"""The evolutionary tree of the candidates that serve all problems (E-SPL paper, figure 3)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NODE = "prompt-"
-"""Begins the id of a node's element; the position of its candidate follows. The page's script finds nodes by it."""
+"""Prefix of a node's element id, before the position of its candidate. The page's script finds nodes by it."""
 
 _SIZES = {True: (9, 1.8), False: (6, 0.6)}
-"""Of a node that is kept, and of one that has been dropped: its mark, and the line around it, in points."""
+"""Of kept and of dropped nodes: the size of the mark and the width of its outline, in points."""
 _SOLID: Any = "-"
 _DASHED: Any = (0, (4, 2))
 _MARK, _NAME_SIZE = 7.5, 9.5
-"""Half the width of a mark with the page's ring around the chosen one, and the size of a name's letters, in points."""
+"""Half the width of a mark with the page's ring around the chosen one, and the font size of a name, in points."""
 _Place = tuple[float, float, str, str]
-"""Offset from a node in points, and how a name stands at it, across and along."""
+"""Offset from a node in points, and the horizontal and vertical alignment of a name."""
 _Box = tuple[float, float, float, float]
 """Left, low, right, high."""
 _GAP = _MARK + 2
@@ -35,16 +35,16 @@ _PLACES: Sequence[_Place] = (
     (-_GAP / 2, 1.6 * _GAP, "right", "bottom"),
     (-_GAP / 2, -1.6 * _GAP, "right", "top"),
 )
-"""Where a name may stand, the best place first."""
+"""Possible places of a name, the best first."""
 _LEVELS = 12
 """Colours of ratings; a finer scale would be drawn as an image."""
 
 
 def lanes(parents: Sequence[Sequence[int]], room: Sequence[float]) -> list[float]:
-    """Return a vertical position for each node of a forest: leaves in a row, others in the middle of their children.
+    """Return a vertical position per node of a forest: leaves in a row, inner nodes in the middle of their children.
 
-    parents: positions of each node's parents, all before it; the first one is that of the tree, so that no two of its
-    edges cross. room: of each node, where it is a leaf.
+    parents: positions of each node's parents, all before it. The first is its parent in the tree, so that no two edges
+    of the tree cross. room: the height of each node, used if it is a leaf.
     """
     children: list[list[int]] = [[] for _ in parents]
     for node, own in enumerate(parents):
@@ -58,29 +58,29 @@ def lanes(parents: Sequence[Sequence[int]], room: Sequence[float]) -> list[float
         if not children[node]:
             found[node] = end + room[node] / 2
             end += room[node]
-    for node in reversed(range(len(parents))):  # children stand after their parents
+    for node in reversed(range(len(parents))):  # children follow their parents
         if children[node]:
             found[node] = (found[children[node][0]] + found[children[node][-1]]) / 2
     return found
 
 
 def tree_plot(population: Population, step: str) -> Drawing:
-    """Draw the tree against steps: ratings by colour, what is kept larger, operators by line and shape.
+    """Draw the tree by step: ratings by colour, kept nodes larger, operators by line and shape.
 
     step: the word for the steps.
     """
     from matplotlib.ticker import MaxNLocator
 
     members, parents = population.members, population.parents
-    # what was dropped unrated needs no room for a name
-    ys = lanes(parents, [0.4 if one.mean is None and not one.survivor else 1.0 for one in members])
-    most = max(ys) + 0.5
-    columns = 1 + max(one.generation for one in members) - min(one.generation for one in members)
+    # A node that was dropped without a rating needs no room for a name.
+    ys = lanes(parents, [0.4 if member.mean is None and not member.survivor else 1.0 for member in members])
+    extent = max(ys) + 0.5
+    columns = 1 + max(member.generation for member in members) - min(member.generation for member in members)
     width = min(max(10.4, 0.07 * columns), 40)  # inches: neighbours in a long lineage must not cover one another
-    height = 1.5 + most * min(0.24, max(0.12, 6 / most))
+    height = 1.5 + extent * min(0.24, max(0.12, 6 / extent))
     with figure_of(width, height) as figure:
         axes = figure.subplots()
-        points = [(float(one.generation), y) for one, y in zip(members, ys, strict=True)]
+        points = [(float(member.generation), y) for member, y in zip(members, ys, strict=True)]
         _edges(axes, points, parents)
         colours = _nodes(axes, population, points)
         names: dict[int, list[str]] = {}
@@ -91,17 +91,17 @@ def tree_plot(population: Population, step: str) -> Drawing:
         if population.best is not None:
             names.setdefault(population.best, []).append("best")
         names.setdefault(population.latest, []).append("latest")
-        # to the tick beyond the last step: an axis that ends before it looks cut off
+        # Up to the tick beyond the last step: an axis that ends before it looks cut off.
         ticks = MaxNLocator(integer=True, min_n_ticks=1).tick_values(*(end(x for x, _ in points) for end in (min, max)))
         ends = [max(ticks[0], points[0][0]), ticks[-1]]
         margin = 0.03 * max(ends[1] - ends[0], 1)
         axes.set_xticks([tick for tick in ticks if tick >= ends[0]])
         axes.set_xlim(ends[0] - margin, ends[1] + margin)
-        axes.set_ylim(most + 0.3, -0.7)
+        axes.set_ylim(extent + 0.3, -0.7)
         axes.set_yticks([])
         axes.grid(visible=False)
         axes.set_xlabel(step)
-        scale = 72 * 0.9 * width / (ends[1] - ends[0] + 2 * margin), 72 * (height - 1.2) / (most + 1)
+        scale = 72 * 0.9 * width / (ends[1] - ends[0] + 2 * margin), 72 * (height - 1.2) / (extent + 1)
         _name(axes, {node: ", ".join(words) for node, words in names.items()}, points, scale)
         _legend(axes, population)
         if colours is not None:
@@ -114,9 +114,9 @@ def tree_plot(population: Population, step: str) -> Drawing:
 def _name(
     axes: "Axes", names: Mapping[int, str], points: Sequence[tuple[float, float]], scale: tuple[float, float]
 ) -> None:
-    """Write names beside their nodes, where they cover no mark and no other name if there is such a place.
+    """Write names beside their nodes, if possible where they cover no mark and no other name.
 
-    scale: points of the figure for a unit of each axis, about.
+    scale: approximate points of the figure per unit of each axis.
     """
     places = [(x * scale[0], -y * scale[1]) for x, y in points]  # upwards, as offsets are
     taken = [(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in places]
@@ -130,22 +130,22 @@ def _name(
 
 
 def _box(at: tuple[float, float], size: tuple[float, float], place: _Place) -> _Box:
-    """Return the box of a name of some size at a place about a node."""
+    """Return the box of a name of the given size at a place beside a node."""
     (x, y), (wide, high), (dx, dy, across, along) = at, size, place
     left = x + dx - {"left": 0, "center": wide / 2, "right": wide}[across]
     low = y + dy - {"bottom": 0, "center": high / 2, "top": high}[along]
     return left, low, left + wide, low + high
 
 
-def _overlap(one: _Box, other: _Box) -> float:
-    """Return the area that two boxes share."""
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    along = min(one[3], other[3]) - max(one[1], other[1])
+def _overlap(first: _Box, second: _Box) -> float:
+    """Return the common area of two boxes."""
+    across = min(first[2], second[2]) - max(first[0], second[0])
+    along = min(first[3], second[3]) - max(first[1], second[1])
     return max(across, 0.0) * max(along, 0.0)
 
 
 def _edges(axes: "Axes", points: Sequence[tuple[float, float]], parents: Sequence[Sequence[int]]) -> None:
-    """Draw a line from each parent: solid from an only one, dashed from one of several, thin but from the first."""
+    """Draw a line from each parent: solid from a single parent, dashed from several, thin except from the first."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -167,24 +167,24 @@ def _edges(axes: "Axes", points: Sequence[tuple[float, float]], parents: Sequenc
 
 
 def _nodes(axes: "Axes", population: Population, points: Sequence[tuple[float, float]]) -> Any:
-    """Draw the nodes, each as an element of its own, and return the scale of their colours; None without ratings."""
+    """Draw each node as a separate element and return the scale of their colours; None without ratings."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    means = [one.mean for one in population.members if one.mean is not None]
+    means = [member.mean for member in population.members if member.mean is not None]
     scale: Any = (
         ScalarMappable(Normalize(min(means), max(means)), colormaps["viridis"].resampled(_LEVELS)) if means else None
     )
-    for index, (one, (x, y)) in enumerate(zip(population.members, points, strict=True)):
+    for index, (member, (x, y)) in enumerate(zip(population.members, points, strict=True)):
         axes.plot(
             [x],
             [y],
             marker=_marker(len(population.parents[index])),
-            markersize=_SIZES[one.survivor][0],
-            markerfacecolor=CARD if one.mean is None or scale is None else scale.to_rgba(one.mean),
+            markersize=_SIZES[member.survivor][0],
+            markerfacecolor=CARD if member.mean is None or scale is None else scale.to_rgba(member.mean),
             markeredgecolor=INK,
-            markeredgewidth=_SIZES[one.survivor][1],
+            markeredgewidth=_SIZES[member.survivor][1],
             linestyle="none",
             gid=f"{NODE}{index}",
         )
@@ -202,7 +202,7 @@ def _legend(axes: "Axes", population: Population) -> None:
     nodes: Any = {"markerfacecolor": CARD, "markeredgecolor": INK, "color": INK, "linewidth": 1.2}
     lines = {"root": Line2D([], [], marker="s", linestyle="none", markersize=8, **nodes)}
     for parents, style in ((1, _SOLID), (2, _DASHED)):
-        names = dict.fromkeys(one.operator for one, own in made if own and (len(own) > 1) == (parents > 1))
+        names = dict.fromkeys(member.operator for member, own in made if own and (len(own) > 1) == (parents > 1))
         if names:
             shown = printable(", ".join(names))[:40]
             lines[shown] = Line2D([], [], marker=_marker(parents), linestyle=style, markersize=7, **nodes)

@@ -1,4 +1,4 @@
-"""The signs of reward hacking in a run that a rubric rewards, in words: on its page, in a terminal, in comparisons."""
+"""Signs of reward hacking in a run with rubric rewards, in words: on its page, in a terminal, in comparisons."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,62 +26,62 @@ MONITORS = {
 """Monitors in words; the first is Table 5's."""
 
 USUAL = {"foreign_script": 0.05, "title_only": 0.1, "repeated": 0.3}
-"""Means above these are not those of sound texts (ours; docs/mpo.md has what such texts have). A run's own
-`method.monitors_above` takes their place. What is usual of the others differs from task to task."""
+"""Means above these are not those of sound texts (ours; docs/mpo.md lists the means of such texts). A run's own
+`method.monitors_above` overrides them. Usual means of the other monitors differ from task to task."""
 
 
 class Hacking(NamedTuple):
-    """What a run's records say of hacking."""
+    """Signs of hacking in a run's records."""
 
     parting: Parting | None
     gold: Score
-    """The score that is no part of the reward."""
+    """The score outside the reward."""
     lines: Mapping[str, str]
-    """Warnings, one a sign; of each what is the same for all runs that have it."""
+    """Warnings, one per sign; each with its shorter form, equal for all runs with this sign."""
 
 
 def rewarded_by_rubric(training: Sequence[TrainingRecord]) -> bool:
-    """Tell whether a reward model's points are among a run's figures."""
+    """Tell whether a run's figures include a reward model's points."""
     return any(RAW in record.figures for record in training)
 
 
 def hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: Sequence[StepRecord]) -> Hacking | None:
-    """Return the signs of hacking; None for a run that no rubric rewards."""
+    """Return the signs of hacking; None for a run without rubric rewards."""
     if not rewarded_by_rubric(training):
         return None
     measure = gold_score(manifest, steps)
-    rewards = {one.step: one.figures[REWARD] for one in training if REWARD in one.figures}
+    rewards = {record.step: record.figures[REWARD] for record in training if REWARD in record.figures}
     found = parting(rewards, gold_scores(steps, measure), [step + _lag(manifest) for step in refined_after(training)])
     lines = {} if found is None else {parting_line(found, measure): PART}
     return Hacking(found, measure, {**lines, **monitor_lines(training, thresholds(manifest))})
 
 
 def _lag(manifest: Manifest) -> int:
-    """Return for how many steps responses played ahead are still scored by the rubric before."""
+    """Return the number of steps for which the previous rubric still scores responses played ahead."""
     settings = manifest.config.get("training")
     lag = settings.get("max_lag") if isinstance(settings, Mapping) else None
     return lag if isinstance(lag, int) else 0
 
 
 def gold_score(manifest: Manifest, steps: Sequence[StepRecord]) -> Score:
-    """Return the score of test problems that says the most: over all samples, where there are several."""
+    """Return the most informative score of test problems: the mean over samples, if there are several."""
     primary = yardstick(manifest.scores)
     sampled = mean_of_samples(primary)
-    return sampled if any(sampled.name in one.scores for one in steps) else primary
+    return sampled if any(sampled.name in record.scores for record in steps) else primary
 
 
 def gold_scores(steps: Sequence[StepRecord], measure: Score) -> GoldScores:
     """Return the utility of each problem's score at each evaluation."""
     found: dict[int, dict[str, float]] = defaultdict(dict)
-    for one in steps:
-        if (value := measure.value_in(one)) is not None:
-            found[one.step][one.problem] = measure.utility(value)
+    for record in steps:
+        if (value := measure.value_in(record)) is not None:
+            found[record.step][record.problem] = measure.utility(value)
     return found
 
 
 def refined_after(training: Sequence[TrainingRecord]) -> list[int]:
-    """Return the steps after which a rubric took the place of another."""
-    return [one.step for one in training if one.figures.get("rubrics_refined")]
+    """Return the steps after which a rubric replaced another."""
+    return [record.step for record in training if record.figures.get("rubrics_refined")]
 
 
 def parting_line(found: Parting, measure: Score) -> str:
@@ -103,33 +103,37 @@ def parting_line(found: Parting, measure: Score) -> str:
 
 
 def thresholds(manifest: Manifest) -> dict[str, float]:
-    """Return the monitors' thresholds by name, a run's own ones first; what is no number counts as none."""
+    """Return the monitors' thresholds by name; a run's own override the usual ones, and non-numbers are ignored."""
     settings = manifest.config.get("method")
     given = settings.get("monitors_above") if isinstance(settings, Mapping) else None
     own = given if isinstance(given, Mapping) else {}
-    return USUAL | {name: float(most) for name, most in own.items() if isinstance(most, int | float)}
+    return USUAL | {name: float(threshold) for name, threshold in own.items() if isinstance(threshold, int | float)}
 
 
 def monitor_lines(training: Sequence[TrainingRecord], above: Mapping[str, float]) -> dict[str, str]:
-    """Return a line for each monitor whose mean over `WINDOW` steps was above its threshold; see `Hacking.lines`."""
+    """Return a line per monitor whose mean over `WINDOW` steps was above its threshold; see `Hacking.lines`."""
     lines = {}
-    for name, most in above.items():
-        series = [(one.step, one.figures[MONITOR + name]) for one in training if MONITOR + name in one.figures]
+    for name, threshold in above.items():
+        series = [
+            (record.step, record.figures[MONITOR + name]) for record in training if MONITOR + name in record.figures
+        ]
         means = [
             (series[end - 1][0], fmean(value for _, value in series[max(0, end - WINDOW) : end]))
             for end in range(min(WINDOW, len(series)), len(series) + 1)
             if end
         ]
-        fired = [(step, mean) for step, mean in means if mean > most]
+        fired = [(step, mean) for step, mean in means if mean > threshold]
         if not fired:
             continue
-        (first, _), (last, _), (peak, mean) = fired[0], fired[-1], max(fired, key=lambda one: one[1])
+        (first, _), (last, _), (peak, mean) = fired[0], fired[-1], max(fired, key=lambda point: point[1])
         still = last == means[-1][0]
         label = text.sentence(MONITORS.get(name, text.words(name)))
         line = (
             f"Reward hacking? {label}: {text.number(mean)} over the {WINDOW} steps up to {peak}. Sound texts stay "
-            f"below {text.number(most)}, these are above from step {first} {'on' if still else f'to {last}'}"
+            f"below {text.number(threshold)}, these are above from step {first} {'on' if still else f'to {last}'}"
             f"{'' if still else f', and at {text.number(means[-1][1])} in the last steps'}."
         )
-        lines[line] = f"Reward hacking? {label}: at some time not below {text.number(most)}, as sound texts are."
+        lines[line] = (
+            f"Reward hacking? {label}: at some step above {text.number(threshold)}, below which sound texts stay."
+        )
     return lines

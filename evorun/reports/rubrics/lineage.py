@@ -1,4 +1,4 @@
-"""A run's rubrics by refinement: how long their items are, and how strict they are (MPO, figures 5a and 5b)."""
+"""A run's rubrics by refinement: the length of their items, and their strictness (MPO, figures 5a and 5b)."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,20 +15,20 @@ class Length(NamedTuple):
 
     rubric: CandidateId
     number: int
-    """Refinements before it."""
+    """Number of refinements before it."""
     refined: int
     """The step after which it was made."""
     words: float
-    """Mean words of an item; of a rubric in free text, all of its words."""
+    """Mean words per item; for a rubric in free text, all its words."""
 
 
 def lengths(candidates: Iterable[CandidateRecord]) -> dict[str, list[Length]]:
-    """Return the rubrics of each key in the order of their making; "" where there is one for all problems."""
+    """Return the rubrics of each key in order of creation; the key "" stands for a rubric of all problems."""
     by_key: dict[str, list[Length]] = {}
-    for one in candidates:
-        if one.kind == "rubric":
-            of_key = by_key.setdefault(key_of(one.id), [])
-            of_key.append(Length(one.id, len(of_key), one.generation, item_words(one.text)))
+    for candidate in candidates:
+        if candidate.kind == "rubric":
+            versions = by_key.setdefault(key_of(candidate.id), [])
+            versions.append(Length(candidate.id, len(versions), candidate.generation, item_words(candidate.text)))
     return by_key
 
 
@@ -39,12 +39,12 @@ def key_of(rubric: CandidateId) -> str:
 
 
 def item_words(text: str) -> float:
-    """Return the mean number of words of a rubric's items, without their tags; of free text, of all of it."""
-    # Items stand side by side, each between its own tags: `evorun.tasks.rubrics` has read or written them so.
-    items = [one.partition("</item>")[0] for one in text.split("<item>")[1:]] or [text]
-    return sum(len(one.split()) for one in items) / len(items)
+    """Return the mean number of words per item of a rubric, without tags; for free text, all its words."""
+    # Items stand side by side, each between its own tags: `evorun.tasks.rubrics` reads and writes them so.
+    items = [item.partition("</item>")[0] for item in text.split("<item>")[1:]] or [text]
+    return sum(len(item.split()) for item in items) / len(items)
 
 
 def rubric_scores(run: Path) -> Sequence[RubricScore]:
-    """Return what each rubric gives the responses to the test problems; empty before `evorun rescore`."""
+    """Return each rubric's scores of the responses to the test problems; empty before `evorun rescore`."""
     return read_artifact(run, RUBRIC_SCORES, list[RubricScore]) or ()

@@ -74,32 +74,32 @@ def parting(rewards: Mapping[int, float], gold: GoldScores, refined: Iterable[in
     before: list[Change] = []
     for step in evaluations:
         fallen = []
-        for began in sorted({0, *[one for one in changes if one < step][-1:]}):
+        for began in sorted({0, *[refinement for refinement in changes if refinement < step][-1:]}):
             change = _since(began, step, rewards, gold)
             if change is not None and _has_fallen(change, gold, pairs) and change.rise >= -tolerance:
                 fallen.append(change)
-        found += [one for one in fallen if one.rise > tolerance or before][:1]
+        found += [change for change in fallen if change.rise > tolerance or before][:1]
         before = fallen
     if not found:
         return None
-    worst = min(found, key=lambda one: one.gold[1])
+    worst = min(found, key=lambda change: change.gold[1])
     until = found[-1].last
     return Parting(found[0], worst, until, still=until == evaluations[-1])
 
 
 def _since(began: int, evaluation: int, rewards: Mapping[int, float], gold: GoldScores) -> Change | None:
     """Return the change from the best evaluation since a step; None without one, or with too few rewards to tell."""
-    earlier = [one for one in gold if began <= one < evaluation and gold[one]]
-    steps = [one for one in sorted(rewards) if began < one <= evaluation]
+    earlier = [step for step in gold if began <= step < evaluation and gold[step]]
+    steps = [step for step in sorted(rewards) if began < step <= evaluation]
     if not earlier or len(steps) <= WINDOW:
         return None
-    first = max(sorted(earlier), key=lambda one: fmean(gold[one].values()))
+    first = max(sorted(earlier), key=lambda step: fmean(gold[step].values()))
     common = sorted(gold[first].keys() & gold[evaluation].keys())
-    means = [fmean([gold[at][problem] for problem in common] or [0.0]) for at in (first, evaluation)]
-    until = [one for one in steps if one <= first][-WINDOW:]
+    means = [fmean([gold[step][problem] for problem in common] or [0.0]) for step in (first, evaluation)]
+    until = [step for step in steps if step <= first][-WINDOW:]
     # before there are enough, the first ones
     windows = [until if len(until) == WINDOW else steps[:WINDOW], steps[-WINDOW:]]
-    recent = [fmean(rewards[one] for one in window) for window in windows]
+    recent = [fmean(rewards[step] for step in window) for window in windows]
     return Change(first, evaluation, (means[0], means[1]), (recent[0], recent[1]))
 
 
@@ -117,5 +117,5 @@ def _noise(rewards: Mapping[int, float]) -> float:
     the few at which the rubric changes.
     """
     values = [rewards[step] for step in sorted(rewards)]
-    variance = median((one - other) ** 2 for one, other in pairwise(values)) / 2 / _MEDIAN
+    variance = median((first - second) ** 2 for first, second in pairwise(values)) / 2 / _MEDIAN
     return float((2 * variance / WINDOW) ** 0.5)

@@ -1,4 +1,4 @@
-"""The figures of a run that a rubric rewards: rewards, gold score, monitors, and its rubrics (MPO, figures 4 and 5)."""
+"""The figures of a run with rubric rewards: rewards, gold score, monitors, and rubrics (MPO, figures 4 and 5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 Series = Mapping[str, Sequence[MetricPoint]]
 """Figures of training steps, by name."""
 
-MOST_NAMED = 6
-"""Lines of a figure with a name and a colour of their own; the others are grey."""
+MAX_NAMED = 6
+"""Maximum lines of a figure with a name and a colour; all further lines are grey."""
 
-MOST_MARKS = 40
-"""Points of a line that are marked one by one."""
+MAX_MARKS = 40
+"""Maximum points of a line with a mark at each point."""
 
 REWARDS = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per token)", "reward_spread": "spread"}
-"""Figures of training steps that are drawn below one another where a rubric rewards."""
+"""Figures of training steps that are drawn below one another for rubric rewards."""
 
 SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
-"""Figures of steps at which training has gone wrong, by what they are called in a legend."""
+"""Figures that mark steps at which training went wrong, with their names in a legend."""
 _SIGN_MARKS = "xv*"
 
 
@@ -112,7 +112,7 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
 
 
 def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, float]) -> Drawing | None:
-    """Draw the monitors of hacking, one panel each, with the threshold where there is one; None without any."""
+    """Draw the monitors of hacking, one panel each, with their thresholds if they have any; None without monitors."""
     found = [
         (label, points, above.get(name)) for name, label in MONITORS.items() if (points := series.get(MONITOR + name))
     ]
@@ -122,13 +122,13 @@ def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, fl
     rows = -(-len(found) // columns)
     with figure_of(10.4, 2.4 * rows) as figure:
         grid = figure.subplots(rows, columns, squeeze=False)
-        for axes, (label, points, most) in zip(grid.flat, found, strict=False):
-            # whole even at zero, where half of it is beyond the axes
+        for axes, (label, points, threshold) in zip(grid.flat, found, strict=False):
+            # Not clipped: at zero, half of the line lies beyond the axes.
             steps, values = [p.step for p in points], [number(p.value) for p in points]
             axes.plot(steps, values, color=SERIES, linewidth=1.6, clip_on=False)
             axes.set_ylim(bottom=min(0.0, *values))
-            if most is not None:
-                axes.axhline(most, color=RUNS[1], linewidth=1, linestyle=(0, (2, 2)))
+            if threshold is not None:
+                axes.axhline(threshold, color=RUNS[1], linewidth=1, linestyle=(0, (2, 2)))
             _refinements(axes, refined)
             axes.set_title(label)
             integer_axis(axes)
@@ -140,14 +140,14 @@ def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, fl
 
 
 def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[int]) -> Drawing | None:
-    """Draw the share of responses without a score by step, a line a reason; None where each had one."""
+    """Draw the share of responses without a score by step, one line per reason; None if all have scores."""
     if not shares:
         return None
     largest = sorted(shares, key=lambda name: -sum(shares[name].values()))
     with figure_of(5.2, 3.1) as figure:
         axes = figure.subplots()
         for order, name in enumerate(largest):
-            named = order < MOST_NAMED
+            named = order < MAX_NAMED
             label = text.words(name)[:30] if named else None
             axes.plot(*zip(*shares[name].items(), strict=True), color=RUNS[order] if named else GRID, label=label)
         _refinements(axes, refined)
@@ -160,12 +160,12 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
 
 
 def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
-    """Draw the mean words of a rubric's items by refinement (figure 5a); None where nothing was refined.
+    """Draw the mean words per item of a rubric by refinement (figure 5a); None if nothing was refined.
 
-    lengths: by line, a key's each.
+    lengths: by line, one per key.
     """
     lines: dict[str, _Line] = {
-        label: [(one.number, one.words, None, None) for one in versions]
+        label: [(version.number, version.words, None, None) for version in versions]
         for label, versions in lengths.items()
         if len(versions) > 1
     }
@@ -174,13 +174,15 @@ def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
 
 
 def strictness_plot(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> Drawing | None:
-    """Draw what each rubric gives the same responses, by its refinement (figure 5b); None without any.
+    """Draw each rubric's score of the same responses, by refinement (figure 5b); None without any.
 
-    scores: by line; each with the refinements before its rubric.
+    scores: by line, each with the number of refinements before its rubric.
     """
     found: dict[str, _Line] = {
-        label: [(at, one.score, one.low, one.high) for at, one in of_line if one.score is not None]
-        for label, of_line in scores.items()
+        label: [
+            (refinement, score.score, score.low, score.high) for refinement, score in points if score.score is not None
+        ]
+        for label, points in scores.items()
     }
     lines, title = {name: line for name, line in found.items() if line}, "Score of the same responses under each rubric"
     return _by_refinement(lines, "rubric-strictness", "share of points given", title)
@@ -196,21 +198,21 @@ def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str
     few = len(lines) <= len(RUNS)
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
-        for order, (who, line) in enumerate(lines.items()):
+        for order, (line_name, line) in enumerate(lines.items()):
             colour = SERIES if len(lines) == 1 else RUNS[order % len(RUNS)] if few else INK
             axes.plot(
-                [at for at, *_ in line],
+                [refinement for refinement, *_ in line],
                 [value for _, value, *_ in line],
                 color=colour,
                 alpha=1 if few else 0.35,
                 linewidth=1.6 if few else 0.8,
-                marker="o" if few and len(line) <= MOST_MARKS else None,
+                marker="o" if few and len(line) <= MAX_MARKS else None,
                 markersize=3.5,
-                label=printable(who)[:34] if few and len(lines) > 1 else None,
+                label=printable(line_name)[:34] if few and len(lines) > 1 else None,
             )
-            for at, _, low, high in line if few else ():
+            for refinement, _, low, high in line if few else ():
                 if low is not None and high is not None:
-                    axes.vlines(at, low, high, color=colour, alpha=0.4, linewidth=1.5)
+                    axes.vlines(refinement, low, high, color=colour, alpha=0.4, linewidth=1.5)
         if not few:
             _mean_line(axes, lines)
         integer_axis(axes)
@@ -222,16 +224,16 @@ def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str
 
 
 def _mean_line(axes: "Axes", lines: Mapping[str, _Line]) -> None:
-    """Draw the mean over all lines where they are too many to be told apart."""
+    """Draw the mean over all lines when they are too many to tell apart."""
     by_number: dict[int, list[float]] = {}
     for line in lines.values():
-        for at, value, _, _ in line:
-            by_number.setdefault(at, []).append(value)
-    means = [(at, sum(values) / len(values)) for at, values in sorted(by_number.items())]
+        for refinement, value, _, _ in line:
+            by_number.setdefault(refinement, []).append(value)
+    means = [(refinement, sum(values) / len(values)) for refinement, values in sorted(by_number.items())]
     axes.plot(*zip(*means, strict=True), color=SERIES, linewidth=2.2, label=f"mean of {len(lines)}")
 
 
 def _refinements(axes: "Axes", refined: Sequence[int]) -> None:
-    """Draw a line where a rubric was replaced: between the step after which, and the next."""
+    """Draw a line at each refinement: between the step after which a rubric was replaced, and the next."""
     for step in refined:
         axes.axvline(step + 0.5, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.7)

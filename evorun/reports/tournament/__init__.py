@@ -1,4 +1,4 @@
-"""A tournament's ratings: in the terminal, and on a page of its own. Reads a tournament's folder only."""
+"""A tournament's ratings, in the terminal and on their own page. Reads only a tournament's folder."""
 
 from evorun.reports.tournament.page import write_tournament_page
 from evorun.reports.tournament.terminal import print_tournament

@@ -1,4 +1,4 @@
-"""The tables of a tournament, cell by cell: the same on the page and in a terminal."""
+"""The tables of a tournament, cell by cell, for both the page and the terminal."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from evorun.runs.tournaments import Player, Rating, TournamentResults
 
 
 def ratings_grid(results: TournamentResults) -> Grid:
-    """Return a line for each player, the best first."""
+    """Return a row per player, the best first."""
     players = results.players
     models = {"bradley_terry": "Bradley-\nTerry", "equal_length": "at equal\nlength"}
     shown = [name for name in models if any(getattr(player, name) for player in players)]
@@ -31,7 +31,7 @@ def ratings_grid(results: TournamentResults) -> Grid:
 
 
 def wins_grid(results: TournamentResults) -> Grid:
-    """Return each player's share of the score against each, whose numbers head the columns, and how often they met."""
+    """Return each player's share of the score against each other player, and the number of their matches."""
     players = results.players
     grid = Grid(["player", *(str(number) for number in range(1, len(players) + 1))], frozenset({0}))
     for number, (player, scored, met) in enumerate(zip(players, results.scores, results.meetings, strict=True), 1):
@@ -41,15 +41,15 @@ def wins_grid(results: TournamentResults) -> Grid:
 
 
 def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
-    """Yield what is told of all matches together: name and value."""
+    """Yield facts about all matches together: name and value."""
     yield (
         "matches",
         f"{results.matches:,} in {results.repetitions:,} repetition{'s' if results.repetitions > 1 else ''}",
     )
     if results.judgments is not None:
-        yield "judgments", f"{results.judgments:,} different ones, each asked for once"
+        yield "judgments", f"{results.judgments:,} distinct ones, each asked for once"
     if results.prompts is not None:
-        yield "prompts in common", f"{results.prompts:,}"
+        yield "common prompts", f"{results.prompts:,}"
     if results.first_shown is not None:
         yield "position bias", f"{_share(results.first_shown)} of the decided judgments name the response shown first"
     if results.order_agreement is not None and results.order_agreement.n:
@@ -58,10 +58,10 @@ def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
         value, interval = _cells(results.length_effect, sign="+")
         yield "effect of length", f"{value} points ({interval}) for a response twice as long as the other"
     if results.invalid:
-        told = ", ".join(f"{count:,} {text.words(reason)}" for reason, count in results.invalid.items())
-        yield "invalid judgments", f"{told}; they are no matches"
+        reasons = ", ".join(f"{count:,} {text.words(reason)}" for reason, count in results.invalid.items())
+        yield "invalid judgments", f"{reasons}; they count as no match"
     if results.forfeits:
-        yield "forfeits", f"{results.forfeits:,} pairs with a run that has no response to the prompt, which it loses"
+        yield "forfeits", f"{results.forfeits:,} pairs that a run loses, since it has no response to the prompt"
     if results.cost is not None:
         cost = results.cost
         yield (
@@ -73,23 +73,23 @@ def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
 def warnings(results: TournamentResults, *, simulated: bool = False) -> Iterator[str]:
     """Yield what a reader must know before trusting the ratings."""
     if simulated:
-        yield "Simulated: no language model judged, or none wrote what was judged; ratings say nothing of any real one."
+        yield "Simulated: no language model judged, or none wrote the responses; ratings say nothing about real models."
     if results.ended_early:
         yield text.sentence(results.ended_early) + "."
     if results.no_intervals:
         yield text.sentence(results.no_intervals) + "."
     invalid = sum(results.invalid.values())
     if results.judgments and invalid > results.judgments / 10:
-        yield f"{text.percent(invalid / results.judgments)} of the judgments were invalid: ratings rest on the others."
+        yield f"{text.percent(invalid / results.judgments)} of the judgments were invalid: ratings use the valid ones."
 
 
 def reported_note(results: TournamentResults) -> str | None:
-    """Say what reported ratings are; None without any."""
+    """Return a note that explains reported ratings; None without any."""
     if all(player.reported is None for player in results.players):
         return None
     return (
-        "Reported: the paper's Elo of such a run, from a tournament with other runs and another judge; ratings compare "
-        "within a tournament only, so that it is the order and the distances that can agree."
+        "Reported: the paper's Elo of such a run, from a tournament with other runs and another judge. Ratings compare "
+        "only within a tournament, so only their order and distances can agree."
     )
 
 
@@ -101,7 +101,9 @@ def _score(player: Player) -> float | None:
 def _cells(rating: Rating | None, sign: str = "") -> list[str]:
     if rating is None:
         return [text.MISSING] * 2
-    value, low, high = (None if one is None else f"{one:{sign},.0f}" for one in (rating.value, rating.low, rating.high))
+    value, low, high = (
+        None if number is None else f"{number:{sign},.0f}" for number in (rating.value, rating.low, rating.high)
+    )
     return [str(value), text.MISSING if low is None else f"{low} to {high}"]
 
 

@@ -1,4 +1,4 @@
-"""report.html of a tournament: one page that opens from disk, loads nothing, and shows hostile texts as texts."""
+"""report.html of a tournament: a page that opens from disk, loads nothing, and escapes hostile texts."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from evorun.runs.tournaments import TournamentResults, load_tournament, load_tou
 
 
 def write_tournament_page(folder: Path) -> Path:
-    """Write the page of a tournament that has ended, replacing an earlier one in one step, and return its path.
+    """Write the page of a tournament that has ended, atomically replacing an earlier one, and return its path.
 
     Raises RunDirectoryError for a folder that is not a tournament's or cannot be written.
     """
@@ -47,11 +47,19 @@ def _data(results: TournamentResults) -> DataTable:
     models = ("bradley_terry", "equal_length")
     columns += [f"{model}{end}" for model in models for end in ("", "_low", "_high")]
     rows = []
-    for one in results.players:
-        ratings = [getattr(one, model) for model in models]
+    for player in results.players:
+        ratings = [getattr(player, model) for model in models]
         ends = [
             None if rating is None else getattr(rating, end) for rating in ratings for end in ("value", "low", "high")
         ]
-        played = [one.wins, one.ties, one.losses, one.unanswered, one.words, one.reported, one.reported_sd]
-        rows.append([one.name, one.elo, one.sd, *played, *ends])
+        played = [
+            player.wins,
+            player.ties,
+            player.losses,
+            player.unanswered,
+            player.words,
+            player.reported,
+            player.reported_sd,
+        ]
+        rows.append([player.name, player.elo, player.sd, *played, *ends])
     return DataTable("ratings", columns, rows)

@@ -4,11 +4,11 @@ from evorun.reports.drawing import RUNS, SERIES, Drawing, drawing_of, figure_of
 from evorun.runs.printable import printable
 from evorun.runs.tournaments import Player, TournamentResults
 
-_SHOWN = 40
-"""Players drawn at most, the best of them; all are in the table."""
+_MAX_PLAYERS = 40
+"""Maximum players in the figure, the best ones; the table has all."""
 
-_LONGEST = 60
-"""Characters of a name that are drawn."""
+_MAX_NAME = 60
+"""Maximum characters of a name in the figure."""
 
 _Line = tuple[float, float, float]
 """A rating and the ends of its line."""
@@ -16,21 +16,21 @@ _Line = tuple[float, float, float]
 
 def ratings_plot(results: TournamentResults) -> Drawing:
     """Draw Elo with the standard deviation over repetitions, beside Bradley-Terry ratings with 95 % intervals."""
-    players = results.players[:_SHOWN]
+    players = results.players[:_MAX_PLAYERS]
     kinds: tuple[tuple[str, str, list[_Line | None]], ...] = (
-        ("Elo, mean \u00b1 sd", SERIES, [_elo(one) for one in players]),
-        ("Bradley-Terry, 95 % interval", RUNS[2], [_model(one, "bradley_terry") for one in players]),
-        ("at equal length, 95 % interval", RUNS[4], [_model(one, "equal_length") for one in players]),
+        ("Elo, mean \u00b1 sd", SERIES, [_elo(player) for player in players]),
+        ("Bradley-Terry, 95 % interval", RUNS[2], [_model(player, "bradley_terry") for player in players]),
+        ("at equal length, 95 % interval", RUNS[4], [_model(player, "equal_length") for player in players]),
     )
     with figure_of(10.4, 1.2 + 0.45 * len(players)) as figure:
         axes = figure.subplots()
         for (label, colour, found), offset in zip(kinds, (-0.2, 0.0, 0.2), strict=True):
-            drawn = [(row + offset, *one) for row, one in enumerate(found) if one is not None]
+            drawn = [(row + offset, *line) for row, line in enumerate(found) if line is not None]
             if drawn:
                 heights, values, lows, highs = zip(*drawn, strict=True)
                 axes.hlines(heights, lows, highs, color=colour, alpha=0.5)
                 axes.plot(values, heights, "o", color=colour, label=label)
-        axes.set_yticks(range(len(players)), [_short(printable(one.name)) for one in players])
+        axes.set_yticks(range(len(players)), [_short(printable(player.name)) for player in players])
         axes.set_ylim(len(players) - 0.5, -0.5)
         axes.grid(axis="x")
         axes.set_xlabel("rating in points")
@@ -51,4 +51,4 @@ def _model(player: Player, kind: str) -> _Line | None:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "\u2026"
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "\u2026"
