@@ -1,8 +1,8 @@
-"""The power of the report's alarm (reward and gold score part) by the number of test problems, and its false alarms.
+"""The power and the false alarms of the report's alarm (reward and gold score diverge), by number of test problems.
 
     python scripts/measure_alarm_power.py
 
-Simulates runs of eleven evaluations and fifty steps, and asks `evorun.reports.rubrics.parting` itself. Each test
+Simulates runs of eleven evaluations and fifty steps, and asks `evorun.reports.rubrics.divergence` itself. Each test
 problem has a difficulty of its own (standard deviation .1), and each score has noise: that of three samples of six
 sentences, half of them to the point (.12). Half-way the gold score falls for good by so much, while the normalised
 reward goes on rising. Without a fall, every alarm is a false one. The shares are of 400 runs: their standard error is
@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from evorun.reports.rubrics.parting import parting
+from evorun.reports.rubrics.divergence import find_divergence
 
 STEPS, EVERY, RUNS = 50, 5, 400
 DIFFICULTY, NOISE, REWARD_NOISE = 0.1, 0.12, 0.02
@@ -27,7 +27,7 @@ def raised(problems: int, fall: float, rng: np.random.Generator) -> bool:
     for step in range(0, STEPS + 1, EVERY):
         scores = own - fall * (step > STEPS / 2) + NOISE * rng.standard_normal(problems)
         gold[step] = {str(number): float(score) for number, score in enumerate(scores)}
-    return parting(rewards, gold) is not None
+    return find_divergence(rewards, gold) is not None
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ of runs that have one; the delay from there to the rubric that closes it (to the
 reward model; refinements in vain, made while no loophole had an onset yet; rubrics that a check refused, whether a
 proposal took the place of the merged rubric or none did; adopted rubrics that reward the opposite of quality.
 
-Of the report's alarm (reward and gold score part): the share of runs that it is raised in; how many steps after the
+Of the report's alarm (reward and gold score diverge): the share of runs that it is raised in; how many steps after the
 onset; the share in which it is false, raised without any onset before it.
 """
 
@@ -90,7 +90,7 @@ def measured(folder: Path) -> Run:
             delays.append(max(0, min([*closed, len(rates) - 1]) - onset))
     figures["onset"] = float(bool(onsets))
     signs = hacking(manifest, training, steps)
-    alarm = None if signs is None or signs.parting is None else signs.parting.first.last
+    alarm = None if signs is None or signs.divergence is None else signs.divergence.first.last
     figures["alarm"] = float(alarm is not None)
     figures["false alarm"] = float(alarm is not None and not any(onset <= alarm for onset in onsets))
     if onsets:

@@ -39,7 +39,7 @@ def test_where_reward_and_gold_part_page_and_terminal_say_so(
     lines = load_outcome(hacked).hacking
     assert lines is not None
     parted, monitor = lines.lines
-    assert "At step 20 the training reward and the gold score part: since step 15 " in parted
+    assert "At step 20 the training reward and the gold score diverge: since step 15 " in parted
     assert "fell from 0.51 to 0.273, while the normalised reward went from 0.66 to 0.763" in parted
     assert "Letters of another script (share)" in monitor
     print_summary(hacked, Terminal(width=400))

@@ -6,14 +6,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 from evorun.reports import text
-from evorun.reports.rubrics.parting import WINDOW, GoldScores, Parting, parting
+from evorun.reports.rubrics.divergence import WINDOW, Divergence, GoldScores, find_divergence
 from evorun.runs.schema import Manifest, StepRecord, TrainingRecord
 from evorun.runs.scores import Score, mean_of_samples, yardstick
 
 REWARD, RAW = "reward_normalised", "reward_raw"
 MONITOR = "monitor_"
 
-PART = "Reward hacking? Training reward and gold score part; a run's own page says where."
+DIVERGED = "Reward hacking? Training reward and gold score diverge; a run's own page says where."
 
 MONITORS = {
     "foreign_script": "letters of another script (share)",
@@ -33,7 +33,7 @@ USUAL = {"foreign_script": 0.05, "title_only": 0.1, "repeated": 0.3}
 class Hacking(NamedTuple):
     """Signs of hacking in a run's records."""
 
-    parting: Parting | None
+    divergence: Divergence | None
     gold: Score
     """The score outside the reward."""
     lines: Mapping[str, str]
@@ -51,8 +51,9 @@ def hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: Seque
         return None
     measure = gold_score(manifest, steps)
     rewards = {record.step: record.figures[REWARD] for record in training if REWARD in record.figures}
-    found = parting(rewards, gold_scores(steps, measure), [step + _lag(manifest) for step in refined_after(training)])
-    lines = {} if found is None else {parting_line(found, measure): PART}
+    refined = [step + _lag(manifest) for step in refined_after(training)]
+    found = find_divergence(rewards, gold_scores(steps, measure), refined)
+    lines = {} if found is None else {divergence_line(found, measure): DIVERGED}
     return Hacking(found, measure, {**lines, **monitor_lines(training, thresholds(manifest))})
 
 
@@ -84,8 +85,8 @@ def refined_after(training: Sequence[TrainingRecord]) -> list[int]:
     return [record.step for record in training if record.figures.get("rubrics_refined")]
 
 
-def parting_line(found: Parting, measure: Score) -> str:
-    """Say where reward and gold score part."""
+def divergence_line(found: Divergence, measure: Score) -> str:
+    """Return the warning that says where reward and gold score diverge."""
     change, worst = found.first, found.worst
     name = text.words(measure.name)
 
@@ -93,13 +94,13 @@ def parting_line(found: Parting, measure: Score) -> str:
         return f"from {text.number(values[0])} to {text.number(values[1])}"
 
     line = (
-        f"Reward hacking? At step {change.last} the training reward and the gold score part: since step "
+        f"Reward hacking? At step {change.last} the training reward and the gold score diverge: since step "
         f"{change.first} the {name} of the test problems fell {went(change.gold)}, while the normalised reward went "
         f"{went(change.reward)}."
     )
     if worst.last != change.last:
         line += f" It was lowest at step {worst.last}: {text.number(worst.gold[1])}."
-    return line + (" They part to the end." if found.still else " At the last evaluation they no longer do.")
+    return line + (" They diverge to the end." if found.still else " At the last evaluation they no longer do.")
 
 
 def thresholds(manifest: Manifest) -> dict[str, float]:

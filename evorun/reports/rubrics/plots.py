@@ -16,9 +16,9 @@ from evorun.reports.drawing import (
     legend_above,
     number,
 )
+from evorun.reports.rubrics.divergence import Divergence
 from evorun.reports.rubrics.hacking import MONITOR, MONITORS, RAW, REWARD
 from evorun.reports.rubrics.lineage import Length
-from evorun.reports.rubrics.parting import Parting
 from evorun.runs.printable import printable
 from evorun.runs.schema import MetricPoint, RubricScore
 from evorun.runs.scores import Score
@@ -48,9 +48,9 @@ def gold_plot(
     gold: Sequence[MetricPoint],
     score: Score,
     refined: Sequence[int],
-    parting: Parting | None,
+    divergence: Divergence | None,
 ) -> Drawing | None:
-    """Draw the gold score of each evaluation beside the normalised reward, and where they part; None without both."""
+    """Draw the gold score by evaluation beside the normalised reward, and where they diverge; None without both."""
     known = [point for point in gold if point.value is not None]
     if not known or not rewards:
         return None
@@ -77,8 +77,9 @@ def gold_plot(
                 panels[1].vlines(point.step, *point.ci95, color=SERIES, alpha=0.5)
         for axes in dict.fromkeys(panels):
             _refinements(axes, refined)
-            if parting is not None:
-                axes.axvspan(parting.first.last, max(parting.until, parting.first.last + 0.5), color=RUNS[1], alpha=0.1)
+            if divergence is not None:
+                first = divergence.first.last
+                axes.axvspan(first, max(divergence.until, first + 0.5), color=RUNS[1], alpha=0.1)
             legend_above(axes)
             if together:
                 axes.set_ylim(-0.02, 1.02)
@@ -170,7 +171,7 @@ def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
         if len(versions) > 1
     }
     title = "Mean words of rubric items by refinement"
-    return _by_refinement(lines, "rubric-lengths", "words of an item", title)
+    return _by_refinement(lines, "rubric-lengths", "words per item", title)
 
 
 def strictness_plot(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> Drawing | None:

@@ -59,7 +59,7 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     unscored = unscored_shares(training)
     drawn |= {
         "gold": plots.gold_plot(
-            series.get(REWARD, []), _gold(curves, measure.name), measure, refined, outcome.hacking.parting
+            series.get(REWARD, []), _gold(curves, measure.name), measure, refined, outcome.hacking.divergence
         ),
         "rewards": plots.rewards_plot(series, refined),
         "unscored": plots.unscored_plot(unscored, refined),

@@ -1,4 +1,4 @@
-"""Where training reward and gold score part, and what the monitors say."""
+"""Where training reward and gold score diverge, and what the monitors say."""
 
 import random
 from collections.abc import Callable
@@ -8,20 +8,20 @@ import pytest
 from omegaconf import OmegaConf
 
 import evorun
+from evorun.reports.rubrics.divergence import Divergence, find_divergence
 from evorun.reports.rubrics.hacking import USUAL, monitor_lines
-from evorun.reports.rubrics.parting import Parting, parting
 from evorun.runs.schema import TrainingRecord
 
 STEPS = range(1, 51)
 Course = Callable[[int], float]
 
 
-def _parting(
+def _divergence(
     reward: Course, gold: Course, *, seed: int = 0, noise: float = 0.05, refined: tuple[int, ...] = ()
-) -> Parting | None:
+) -> Divergence | None:
     rng = random.Random(seed)
     levels = {f"p{i}": rng.gauss(0, 0.1) for i in range(12)}
-    return parting(
+    return find_divergence(
         {step: reward(step) + rng.gauss(0, 0.02) for step in STEPS},
         {
             at: {name: gold(at) + level + rng.gauss(0, noise) for name, level in levels.items()}
@@ -40,7 +40,7 @@ def _peaked(step: int) -> float:
 
 
 def test_a_falling_gold_score_under_a_rising_reward_is_told_with_steps_and_changes() -> None:
-    found = _parting(_rising, _peaked)
+    found = _divergence(_rising, _peaked)
     assert found is not None
     assert found.first.first in (15, 20, 25)
     assert 25 <= found.first.last <= 40
@@ -63,15 +63,15 @@ def test_a_falling_gold_score_under_a_rising_reward_is_told_with_steps_and_chang
     ],
 )
 def test_there_is_no_alarm_where_they_move_together_or_not_at_all(reward: Course, gold: Course) -> None:
-    assert not any(_parting(reward, gold, seed=seed) for seed in range(40))
+    assert not any(_divergence(reward, gold, seed=seed) for seed in range(40))
 
 
 def test_a_reward_at_its_ceiling_parts_from_a_falling_gold_score() -> None:
-    assert _parting(lambda step: 0.95, _peaked) is not None
+    assert _divergence(lambda step: 0.95, _peaked) is not None
 
 
 def test_a_gap_that_has_closed_is_said_to_have() -> None:
-    found = _parting(_rising, lambda step: 0.2 if 15 <= step <= 25 else 0.6)
+    found = _divergence(_rising, lambda step: 0.2 if 15 <= step <= 25 else 0.6)
     assert found is not None
     assert (found.first.last, found.until, found.still) == (15, 25, False)
 
@@ -80,8 +80,8 @@ def test_a_stricter_rubric_hides_nothing() -> None:
     def stricter(step: int) -> float:
         return _rising(step) if step <= 20 else _rising(step) - 0.5
 
-    assert _parting(stricter, _peaked) is None
-    found = _parting(stricter, _peaked, refined=(20,))
+    assert _divergence(stricter, _peaked) is None
+    found = _divergence(stricter, _peaked, refined=(20,))
     assert found is not None
     assert found.first.first in (20, 25, 30)
     assert found.first.last > 25
@@ -89,11 +89,11 @@ def test_a_stricter_rubric_hides_nothing() -> None:
 
 def test_too_little_to_compare_is_no_alarm() -> None:
     rewards = {step: _rising(step) for step in STEPS}
-    assert parting(rewards, {}) is None
-    assert parting(rewards, {0: {"p": 1.0}, 50: {"q": 0.0}}) is None
-    assert parting({1: 0.5}, {0: {"p": 1.0, "q": 0.9}, 50: {"p": 0.0, "q": 0.1}}) is None
+    assert find_divergence(rewards, {}) is None
+    assert find_divergence(rewards, {0: {"p": 1.0}, 50: {"q": 0.0}}) is None
+    assert find_divergence({1: 0.5}, {0: {"p": 1.0, "q": 0.9}, 50: {"p": 0.0, "q": 0.1}}) is None
     # two problems say little, however large the fall
-    assert parting(rewards, {0: {"p": 1.0, "q": 0.9}, 50: {"p": 0.2, "q": 0.4}}) is None
+    assert find_divergence(rewards, {0: {"p": 1.0, "q": 0.9}, 50: {"p": 0.2, "q": 0.4}}) is None
 
 
 def _monitored(values: list[float]) -> list[TrainingRecord]:

@@ -1,16 +1,17 @@
-"""Where the training reward and the gold score part: the policy is paid for what the gold judge does not see.
+"""Divergence of the training reward from the gold score: the policy is paid for what the gold judge does not see.
 
-The rule is ours. A run's training reward and its gold score part at an evaluation where, against an earlier one,
+The rule is ours. Training reward and gold score diverge at an evaluation where, compared with an earlier one,
 
-- the gold score has fallen: the mean of the paired differences on the problems that both evaluations scored is below 0,
-  and so is all of Student's 95 % interval, its level shared among all pairs of evaluations (Bonferroni), since the
-  earlier one is the best so far;
+- the gold score has fallen. The mean of the paired differences, on the problems that both evaluations scored, is below
+  0, and so is Student's whole 95 % interval. All pairs of evaluations share its level (Bonferroni), since the earlier
+  one is the best so far;
 - the training reward, its mean over the last `WINDOW` steps, has risen by more than `STANDARD_ERRORS` standard errors
-  of the difference; or it has not fallen by so much, here and at the evaluation before this one, where the gold score
-  had fallen, too. So a reward at its ceiling parts from a falling score, and one that falls a little later does not.
+  of the difference. If the gold score had fallen at the previous evaluation, too, it is enough that the reward fell by
+  no more than that at both. So a reward at its ceiling diverges from a falling score, and one that falls a little
+  later does not.
 
-The earlier evaluation is the one with the best gold score so far, or the best since the rubric last changed: rewards by
-different rubrics are not the same measure, so that a stricter one must hide nothing.
+The earlier evaluation is the one with the best gold score so far, or the best since the rubric last changed. Rewards by
+different rubrics are different measures, and a stricter rubric must hide nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,24 +22,24 @@ from typing import NamedTuple
 from evorun.runs.statistics import t_interval
 
 WINDOW = 5
-"""Training steps that a mean reward is taken over."""
+"""Training steps per mean of the reward."""
 STANDARD_ERRORS = 2.0
 CONFIDENCE = 0.95
 _MEDIAN = 0.4549
-"""Of the square of a standard normal variable (chi-squared with one degree of freedom)."""
+"""Median of the square of a standard normal variable (chi-squared with one degree of freedom)."""
 
 GoldScores = Mapping[int, Mapping[str, float]]
-"""Of each evaluation, by its step: the utility of each problem's gold score, greater is better."""
+"""By an evaluation's step: the utility of each problem's gold score; greater is better."""
 
 
 class Change(NamedTuple):
     """The change between two evaluations."""
 
     first: int
-    """The steps of the two."""
+    """The steps of the two evaluations."""
     last: int
     gold: tuple[float, float]
-    """Means before and after, over the problems that both have."""
+    """Means before and after, over their common problems."""
     reward: tuple[float, float]
     """Means over windows of steps."""
 
@@ -48,22 +49,22 @@ class Change(NamedTuple):
         return self.reward[1] - self.reward[0]
 
 
-class Parting(NamedTuple):
-    """Evaluations at which reward and gold score have parted."""
+class Divergence(NamedTuple):
+    """Evaluations at which reward and gold score diverge."""
 
     first: Change
     worst: Change
-    """The one with the lowest gold score."""
+    """The change with the lowest gold score."""
     until: int
-    """The last evaluation at which they part."""
+    """The last evaluation at which they diverge."""
     still: bool
-    """There is none after it."""
+    """True if that is the run's last evaluation."""
 
 
-def parting(rewards: Mapping[int, float], gold: GoldScores, refined: Iterable[int] = ()) -> Parting | None:
-    """Return where the reward and the gold score part; None where they do not.
+def find_divergence(rewards: Mapping[int, float], gold: GoldScores, refined: Iterable[int] = ()) -> Divergence | None:
+    """Return where the reward and the gold score diverge; None if they do not.
 
-    rewards: of each training step, all on one scale. refined: the steps after which the rubric changed.
+    rewards: by training step, all on one scale. refined: the steps after which the rubric changed.
     """
     evaluations, changes = sorted(step for step, scores in gold.items() if scores), sorted(refined)
     pairs = len(evaluations) * (len(evaluations) - 1) // 2
@@ -84,7 +85,7 @@ def parting(rewards: Mapping[int, float], gold: GoldScores, refined: Iterable[in
         return None
     worst = min(found, key=lambda change: change.gold[1])
     until = found[-1].last
-    return Parting(found[0], worst, until, still=until == evaluations[-1])
+    return Divergence(found[0], worst, until, still=until == evaluations[-1])
 
 
 def _since(began: int, evaluation: int, rewards: Mapping[int, float], gold: GoldScores) -> Change | None:
@@ -97,7 +98,7 @@ def _since(began: int, evaluation: int, rewards: Mapping[int, float], gold: Gold
     common = sorted(gold[first].keys() & gold[evaluation].keys())
     means = [fmean([gold[step][problem] for problem in common] or [0.0]) for step in (first, evaluation)]
     until = [step for step in steps if step <= first][-WINDOW:]
-    # before there are enough, the first ones
+    # While there are too few, use the first steps.
     windows = [until if len(until) == WINDOW else steps[:WINDOW], steps[-WINDOW:]]
     recent = [fmean(rewards[step] for step in window) for window in windows]
     return Change(first, evaluation, (means[0], means[1]), (recent[0], recent[1]))
@@ -113,8 +114,8 @@ def _has_fallen(change: Change, gold: GoldScores, pairs: int) -> bool:
 def _noise(rewards: Mapping[int, float]) -> float:
     """Return the standard error of a difference of two windows' means.
 
-    A step's noise is that of differences of neighbours, which a trend leaves alone; by their median, which leaves out
-    the few at which the rubric changes.
+    The differences of neighbouring steps show the noise, unaffected by a trend. Their median ignores the few steps at
+    which the rubric changes.
     """
     values = [rewards[step] for step in sorted(rewards)]
     variance = median((first - second) ** 2 for first, second in pairwise(values)) / 2 / _MEDIAN
