@@ -61,7 +61,11 @@ class Journal:
         self._recorded = len(self._numbers)
         # weak: a lock lives as long as somebody waits for its key, and a run has a key for each of its calls
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._waiting: list[_Write] = []
+        """What this turn of the event loop records: one group, since each transaction costs a flush to the disk."""
+        self._waiting_bytes = 0
+        self._queue: queue.SimpleQueue[tuple[list[_Write], int] | None] = queue.SimpleQueue()
+        """Groups and their bytes."""
         self._writer = threading.Thread(target=self._write_groups, name="journal", daemon=True)
         self._writer.start()
         self._closed = False
@@ -140,8 +144,14 @@ class Journal:
 
     async def put(self, effect: Effect) -> None:
         """Record an effect; returns when it is durable. Raises RunDirectoryError when it cannot be written."""
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Write(effect, done))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._hand_over)
+        self._waiting.append(_Write(effect, done))
+        self._waiting_bytes += len(effect.request) + len(effect.result)
+        if self._waiting_bytes >= GROUP_BYTES:
+            self._hand_over()
         self._numbers.setdefault(effect.key, await done)
         self._recorded += 1
 
@@ -150,11 +160,18 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self._hand_over()
         self._queue.put(None)
         self._writer.join()
         with contextlib.suppress(sqlite3.Error):  # one file, without a log beside it, where the disk allows
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._reader.close()
+
+    def _hand_over(self) -> None:
+        """Give the writer what waits; nothing where it has it already."""
+        if self._waiting:
+            self._queue.put((self._waiting, self._waiting_bytes))
+            self._waiting, self._waiting_bytes = [], 0
 
     def _write_groups(self) -> None:
         connection: sqlite3.Connection | None = None
@@ -176,17 +193,17 @@ class Journal:
             connection.close()
 
     def _next_group(self) -> list[_Write] | None:
-        first = self._queue.get()
-        if first is None:
+        handed = self._queue.get()
+        if handed is None:
             return None
-        group, size = [first], 0
+        group, size = handed
         while size < GROUP_BYTES and not self._queue.empty():
-            write = self._queue.get()
-            if write is None:
+            handed = self._queue.get()
+            if handed is None:
                 self._queue.put(None)  # the end comes after this group
                 break
-            group.append(write)
-            size += len(write.effect.request) + len(write.effect.result)
+            group += handed[0]
+            size += handed[1]
         return group
 
 

@@ -14,11 +14,13 @@ have come to `ITEMS`, because equal keys, prompts and schemas compress together;
 
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 JOURNAL = "journal.sqlite"
 """The file's name in a run's folder."""
@@ -33,13 +35,15 @@ MAX_BYTES = 64 << 20
 LONG_LINE = 64
 """Length from which a line of a request is a text of its own (ours): a solution's lines, in whatever prompt."""
 REMEMBERED_BYTES = 16 << 20
-"""Texts that a writer knows again, twice so many bytes at most; one that comes again later is stored again."""
+"""Texts that a writer knows again, twice so many bytes at most, and as many of paragraphs; a text that comes again
+later is stored again."""
 
 _OF_SMALL, _OF_PACKED = 1, 3
 """Levels of compression (ours): for packed blocks, level 6 takes twice the time of 3 for a seventh of the size."""
 
 _LINE_END = b"\\n"
 """A line feed in a string of JSON."""
+_EMPTY_LINE = 2 * _LINE_END
 
 
 class Effect(NamedTuple):
@@ -78,40 +82,58 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._keys, self._results, self._requests, self._texts = (_Appended(connection, name) for name in TABLES)
-        self._recent: dict[bytes, int] = {}
-        """Numbers of the texts that were met lately; `_older`: of those before them."""
-        self._older: dict[bytes, int] = {}
-        self._recent_bytes = 0
+        self._new: list[bytes] = []
+        """Texts that are not in the file yet."""
+        self._numbers = _Recent(self._add)
+        """The number of each text."""
+        self._paragraphs = _Recent(self._cut)
+        """The numbers of each paragraph's texts: prompts share most paragraphs, which are so cut once."""
 
     def write(self, effects: Sequence[Effect]) -> int:
         """Append effects and return the number of the first. Raises sqlite3.Error, or ValueError for one too big."""
         first = self._keys.end
-        new: list[bytes] = []
-        requests = [
-            ([self._number(text, new) for text in texts], rest, effect.usage, effect.seconds)
-            for effect in effects
-            for texts, rest in [_texts_of(effect.request)]
-        ]
+        requests: list[Request] = []
+        for effect in effects:
+            paragraphs, rest = _paragraphs_of(effect.request)
+            numbers: list[int] = []
+            for paragraph in paragraphs:
+                numbers += self._paragraphs[paragraph]
+            requests.append((numbers, rest, effect.usage, effect.seconds))
         with self._connection:
             self._keys.append([(effect.key, effect.digest) for effect in effects])
             self._results.append([effect.result for effect in effects])
             self._requests.append(requests)
-            self._texts.append(new)
+            self._texts.append(self._new)
+        self._new = []
         return first
 
-    def _number(self, text: bytes, new: list[bytes]) -> int:
-        """Return a text's number; one that is not known joins `new`."""
-        number = self._recent.get(text)
-        if number is None:
-            number = self._older.get(text)
-            if number is None:
-                number = self._texts.end + len(new)
-                new.append(text)
-            self._recent[text] = number
-            self._recent_bytes += len(text)
-            if self._recent_bytes > REMEMBERED_BYTES:
-                self._recent, self._older, self._recent_bytes = {}, self._recent, 0
-        return number
+    def _cut(self, paragraph: bytes) -> list[int]:
+        return [self._numbers[text] for text in _texts_of(paragraph)]
+
+    def _add(self, text: bytes) -> int:
+        self._new.append(text)
+        return self._texts.end + len(self._new) - 1
+
+
+class _Recent(dict[bytes, T]):
+    """What is known of the texts that were met lately, made anew for the others."""
+
+    def __init__(self, make: Callable[[bytes], T]) -> None:
+        self._make = make
+        self._older: dict[bytes, T] = {}
+        self._bytes = 0
+        """Of the texts that are not the older ones."""
+
+    def __missing__(self, text: bytes) -> T:
+        known = self._older.get(text)
+        if known is None:
+            known = self._make(text)
+        self[text] = known
+        self._bytes += len(text)
+        if self._bytes > REMEMBERED_BYTES:
+            self._older, self._bytes = dict(self), 0
+            self.clear()
+        return known
 
 
 class _Appended:
@@ -151,24 +173,31 @@ class _Appended:
         self._connection.execute(f"INSERT INTO {self._name} VALUES (?, ?, ?, ?)", row)
 
 
-def _texts_of(request: bytes) -> tuple[list[bytes], bytes]:
-    """Cut a request into texts that may stand in others too, and the rest, where the seed is.
+def _paragraphs_of(request: bytes) -> tuple[list[bytes], bytes]:
+    """Cut a request behind its empty lines, and its last line, with the seed, off the last paragraph."""
+    head, end, rest = request.rpartition(_LINE_END)
+    if not end:
+        return [], rest
+    *paragraphs, last = head.split(_EMPTY_LINE)
+    return [*(paragraph + _EMPTY_LINE for paragraph in paragraphs), last + _LINE_END], rest
 
-    Cut are long lines of its strings, and what is between them at empty lines: so a problem, an instruction and each
-    line of a solution are texts of their own, whichever prompt they stand in.
+
+def _texts_of(paragraph: bytes) -> list[bytes]:
+    """Cut a paragraph into texts that may stand in others too.
+
+    Cut are long lines, and what is between them: so a problem, an instruction and each line of a solution are texts of
+    their own, whichever prompt they stand in.
     """
-    *lines, rest = request.split(_LINE_END)
     texts: list[bytes] = []
     short: list[bytes] = []
-    for line in lines:
-        is_long = len(line) >= LONG_LINE
-        if not is_long:
+    for line in paragraph.split(_LINE_END)[:-1]:
+        if len(line) < LONG_LINE:
             short.append(line)
-        if short and (is_long or not line):
+            continue
+        if short:
             texts.append(_LINE_END.join([*short, b""]))
             short = []
-        if is_long:
-            texts.append(line + _LINE_END)
+        texts.append(line + _LINE_END)
     if short:
         texts.append(_LINE_END.join([*short, b""]))
-    return texts, rest
+    return texts

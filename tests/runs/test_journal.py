@@ -1,9 +1,12 @@
 import asyncio
+import queue
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +73,42 @@ async def test_puts_at_once_share_transactions(
     assert len(journal) == 1001
     assert blocker.execute("SELECT sum(count) FROM keys").fetchone() == (1001,)
     journal.close()
+
+
+class WatchedQueue(queue.SimpleQueue[Any]):
+    """A queue out of which everything is taken at once."""
+
+    def put(self, item: Any) -> None:
+        super().put(item)
+        while not self.empty():
+            time.sleep(0)  # another thread's turn
+
+
+async def test_what_one_turn_of_the_loop_records_is_one_transaction(
+    tmp_path: Path, connections: list[tuple[sqlite3.Connection, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "SimpleQueue", WatchedQueue)
+    journal = Journal(tmp_path / "j")
+    await journal.put(effect("first"))
+
+    def commits() -> int:
+        return sum(statement == "COMMIT" for _, statements in connections for statement in statements)
+
+    before = commits()
+    await asyncio.gather(*(journal.put(effect(f"k{i}")) for i in range(300)))
+    assert commits() == before + 1
+    journal.close()
+
+
+async def test_what_waits_for_the_end_of_the_turn_is_written_on_closing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    put = asyncio.create_task(journal.put(effect("k")))
+    await asyncio.sleep(0)
+    journal.close()
+    await asyncio.wait_for(put, timeout=60)
+    reader = open_journal(tmp_path / "j")
+    assert [key for key, _ in reader.index()] == ["k"]
+    reader.close()
 
 
 async def test_a_commit_is_flushed_to_the_disk(
