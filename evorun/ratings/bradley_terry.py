@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
@@ -223,6 +222,8 @@ def _newton(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
 
 def _lbfgs(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
     """Minimise by L-BFGS (Liu and Nocedal, 1989), as in section 2.3.1 of Duel-Evolve."""
+    from scipy.optimize import minimize  # a sixth of a second to import, for a solver that few runs choose
+
     # scipy bounds the gradient's largest entry; evorun bounds its norm.
     largest_entry = posterior.gradient_tolerance() / np.sqrt(max(start.size, 1))
     result = minimize(

@@ -10,7 +10,7 @@ SEED_BITS = 31
 
 def _entropy(seed: int, names: tuple[str | int, ...]) -> int:
     # the type of each name: a stream of the step 1 is not that of a problem "1"
-    text = "\x1f".join((str(seed), *(f"{type(name).__name__}:{name}" for name in names)))
+    text = "\x1f".join([str(seed), *[f"{type(name).__name__}:{name}" for name in names]])
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "big")
 
 

@@ -135,9 +135,11 @@ def _with_key(value: Any, keys: tuple[str, ...]) -> dict[str, Any] | None:
     """Return the outermost object with one of the keys, the last of several; its keys in lower case."""
     level = [value]
     while level:
-        objects = ({_name(key): member for key, member in one.items()} for one in level if isinstance(one, dict))
-        if having := [one for one in objects if not one.keys().isdisjoint(keys)]:
-            return having[-1]
+        for one in reversed(level):
+            if isinstance(one, dict):
+                named = {_name(key): member for key, member in one.items()}
+                if not named.keys().isdisjoint(keys):
+                    return named
         level = [member for one in level for member in _members(one)]
     return None
 

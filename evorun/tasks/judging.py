@@ -13,7 +13,7 @@ from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import end_of_object, read_object, well_formed
+from evorun.tasks.json_text import find_object, read_object, well_formed
 from evorun.tasks.thinking import without_thinking
 from evorun.tasks.verdicts import read_verdict
 
@@ -56,10 +56,11 @@ def parse_judgment(text: str) -> Judgment:
     (`read_verdict`). An unclear verdict must count as non-decisive, not as a preference.
     """
     text = without_thinking(text)
-    reply = read_object(text, *_KEYS) or read_object(text, "reasoning") or {}
+    found = find_object(text, *_KEYS)
+    reply = (read_object(text, "reasoning") or {}) if found is None else found.value
     reason = reply.get("reasoning")
     try:
-        verdict = read_unless_withdrawn(_read, text, end_of_object(text, *_KEYS), only_sure=True)
+        verdict = read_unless_withdrawn(_read, text, 0 if found is None else found.end, only_sure=True)
     except ValueError:
         verdict = "invalid"
     return Judgment(verdict=verdict, reason=well_formed(reason) if isinstance(reason, str) else "")

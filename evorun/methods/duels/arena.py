@@ -44,7 +44,8 @@ class Members(Sequence[Candidate]):
     def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return self.member(index).candidate
+        member = self._in_memory.get(index)
+        return (member or self.member(index)).candidate
 
     def append(self, candidate: Candidate) -> None:
         """Add a candidate, in memory."""

@@ -165,8 +165,9 @@ def select_parents(
     if choice == "uniform":
         chosen = rng.permutation(survivors)[:count].tolist()
     else:
-        latest = max(arena.candidates[i].generation for i in survivors)
-        recent = [i for i in survivors.tolist() if arena.candidates[i].generation == latest]
+        generations = {i: arena.candidates[i].generation for i in survivors.tolist()}
+        latest = max(generations.values())
+        recent = [i for i, generation in generations.items() if generation == latest]
         recent.sort(key=lambda i: -arena.sd[i])
         # Python rounds halves to even: of 5 parents at a share of 0.5, two are recent.
         chosen = recent[: round(count * recent_share)]
