@@ -2,8 +2,11 @@
 
 import contextlib
 import os
+import resource
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,25 +26,39 @@ class Measured(NamedTuple):
 
     seconds: float
     """Wall seconds from reading the data to the final manifest."""
+    cpu: float
+    """CPU seconds of the same, all threads together."""
     calls: int
     completion_tokens: int
 
 
-def run(path: Path, overrides: dict[str, Any]) -> Measured:
-    """Run Duel-Evolve on simulated MathBench with these overrides; raises what stopped it."""
+def run(path: Path, overrides: Mapping[str, Any]) -> Measured:
+    """Run Duel-Evolve on MathBench, simulated unless the overrides name another engine; raises what stopped it."""
     register()
-    arguments = ["engine=simulated", *(f"++{key}={value}" for key, value in overrides.items() if "." in key)]
-    arguments += [f"{key}={value}" for key, value in overrides.items() if "." not in key]
+    values = {"engine": "simulated", **overrides}
+    arguments = [f"{key}={value}" for key, value in values.items() if "." not in key]
+    arguments += [f"++{key}={value}" for key, value in values.items() if "." in key]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config: Any = OmegaConf.to_container(compose("config", overrides=arguments), resolve=True)
     with open(os.devnull, "w") as nowhere:
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), time.process_time()
         outcome = run_experiment(check(config), path, ["bench"], Terminal(file=nowhere))
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     if outcome.error is not None:
         raise outcome.error
     cost = msgspec.json.decode((path / "results.json").read_bytes())["cost"]["total"]
-    return Measured(seconds, cost["calls"], cost["completion_tokens"])
+    return Measured(seconds, cpu, cost["calls"], cost["completion_tokens"])
+
+
+def command(path: Path, overrides: Mapping[str, Any]) -> float:
+    """Run `evorun method=duel_evolve task=mathbench ...` into `path`, as a user does; return its CPU seconds."""
+    values = {"method": "duel_evolve", "task": "mathbench", "engine": "simulated", **overrides, "hydra.run.dir": path}
+    arguments = [f"{key}={value}" for key, value in values.items()]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # not in this folder: there `python -m evorun` would be this checkout's, whatever PYTHONPATH says
+    subprocess.run([sys.executable, "-m", "evorun", *arguments], cwd=path.parent, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def reopen(path: Path) -> None:

@@ -8,48 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from itertools import pairwise
 from pathlib import Path
 from statistics import harmonic_mean
-from typing import Any
 from unittest.mock import patch
 
 from dry_run import problems as written
 from dry_run import run
 from evorun.models.simulated import SimulatedModel
 from evorun_bench import Row, peak_mib
+from pace import PARTS, Clock
 
 TINY = {"problems": 2, "generations": 2}
-PARTS = 10
-
-
-class Clock:
-    """The times, by the wall and of the CPU, at which the simulated model was called: of each `every`-th call."""
-
-    def __init__(self, every: int) -> None:
-        self.calls = 0
-        self.marks: list[tuple[int, float, float]] = []
-        self._every = every
-
-    def counting(self, complete: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return the method with a clock."""
-
-        async def counted(model: SimulatedModel, request: Any) -> Any:
-            if self.calls % self._every == 0:
-                self.marks.append((self.calls, time.perf_counter(), time.process_time()))
-            self.calls += 1
-            return await complete(model, request)
-
-        return counted
-
-    def rates(self) -> list[tuple[float, float]]:
-        """Return the calls per wall second and per CPU second of each tenth of the calls."""
-        ends = [self.marks[round(part * (len(self.marks) - 1) / PARTS)] for part in range(PARTS + 1)]
-        return [
-            ((calls - before) / (wall - wall_before), (calls - before) / (cpu - cpu_before))
-            for (before, wall_before, cpu_before), (calls, wall, cpu) in pairwise(ends)
-        ]
 
 
 def measure(problems: int = 150, generations: int = 150) -> list[Row]:
@@ -70,7 +39,8 @@ def measure(problems: int = 150, generations: int = 150) -> list[Row]:
         )
         reported = time.perf_counter() - started
         report = (path / "report.html").stat().st_size
-    wall, cpu = zip(*clock.rates(), strict=True)
+    tenths = clock.tenths()
+    wall, cpu = [part.calls / part.wall for part in tenths], [part.calls / part.cpu for part in tenths]
     # CPU time, and of halves: so it says something on a busy machine too
     flat, falls = min(wall) / max(wall), harmonic_mean(cpu[PARTS // 2 :]) / harmonic_mean(cpu[: PARTS // 2])
     return [
