@@ -69,8 +69,9 @@ MIN_SEEDS = 3
 MIN_DRAWN_SEEDS = 5
 """Below it seeds are too few to draw again (ours): three have ten different draws."""
 
-_AT_ONCE = 1_000
-"""Resamples in memory together; the intervals are the same for any number."""
+_DRAWN_AT_ONCE = 2**16
+"""Values that a bootstrap draws at once (ours), so that they stay in the processor's cache however many problems there
+are; the intervals are the same for any number."""
 
 _ALIKE = 1e-9
 """Values that differ by no more are alike: scores are no finer, and BCa's acceleration is not finite for them."""
@@ -103,11 +104,16 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
         vectorized=True,
         confidence_level=confidence,
         n_resamples=resamples,
-        batch=_AT_ONCE,
+        batch=_resamples_at_once(len(values)),
         method="BCa",
         rng=np.random.default_rng(0),
     )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def _resamples_at_once(values: int) -> int:
+    """Return the number of resamples to draw together, each of so many values."""
+    return max(1, _DRAWN_AT_ONCE // values)
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
@@ -166,8 +172,9 @@ def drawn_seeds_interval(
     values = np.where(known, values, 0.0)
     rng = np.random.default_rng(0)
     means = []
-    for start in range(0, resamples, _AT_ONCE):
-        size = min(_AT_ONCE, resamples - start)
+    at_once = _resamples_at_once(len(seeds) + len(problems))
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
         of_seeds = rng.multinomial(len(seeds), [1 / len(seeds)] * len(seeds), size)
         of_problems = rng.multinomial(len(problems), [1 / len(problems)] * len(problems), size)
         counts = of_problems @ known.T
@@ -215,7 +222,7 @@ def clustered_mean(
         paired=True,
         confidence_level=confidence,
         n_resamples=resamples,
-        batch=_AT_ONCE,
+        batch=_resamples_at_once(len(clusters)),
         method="percentile",
         rng=np.random.default_rng(0),
     )
