@@ -1,5 +1,6 @@
 """Live progress of a run: a display on a terminal, plain lines elsewhere."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +76,7 @@ class Progress:
         self._counted: dict[str, float] = {}
         self._done = 0.0
         """The sum of what `_counted` has of each problem."""
+        self._counting = threading.Lock()
         self._next_recount_s = 0.0
 
     def stepped(self, problem: str, step: int, value: float | None) -> None:
@@ -105,17 +107,13 @@ class Progress:
             self.write_line("; ".join(f"{label} {text}" for label, text in self.fields().items()))
 
     def _count(self, problem: str) -> None:
-        share = self._share_of(problem)
-        self._done += share - self._counted.get(problem, 0.0)
-        self._counted[problem] = share
+        with self._counting:  # the display's thread counts too
+            share = self._share_of(problem)
+            self._done += share - self._counted.get(problem, 0.0)
+            self._counted[problem] = share
 
     def _note_pace(self) -> None:
-        if (begun := self.seconds) >= self._next_recount_s:
-            for problem in self._under_way():
-                self._count(problem)
-            # so that recounts take a small share of the time, however many problems there are
-            self._next_recount_s = self.seconds + max(_RECOUNT_INTERVAL_S, _PAUSE_OF_RECOUNTS * (self.seconds - begun))
-        share = self._share(self._done)
+        share = self.share
         if self.traffic.first_answer is None:
             self._replayed_share = share  # from the journal, in no time
             return
@@ -131,15 +129,21 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The share of the run's work that is done, in [0, 1]: of its steps or of its budget, whichever is more."""
-        return self._share(len(self._ended) + sum(self._share_of(problem) for problem in self._under_way()))
+        """The share of the run's work that is done, in [0, 1]: of its steps or of its budget, whichever is more.
 
-    def _share(self, done: float) -> float:
+        What problems use between their steps is counted now and then.
+        """
+        if (begun := self.seconds) >= self._next_recount_s:
+            for problem in self._under_way():
+                self._count(problem)
+            # so that recounts take a small share of the time, however many problems there are
+            self._next_recount_s = self.seconds + max(_RECOUNT_INTERVAL_S, _PAUSE_OF_RECOUNTS * (self.seconds - begun))
         of_budget = 0.0 if self.meter is None else self.meter.used
         if self.trains:
             # training works on all problems together, so its steps alone say how far the run is
             return max(of_budget, min(self._training_step / self.last_step, 1.0) if self.last_step else 0.0)
-        return max(of_budget, done / self.problems if self.problems else 0.0)
+        # rounded: what is added up of shares ends beside 1
+        return max(of_budget, round(self._done / self.problems, 9) if self.problems else 0.0)
 
     def _under_way(self) -> set[str]:
         return {*self.meters, *list(self._step_of)} - self._ended
@@ -154,17 +158,17 @@ class Progress:
 
     def fields(self) -> dict[str, str]:
         """Return the texts to show, by label."""
-        seconds, traffic = max(self.seconds, 1e-9), self.traffic
+        seconds, traffic, share = max(self.seconds, 1e-9), self.traffic, self.share
         # list(...): the display's thread reads while the event loop writes, and iterating a dict that grows fails
         scored = [value for value in list(self._values.values()) if value is not None]
         steps = Counter(list(self._step_of.values()))
         mean = sum(scored) / len(scored) if scored else 0.0
         primary = f"{100 * mean:.1f} %" if self.primary.rate else f"{mean:.4g}"
         tokens = traffic.prompt_tokens + traffic.completion_tokens
-        left = 0.0 if self.share >= 1 else self._time_left.estimate(self.seconds)
+        left = 0.0 if share >= 1 else self._time_left.estimate(self.seconds)
         shown = {
             "phase": self._phase(),
-            "done": f"{100 * self.share:.0f} %",
+            "done": f"{100 * share:.0f} %",
             "problems": f"{len(self._ended)}/{self.problems} done, {len(self._step_of)} begun",
             "evaluated at step" if self.trains else "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",

@@ -138,16 +138,29 @@ class _SlowMeter(Meter):
         return super().used
 
 
-def test_counting_problems_anew_takes_little_of_the_time() -> None:
+@pytest.mark.parametrize("display", [False, True])
+def test_counting_problems_anew_takes_little_of_the_time(*, display: bool) -> None:
     progress, clock = _progress(500, 4)
     progress.meters = {f"p{i}": _SlowMeter(clock) for i in range(500)}
     progress.stepped("p0", 0, None)
     begun, steps = clock.now, 0
     while clock.now < begun + 10_000:
         clock.now += 10
-        progress.stepped("p1", steps, None)
+        if display:
+            progress.fields()
+        else:
+            progress.stepped("p1", steps, None)
         steps += 1
     assert steps > 800  # a tenth of the time is the step's own count; all problems at each step leave 20 steps
+
+
+def test_shares_that_were_added_up_end_at_one() -> None:
+    progress, _ = _progress(7, 9)
+    for step in range(10):
+        for i in range(7):
+            progress.stepped(f"p{i}", step, None)
+    assert progress.share == 1
+    assert progress.fields()["left"] == "0:00"
 
 
 def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
