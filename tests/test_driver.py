@@ -1,6 +1,7 @@
 """The driver with a scripted method: problems in flight, what they share, and how it says that a problem has ended."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext
 from evorun.models import Sampling
 from evorun.rollouts.calls import Calls
+from evorun.runner.recorder import ProblemRecorder
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
@@ -77,6 +79,23 @@ async def test_as_many_problems_are_in_flight_as_asked_for_and_no_more(
     run = await driven(method, tmp_path, problems=problems, concurrency=concurrency)
     assert [record["problem"] for record in run.records("predictions")] == [f"p{i}" for i in range(problems)]
     assert method.most == concurrency
+
+
+class CountsRecorders(Scripted):
+    """Notes the most recorders of problems that are in memory at once."""
+
+    most = 0
+
+    async def step(self, ctx: Context) -> Step:
+        gc.collect()
+        self.most = max(self.most, sum(isinstance(one, ProblemRecorder) for one in gc.get_objects()))
+        return ANSWERED
+
+
+async def test_problems_that_wait_are_not_in_memory_with_all_that_they_need(tmp_path: Path) -> None:
+    method = CountsRecorders()
+    await driven(method, tmp_path, problems=20, concurrency=2)
+    assert method.most <= 4  # one that has ended is there until the next is made
 
 
 class Ends(Scripted):

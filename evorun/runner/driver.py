@@ -86,13 +86,13 @@ class Driver:
         # Prepare before any problem starts: the cost is then known, and every share bears an equal part.
         await method.prepare(self._run_context(shared, {}))
         spent = shared.total
-        slots = asyncio.Semaphore(self.concurrency)
+        waiting = iter(enumerate(problems))
 
-        async def solve_one(index: int, problem: Problem) -> None:
-            own = self.shares[index]
-            own.deduct(share(spent.calls, len(problems), index), share(spent.tokens, len(problems), index))
-            account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
-            async with slots:
+        async def solve_in_turn() -> None:
+            for index, problem in waiting:
+                own = self.shares[index]
+                own.deduct(share(spent.calls, len(problems), index), share(spent.tokens, len(problems), index))
+                account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
                 # Grading runs beside the search: a slow grader (programs, proofs) delays no model call.
                 async with asyncio.TaskGroup() as group:
                     group.create_task(recorder.write_steps())
@@ -102,8 +102,9 @@ class Driver:
                 await recorder.write_end(account.cost(), own.exhausted)
 
         async with asyncio.TaskGroup() as group:
-            for index, problem in enumerate(problems):
-                group.create_task(solve_one(index, problem))
+            # not a task for each problem: those that wait would be in memory with all that they need
+            for _ in range(min(self.concurrency, len(problems))):
+                group.create_task(solve_in_turn())
         return [shared, *self.shares]
 
     async def _learn(self, method: DatasetLevel) -> list[Meter]:

@@ -68,7 +68,7 @@ class RecordFile:
             problem, line = record.problem, _ENCODER.encode(record)
             index = self._offered[problem]
             self._offered[problem] += 1
-            written = self._written[problem]
+            written = self._written.get(problem, ())
             if index >= len(written):
                 fresh.append(line + b"\n")
             elif written[index] != _digest(line):

@@ -1,0 +1,50 @@
+"""A whole run keeps the texts of its pool in memory, and of all others nothing: more calls leave hardly more bytes."""
+
+import gc
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from building import composed
+from evorun.models.base import Reply, Request
+from evorun.models.simulated import SimulatedModel
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import check
+from evorun.runs import journal_file
+from evorun.runs.terminal import Terminal
+
+TOKENS = 5_000
+"""Of a response: 20 kB, so that texts which stay stand out from what else a call leaves."""
+SIZES = ["generations=12", "initial_candidates=6", "children=6", "duels=3", "max_pool=6"]
+
+
+def test_calls_that_are_done_leave_no_texts_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # what the journal's writer remembers is bounded, but by more than this run writes
+    monkeypatch.setattr(journal_file, "REMEMBERED_BYTES", 100_000)
+    monkeypatch.setattr(journal_file, "PACKED_BYTES", 100_000)
+    complete, held = SimulatedModel.complete, list[int]()
+
+    async def watched(model: SimulatedModel, request: Request) -> Reply:
+        if not tracemalloc.is_tracing():  # not from the start: imports take long when they are traced
+            tracemalloc.start()
+        if len(held) % 20 == 0:
+            gc.collect()
+        held.append(tracemalloc.get_traced_memory()[0])
+        return await complete(model, request)
+
+    monkeypatch.setattr(SimulatedModel, "complete", watched)
+    words = ["engine=simulated", f"engine.mean_tokens={TOKENS}", "evorun.progress=off"]
+    words += ["method=duel_evolve", *(f"method.{size}" for size in SIZES), f"method.max_tokens={2 * TOKENS}"]
+    words += ["task=mathbench", "task.source=sample", "task.limit=2"]
+    try:
+        outcome = run_experiment(check(composed(*words)), tmp_path, ["evorun"], Terminal(file=io.StringIO()))
+    finally:
+        tracemalloc.stop()
+    assert outcome == Outcome("completed")
+    # the least of a quarter: what is in flight comes and goes
+    quarter = len(held) // 4
+    second, last = min(held[quarter : 2 * quarter]), min(held[3 * quarter :])
+    texts = 4 * TOKENS * 2 * 6 * 12 * 2  # bytes of a text; as text and as reasoning; of both problems
+    assert last - second < texts / 8  # of the texts of two quarters, which are half of them all
