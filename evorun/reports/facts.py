@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from evorun.reports import text
-from evorun.reports.overview import CandidateFigures, Outcome
+from evorun.reports.overview import Outcome
+from evorun.runs.aggregates import Aggregates
 from evorun.runs.configs import leaves
 from evorun.runs.directory import identity
 from evorun.runs.schema import Manifest, ModelInRun
@@ -25,7 +26,7 @@ class Tile(NamedTuple):
     note: str
 
 
-def tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
+def tiles(outcome: Outcome, aggregates: Aggregates) -> list[Tile]:
     """Return the run's key figures."""
     total = outcome.cost.get("total")
     failed = sum(p.stop == "failed" for p in outcome.predictions)
@@ -45,8 +46,8 @@ def tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
         tiles.append(Tile("Tokens", text.compact(total.tokens), tokens))
     if outcome.manifest.seconds is not None:
         tiles.append(Tile("Time", text.duration(outcome.manifest.seconds), "wall clock"))
-    if figures.total:
-        lost, retried = figures.unparsable, figures.retried
+    if aggregates.responses:
+        lost, retried = aggregates.unparsable, aggregates.retried
         again = f"{text.count(retried.successes)} asked for again, unparsable or a repeat"
         note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {again}"
         tiles.append(Tile("Unparsable", text.percent(lost.value), note))

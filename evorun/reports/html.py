@@ -15,22 +15,16 @@ from evorun.reports.evolution.section import load_sections
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows
-from evorun.reports.judge import calibration, decisive_by_step, judge_warning, judges
-from evorun.reports.overview import (
-    CandidateFigures,
-    Curves,
-    Outcome,
-    load_candidate_figures,
-    load_curves,
-    load_outcome,
-)
+from evorun.reports.judge import judge_warning, judges
+from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.rubrics.section import load_rubric_section, shown_figures
 from evorun.reports.scores import is_flat, score_cells, score_rows
 from evorun.reports.training import gradient_clipping, is_edit
-from evorun.runs.reading import read_records, read_steps_without_texts
-from evorun.runs.schema import ComparisonRecord, StepRecord
+from evorun.runs.aggregates import Aggregates
+from evorun.runs.reading import read_steps_without_texts
+from evorun.runs.schema import StepRecord
 from evorun.runs.scores import Score, yardstick
 
 REPORT = "report.html"
@@ -86,14 +80,14 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     measure = yardstick(outcome.manifest.scores)
     along = axes_of({outcome.trained})
     step = along["step"].label
-    figures = load_candidate_figures(run_dir, measure)
-    browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
+    aggregates = load_aggregates(outcome, measure)
+    browser = load_browser(run_dir, outcome.predictions, steps, aggregates.by_problem, measure, problems)
     # the index opens at once; a problem's own data is parsed when it is chosen
     shown = ("id", "stratum", "correct", "value", "candidates")
     index = [
         {**{name: getattr(problem, name) for name in shown}, "text_limit": problem.packed.limit} for problem in browser
     ]
-    sections = load_sections(run_dir, measure, step)
+    sections = load_sections(run_dir, measure, step, shared=aggregates.shared > 0)
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
     settings = settings_of(outcome.manifest)
     words = {"score": None if measure.is_correctness else score, "step": step}
@@ -103,7 +97,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "outcome": outcome,
         "manifest": outcome.manifest,
         "banners": banners(outcome),
-        "tiles": tiles(outcome, figures),
+        "tiles": tiles(outcome, aggregates),
         "facts": facts_of(outcome.manifest),
         "settings": settings,
         "tables": data_tables(outcome, curves, settings, along),
@@ -127,7 +121,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge_warning": judge_warning(outcome.metrics),
         "judges": judges(outcome.manifest),
         "gradient_clipping": gradient_clipping(curves.training),
-        "plots": _plots(outcome, curves, figures, along),
+        "plots": _plots(outcome, curves, aggregates, along),
         "sections": sections,
         "rubrics": load_rubric_section(outcome, curves),
         "value": text.value,
@@ -135,7 +129,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "difference": text.difference,
         "difference_interval": text.difference_interval,
         "browser": browser,
-        "browser_note": _browser_note(browser, figures, measure),
+        "browser_note": _browser_note(browser, aggregates, measure),
         "browser_index": markup(script_json(index)),
         "browser_words": markup(script_json(words)),
         "style": markup(own_file("report.css") + own_file("evolution/evolution.css")),
@@ -160,7 +154,7 @@ def _search_note(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
 def _plots(
     outcome: Outcome,
     curves: Curves,
-    figures: CandidateFigures,
+    aggregates: Aggregates,
     axes: Axes,
 ) -> dict[str, Drawing | None]:
     primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
@@ -175,10 +169,8 @@ def _plots(
         "training": plots.training_plot(
             {name: p for name, p in curves.training.items() if not is_edit(name) and name not in drawn_by_rubrics}
         ),
-        "decisive": along.decisive(
-            decisive_by_step(read_records(outcome.run_dir / "comparisons.jsonl", ComparisonRecord))
-        ),
-        "calibration": plots.calibration_plot(calibration(figures.rated, measure), measure) if judged else None,
+        "decisive": along.decisive(aggregates.decisive_by_step),
+        "calibration": plots.calibration_plot(aggregates.calibration, measure) if judged else None,
     }
     for x in axes:
         drawn[x] = along.score(primary, curves.series.get(primary.name, []), x, whole_range=True)
@@ -192,8 +184,8 @@ def _flat(curves: Curves) -> list[Score]:
     return [score for score in curves.others if is_flat(score, curves.scores[score.name])]
 
 
-def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, measure: Score) -> str:
-    total, shown = len(figures.by_problem), len(browser)
+def _browser_note(browser: list[BrowserProblem], aggregates: Aggregates, measure: Score) -> str:
+    total, shown = len(aggregates.by_problem), len(browser)
     if shown == total:
         return f"All {total} problems with candidates."
     outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.words(measure.name)}"

@@ -2,26 +2,23 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
-from evorun.reports.judge import Rated
 from evorun.reports.missing import missing_records
 from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.training import barely_trained, divergence
-from evorun.runs.candidates import Kind
+from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest, recording_of
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.reading import (
     read_metrics,
     read_predictions,
-    read_records,
     read_results,
     read_steps_without_texts,
     read_training,
@@ -49,7 +46,6 @@ from evorun.runs.schema import (
 from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
 from evorun.runs.spending import read_spending
-from evorun.runs.statistics import Proportion
 
 
 @dataclass(frozen=True)
@@ -88,6 +84,13 @@ class Outcome:
     """A line for each sign that its training has gone wrong, or was none."""
     hacking: Hacking | None
     """Signs that its reward was hacked; None where no rubric rewards."""
+    unread: Sequence[str]
+    """Records that were neither read nor compared with their checksums, for nothing of them is to be shown."""
+
+    @property
+    def intact(self) -> bool:
+        """True where all files are known to be as the run left them."""
+        return bool(self.manifest.files) and not self.changed and not self.unread
 
     @property
     def primary(self) -> Score:
@@ -124,26 +127,25 @@ class Curves:
     """Those that the costs of points are means over."""
 
 
-@dataclass
-class CandidateFigures:
-    """Counts and scores of a run's responses, without their texts."""
-
-    total: int = 0
-    unparsable: Proportion = field(default_factory=Proportion)
-    """Candidates without an answer, after their retry."""
-    retried: Proportion = field(default_factory=Proportion)
-    by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    rated: list[Rated] = field(default_factory=list)
-    """Those with a posterior and a grade."""
+_LONG = ("candidates.jsonl", "comparisons.jsonl", "steps.jsonl")
+"""Records with texts: most of a run's bytes."""
 
 
-def load_outcome(run_dir: Path) -> Outcome:
-    """Read the figures of a run, finished or not. Raises RunDirectoryError or DataError."""
+def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
+    """Read the figures of a run, finished or not. Raises RunDirectoryError or DataError.
+
+    shows_records: compare all files with their checksums; else, of a run that neither trains nor has candidates that
+    serve all problems, only those that its figures are read from.
+    """
     manifest = load_manifest(run_dir)
     predictions = read_predictions(run_dir)
     results = read_results(run_dir)
     finished = results is not None
-    changed = changed_files(run_dir, manifest)
+    unread: tuple[str, ...] = ()
+    if not shows_records and "training.jsonl" not in manifest.files:
+        stored = read_aggregates(run_dir, manifest)
+        unread = _LONG if stored is not None and not stored.shared else ()
+    changed = changed_files(run_dir, manifest, unread)
     # files with the checksums of their end lack nothing, and are long: counting their records takes as long as drawing
     intact = bool(manifest.files) and not changed
     missing = [] if intact else missing_records(run_dir, manifest, results, predictions)
@@ -182,6 +184,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         trained=bool(training),
         divergence=[*divergence(training), *(barely_trained(manifest.config, training) if finished else ())],
         hacking=hacking(manifest, training, steps),
+        unread=unread,
     )
 
 
@@ -230,30 +233,10 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     return Curves(dict(primary), kept, shown, dict(training), not recorded, problems)
 
 
-class _Candidate(msgspec.Struct):
-    """A candidate as it is counted."""
+def load_aggregates(outcome: Outcome, measure: Score) -> Aggregates:
+    """Return what a page draws of candidates and duels; counted from the records where those have changed since.
 
-    problem: str
-    kind: Kind = "response"
-    answer: str | None = None
-    attempts: int = 1
-    mean: float | None = None
-    correct: bool | None = None
-    scores: dict[str, float | None] = {}
-
-
-def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
-    """Count over candidates.jsonl, holding no texts; `measure` says how good a candidate is."""
-    figures = CandidateFigures()
-    names: dict[str, str] = {}
-    for record in read_records(run_dir / "candidates.jsonl", _Candidate):
-        if record.kind != "response":  # system prompts and rubrics have no answer to grade
-            continue
-        figures.total += 1
-        figures.unparsable.add(record.answer is None)
-        figures.retried.add(record.attempts > 1)
-        figures.by_problem[record.problem] += 1
-        value = measure.value_in(record)
-        if record.mean is not None and value is not None:
-            figures.rated.append(Rated(names.setdefault(record.problem, record.problem), record.mean, value))
-    return figures
+    measure: the score that says how good a candidate is. Raises DataError.
+    """
+    stored = read_aggregates(outcome.run_dir, outcome.manifest) if outcome.intact else None
+    return count_aggregates(outcome.run_dir, measure) if stored is None else stored

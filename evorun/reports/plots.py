@@ -17,8 +17,8 @@ from evorun.reports.drawing import (
 )
 from evorun.reports.ends import in_lines
 from evorun.reports.figures import training_words
-from evorun.reports.judge import Bin
 from evorun.reports.text import label, words
+from evorun.runs.aggregates import Bin
 from evorun.runs.printable import printable
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score

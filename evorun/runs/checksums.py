@@ -1,6 +1,7 @@
 """Checksums of what a run leaves, by which a report and a resume see that nothing has changed since."""
 
 import hashlib
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -13,21 +14,38 @@ from evorun.runs.schema import Manifest
 
 def checksums(folder: Path) -> dict[str, str]:
     """Return the digest of each file that holds results, by its path in the run's folder."""
-    files = [*folder.glob("*.jsonl"), folder / "results.json", *(folder / "artifacts").rglob("*")]
+    figures = [folder / "results.json", folder / "aggregates.json"]
+    files = [*folder.glob("*.jsonl"), *figures, *(folder / "artifacts").rglob("*")]
     return {file.relative_to(folder).as_posix(): _digest(file) for file in sorted(files) if file.is_file()}
 
 
-def changed_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return a line for each file of a completed run that is not as the run left it; none for one without checksums."""
+def is_as_left(folder: Path, manifest: Manifest, name: str) -> bool:
+    """Tell whether a file has the checksum that a completed run noted; False for a run without checksums."""
+    try:
+        return name in manifest.files and _digest(folder / name) == manifest.files[name]
+    except OSError:
+        return False
+
+
+def changed_files(folder: Path, manifest: Manifest, unread: Collection[str] = ()) -> list[str]:
+    """Return a line for each file of a completed run that is not as the run left it; none for one without checksums.
+
+    unread: files that the caller shows nothing of. They, and with any the journal, are not read, which for a long run
+    takes seconds; they have to be there.
+    """
     if not manifest.files:
         return []
     lines = []
     for name, digest in manifest.files.items():
         try:
-            if _digest(folder / name) != digest:
+            if name in unread:
+                (folder / name).stat()
+            elif _digest(folder / name) != digest:
                 lines.append(f"{name} is not as the run left it: its checksum is another one")
         except OSError as error:
             lines.append(f"{name} is not as the run left it: {error.strerror}")
+    if unread:
+        return lines
     try:
         check_journal(folder)
     except EvorunError as error:

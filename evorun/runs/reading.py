@@ -25,7 +25,7 @@ T = TypeVar("T")
 def read_results(run_dir: Path) -> Results | None:
     """Read results.json; None while the run has not written it."""
     # the last file that a run writes: while it is missing, the others may end anywhere
-    return _read_json(run_dir / "results.json", Results)
+    return read_json(run_dir / "results.json", Results)
 
 
 def read_predictions(run_dir: Path) -> list[PredictionRecord]:
@@ -55,7 +55,7 @@ def read_prompt_scores(run_dir: Path) -> list[PromptScore]:
 
 def read_artifact(run_dir: Path, name: str, kind: type[T]) -> T | None:
     """Read a file of artifacts/ as JSON of a type; None where the run has left none. Raises DataError."""
-    return _read_json(run_dir / "artifacts" / name, kind)
+    return read_json(run_dir / "artifacts" / name, kind)
 
 
 def read_steps_without_texts(run_dir: Path) -> list[StepRecord]:
@@ -72,7 +72,7 @@ def read_steps_without_texts(run_dir: Path) -> list[StepRecord]:
     return list(map(without_text, read_records(run_dir / "steps.jsonl", StepRecord)))
 
 
-def _read_json(path: Path, kind: type[T]) -> T | None:
+def read_json(path: Path, kind: type[T]) -> T | None:
     """Read a file that holds one JSON value of a type; None where there is none. Raises DataError."""
     try:
         content = read_regular(path)

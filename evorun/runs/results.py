@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from evorun.models.base import Wasted
+from evorun.runs.aggregates import write_aggregates
 from evorun.runs.budget import Usage, total
 from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
@@ -23,7 +24,7 @@ from evorun.runs.schema import (
     Stop,
     TrainingRecord,
 )
-from evorun.runs.scores import Graded, Score, mean_of_samples
+from evorun.runs.scores import Graded, Score, mean_of_samples, yardstick
 from evorun.runs.search_figures import search_figures
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
@@ -109,6 +110,7 @@ def write_results(
         reached=_reached(predictions, steps),
         refused={**dict(sorted(refused.items())), **({GOLD: gold.refused} if gold and gold.refused else {})},
     )
+    write_aggregates(path, yardstick(declared))
     write_json(path / "results.json", results)
     return results
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evorun.reports.browser import load_browser
-from evorun.reports.overview import load_candidate_figures
+from evorun.runs.aggregates import count_aggregates
 from evorun.runs.reading import read_predictions, read_steps_without_texts
 from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
@@ -33,7 +33,7 @@ def reading(what: str, run: Path) -> Callable[[], object]:
     return {
         "results": lambda: write_results(run, [ACCURACY], {}),
         "steps": lambda: read_steps_without_texts(run),
-        "candidates": lambda: load_candidate_figures(run, ACCURACY),
+        "candidates": lambda: count_aggregates(run, ACCURACY),
     }[what]
 
 
@@ -50,7 +50,7 @@ def test_the_length_of_texts_does_not_decide_what_is_in_memory(what: str, tmp_pa
 def test_a_page_has_the_texts_of_one_problem_in_memory(tmp_path: Path) -> None:
     def beyond_the_result(problems: int) -> int:
         run = write_run(tmp_path / f"{problems}", RunSpec(problems=problems, candidates=30, text_length=4_000))
-        numbers = load_candidate_figures(run, ACCURACY).by_problem
+        numbers = count_aggregates(run, ACCURACY).by_problem
         predictions, steps = read_predictions(run), read_steps_without_texts(run)
         peak, kept = memory(lambda: load_browser(run, predictions, steps, numbers, ACCURACY))
         return peak - kept

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from evorun.reports import write_report
-from evorun.reports.judge import Rated, calibration, decisive_by_step, judge_warning
+from evorun.reports.judge import judge_warning
+from evorun.runs.aggregates import Rated, calibration, decisive_by_step
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.statistics import clustered_mean, wilson

@@ -11,7 +11,8 @@ from comparison_fixture import edit_manifest, write_method
 from evorun.reports import write_report
 from evorun.reports.browser import load_browser
 from evorun.reports.comparison import compare, write_comparison
-from evorun.reports.overview import load_candidate_figures, load_curves, load_outcome
+from evorun.reports.overview import load_curves, load_outcome
+from evorun.runs.aggregates import count_aggregates
 from evorun.runs.reading import read_steps_without_texts
 from evorun.runs.scores import ACCURACY
 from run_fixture import HOSTILE, RunSpec, write_run
@@ -102,7 +103,7 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
     scored |= {"scores": {"score": 12.5}, "fitness": 12.5, "errors": "row 3 repeats 7"}
     long |= {"errors": "e" * 5000}
     (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, scored, long)))
-    figures = load_candidate_figures(run, ACCURACY)
+    figures = count_aggregates(run, ACCURACY)
     (problem,) = load_browser(
         run, load_outcome(run).predictions, read_steps_without_texts(run), figures.by_problem, ACCURACY
     )

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -8,8 +9,9 @@ import pytest
 from evorun.errors import DataError, RunDirectoryError
 from evorun.reports.banners import banners
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser
-from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_outcome
+from evorun.reports.overview import Curves, load_curves, load_outcome
 from evorun.reports.packing import script_json
+from evorun.runs.aggregates import count_aggregates
 from evorun.runs.journal_file import Effect
 from evorun.runs.reading import read_predictions, read_records, read_steps_without_texts
 from evorun.runs.scores import ACCURACY
@@ -110,9 +112,9 @@ def test_curves_of_an_unfinished_run_carry_the_last_state_forward(tmp_path: Path
 
 def test_candidates_and_duels_are_counted(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=3, candidates=30, duels=11))
-    figures = load_candidate_figures(run, ACCURACY)
+    figures = count_aggregates(run, ACCURACY)
     records = [json.loads(line) for line in (run / "candidates.jsonl").open()]
-    assert figures.total == 90
+    assert figures.responses == 90
     assert figures.unparsable.successes == sum(r["answer"] is None for r in records)
     (run / "results.json").unlink()  # of a run without them they are counted from its records
     assert load_outcome(run).metrics["decisive_rate"].n == 33
@@ -136,12 +138,12 @@ def with_prompts(run: Path) -> Path:
 
 def test_only_responses_are_counted(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=3))
-    before = load_candidate_figures(run, ACCURACY)
-    assert load_candidate_figures(with_prompts(run), ACCURACY) == before
+    before = count_aggregates(run, ACCURACY)
+    assert count_aggregates(with_prompts(run), ACCURACY) == dataclasses.replace(before, shared=2)
 
 
 def _browser(run: Path, problems: list[str] | None = None):
-    figures = load_candidate_figures(run, ACCURACY)
+    figures = count_aggregates(run, ACCURACY)
     return load_browser(
         run, read_predictions(run), read_steps_without_texts(run), figures.by_problem, ACCURACY, problems
     )

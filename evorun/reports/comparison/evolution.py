@@ -61,7 +61,7 @@ def evolved_texts(comparison: Comparison) -> list[Evolved]:
     firsts: dict[tuple[str, str], tuple[str, str]] = {}
     found: list[Evolved] = []
     for run in [run for run in comparison.runs if not run.floor] or comparison.runs:
-        population = load_population(run.outcome.run_dir)
+        population = None if run.outcome.unread else load_population(run.outcome.run_dir)
         for root, last, title in _ends(population) if population is not None and len(found) < MAX_TEXTS else ():
             which = last.kind, key_of(last.id) if last.kind == "rubric" else ""
             differences = [Difference(f"{root.id}, which it began as", compare_lines(root.text, last.text))]

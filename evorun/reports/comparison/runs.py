@@ -131,7 +131,7 @@ class Run:
 
 def load_runs(run_dirs: Sequence[Path]) -> list[Run]:
     """Read the runs, in order. Raises RunDirectoryError or DataError."""
-    outcomes = [load_outcome(run_dir) for run_dir in run_dirs]
+    outcomes = [load_outcome(run_dir, shows_records=False) for run_dir in run_dirs]
     return [_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
 
 

@@ -59,12 +59,13 @@ class Sections:
     """Of all sections, by name."""
 
 
-def load_sections(run_dir: Path, measure: Score, step: str) -> Sections:
+def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = True) -> Sections:
     """Read the sections' content. Raises DataError.
 
-    measure: the score of test problems. step: the word for the run's steps.
+    measure: the score of test problems. step: the word for the run's steps. shared: False if no candidate is known to
+    serve all problems.
     """
-    population, rollouts = load_population(run_dir), read_rollouts(run_dir)
+    population, rollouts = load_population(run_dir) if shared else None, read_rollouts(run_dir)
     members = population.members if population is not None else []
     blamed = choose_blamed(rollouts, [member.blamed for member in members])
     position = {member.id: index for index, member in enumerate(members)}

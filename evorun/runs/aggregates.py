@@ -1,0 +1,152 @@
+"""aggregates.json: what a run's page draws of its candidates and duels, counted once, at the end of the run.
+
+To read gigabytes of records again takes longer than all else that a page needs. The file belongs to the records only
+while the manifest's checksums of both hold; else, and in a run without it, they are counted anew.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+
+from evorun.runs.candidates import SHARED, Kind
+from evorun.runs.checksums import is_as_left
+from evorun.runs.reading import read_json, read_records
+from evorun.runs.records import write_json
+from evorun.runs.schema import ComparisonRecord, Manifest, Metric
+from evorun.runs.scores import Score
+from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
+
+AGGREGATES = "aggregates.json"
+
+
+class Rated(NamedTuple):
+    """A candidate that has a posterior and a grade."""
+
+    problem: str
+    mean: float
+    """Of its posterior."""
+    value: float
+    """Of the run's measure."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Candidates whose posterior means are near one another."""
+
+    mean: float
+    """Mean of their posterior means."""
+    figure: Metric
+    """The mean of their measure: of right and wrong, the share that is right. Its interval draws problems again."""
+
+
+@dataclass
+class Aggregates:
+    """Counts and scores of a run's candidates and duels, without their texts."""
+
+    responses: int = 0
+    unparsable: Proportion = field(default_factory=Proportion)
+    """Responses without an answer, after their retry."""
+    retried: Proportion = field(default_factory=Proportion)
+    by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Responses, in the order of the records."""
+    shared: int = 0
+    """Candidates that serve all problems."""
+    calibration: list[Bin] = field(default_factory=list)
+    """Of the responses with a posterior and a grade."""
+    decisive_by_step: dict[int, Metric] = field(default_factory=dict)
+
+
+class _Candidate(msgspec.Struct):
+    """A candidate as it is counted."""
+
+    problem: str
+    kind: Kind = "response"
+    answer: str | None = None
+    attempts: int = 1
+    mean: float | None = None
+    correct: bool | None = None
+    scores: dict[str, float | None] = {}
+
+
+class _Duel(msgspec.Struct):
+    """A duel as it is counted."""
+
+    problem: str
+    step: int
+    outcome: str | None
+
+
+def write_aggregates(run_dir: Path, measure: Score) -> None:
+    """Write aggregates.json of a run whose records are complete; `measure` says how good a candidate is."""
+    write_json(run_dir / AGGREGATES, count_aggregates(run_dir, measure))
+
+
+def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
+    """Read aggregates.json; None unless it is there as the run left it. Raises DataError.
+
+    Whether the records are so too, is the caller's to know.
+    """
+    return read_json(run_dir / AGGREGATES, Aggregates) if is_as_left(run_dir, manifest, AGGREGATES) else None
+
+
+def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
+    """Count candidates and duels, holding no texts; `measure` says how good a candidate is. Raises DataError."""
+    found = Aggregates()
+    rated: list[Rated] = []
+    names: dict[str, str] = {}
+    for record in read_records(run_dir / "candidates.jsonl", _Candidate):
+        found.shared += record.problem == SHARED
+        if record.kind != "response":  # system prompts and rubrics have no answer to grade
+            continue
+        found.responses += 1
+        found.unparsable.add(record.answer is None)
+        found.retried.add(record.attempts > 1)
+        found.by_problem[record.problem] += 1
+        value = measure.value_in(record)
+        if record.mean is not None and value is not None:
+            rated.append(Rated(names.setdefault(record.problem, record.problem), record.mean, value))
+    found.calibration = calibration(rated, measure)
+    found.decisive_by_step = decisive_by_step(read_records(run_dir / "comparisons.jsonl", _Duel))
+    return found
+
+
+def decisive_by_step(duels: Iterable[ComparisonRecord | _Duel]) -> dict[int, Metric]:
+    """Return the share of duels with a winner, by step; intervals draw problems again."""
+    shares: dict[int, dict[str, Proportion]] = defaultdict(lambda: defaultdict(Proportion))
+    for duel in duels:
+        shares[duel.step][duel.problem].add(duel.outcome is not None)
+    return {step: pooled_share(list(by_problem.values())) for step, by_problem in sorted(shares.items())}
+
+
+def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[Bin]:
+    """Cut candidates into at most `bins` groups by posterior mean, of equal size as nearly as equal means allow.
+
+    Candidates with equal means share a group, so groups can be fewer.
+    """
+    # equal numbers, not equal widths: posterior means crowd around the prior, and outer bins would be nearly empty
+    ordered = sorted(rated, key=lambda one: one.mean)
+    n = len(ordered)
+    # equal means cannot be told apart by any cut
+    between = [i for i in range(1, n) if ordered[i].mean > ordered[i - 1].mean]
+    cuts = {min(between, key=lambda i: abs(i - wanted * n / bins)) for wanted in range(1, bins) if between}
+    edges = sorted({0, n, *cuts})
+    groups = [ordered[start:end] for start, end in pairwise(edges)]
+    return [Bin(fmean(one.mean for one in members), _pooled(members, measure)) for members in groups]
+
+
+def _pooled(members: Sequence[Rated], measure: Score) -> Metric:
+    """Return the mean of the measure; candidates of one problem are not independent, so problems are drawn again."""
+    by_problem: dict[str, list[float]] = defaultdict(list)
+    for one in members:
+        by_problem[one.problem].append(one.value)
+    if measure.rate:
+        return pooled_share([Proportion(sum(map(bool, values)), len(values)) for values in by_problem.values()])
+    sums, counts = [sum(values) for values in by_problem.values()], [len(values) for values in by_problem.values()]
+    alike = len({one.value for one in members}) == 1
+    return Metric(sum(sums) / len(members), None if alike else clustered_mean(sums, counts), len(members))
