@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorun.tasks.base import Problem
-from evorun.tasks.math_contest.task import MathContest
+from evorun.tasks.math_contest.math_contest import MathContest
 
 LINE = re.compile(r"^[ \t>#*_]*ANSWER:[ \t]*(.*?)[ \t*_]*$", re.MULTILINE | re.IGNORECASE)
 TASK = MathContest(integers=True, largest=999)

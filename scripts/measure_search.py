@@ -13,7 +13,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.tasks.search_qa.records import read_questions
+from evorun.tasks.benchmark import distinct
+from evorun.tasks.benchmark_files import Source, read_sources
+from evorun.tasks.search_qa.questions import read_question
 from evorun.tasks.search_qa.retrieval.base import Corpus
 from evorun.tasks.search_qa.retrieval.bm25 import Bm25, made_index
 
@@ -47,12 +49,13 @@ def main() -> None:
 
 def recalls(folder: Path, count: int) -> dict[str, Recall]:
     """Return the recall of BM25 by benchmark, `count` passages a question."""
-    questions = read_questions({stratum: sorted(folder.glob(pattern)) for stratum, pattern in PATTERNS.items()})
+    files = [Source(stratum, sorted(folder.glob(pattern))) for stratum, pattern in PATTERNS.items()]
+    questions = distinct(map(read_question, read_sources(files)))
     texts = [question.problem.data["question"] for question in questions]
     results = asyncio.run(Bm25(Corpus.of(folder / "passages.jsonl")).find(texts, count))
     hits = defaultdict[str, list[tuple[bool, bool]]](list)
     for question, passages in zip(questions, results, strict=True):
-        gold, found = set(question.gold_passages), {passage.id for passage in passages}
+        gold, found = set(question.details["gold_passages"]), {passage.id for passage in passages}
         hits[question.problem.stratum].append((bool(gold & found), gold <= found))
     return {
         stratum: Recall(len(ones), *(sum(column) / len(ones) for column in zip(*ones, strict=True)))

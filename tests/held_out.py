@@ -19,13 +19,12 @@ from evorun.sandbox.base import Case, Limits, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Grader, Problem
-from evorun.tasks.livecodebench.grader import TestGrader
+from evorun.tasks.livecodebench.problems import TestGrader
 from evorun.tasks.livecodebench.programs import check_of
 from evorun.tasks.loading import GoldGrader
-from evorun.tasks.math_contest.loading import ContestGrader
+from evorun.tasks.math_contest.math_contest import ContestGrader
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric
-from evorun.tasks.search_qa.loading import SearchGrader
 from evorun.tasks.tsp.task import Tsp
 
 CORPUS = Path(__file__).parent / "replies" / "held_out.jsonl"
@@ -111,7 +110,7 @@ def _problem_of(reply: Judged) -> tuple[Problem, Any, Grader]:
     data, gold = dict(reply.problem), reply.gold
     if reply.task == "tsp":
         task = _tsp(data.pop("optimum"))
-        return _problem(data), task, GoldGrader(task, {"p": gold})
+        return _problem(data), task, GoldGrader(task, {"p": [gold]})
     task = _task(reply.task)
     if reply.task == "livecodebench":
         problem = _problem({"func_name": None, "starter_code": "", **data})
@@ -119,10 +118,10 @@ def _problem_of(reply: Judged) -> tuple[Problem, Any, Grader]:
         return problem, task, TestGrader({"p": Suite(cases, check_of(problem), Limits())})
     problem = _problem(data)
     if reply.task == "search_qa":
-        return problem, task, SearchGrader(task, {"p": gold})
+        return problem, task, GoldGrader(task, {"p": gold})  # a list already
     if reply.task in _CONTESTS:
         return problem, task, ContestGrader(task, {"p": [gold]})
-    return problem, task, GoldGrader(task, {"p": gold})
+    return problem, task, GoldGrader(task, {"p": [gold]})
 
 
 def _problem(data: dict[str, Any]) -> Problem:

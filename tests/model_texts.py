@@ -33,7 +33,7 @@ from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.clauses import clause_before, is_supposed
 from evorun.tasks.conclusions import concluded, emphasized
 from evorun.tasks.corrections import read_unless_withdrawn, settled
-from evorun.tasks.ethics.reading import read_verdict
+from evorun.tasks.ethics.ethics import read_verdict
 from evorun.tasks.fitness_scores import last_score, read_fitness
 from evorun.tasks.given_scores import is_given
 from evorun.tasks.json_text import read_object, well_formed
@@ -45,9 +45,8 @@ from evorun.tasks.puzzles.denials import without_dismissed, without_supposed
 from evorun.tasks.puzzles.reading import last_block
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
-from evorun.tasks.search_qa.metrics import f1
+from evorun.tasks.search_qa.reading import f1, read_answer, read_call
 from evorun.tasks.search_qa.reading import is_in_form as in_form
-from evorun.tasks.search_qa.reading import read_answer, read_call
 from evorun.tasks.tags import inert
 from evorun.tasks.thinking import outside_thinking, without_thinking
 
@@ -136,10 +135,11 @@ def functions() -> dict[str, Reader]:
             "call between tags": _or_error(lambda text: read_call(f"<tool_call>{text}</tool_call>", 3)),
             "answer": _or_error(read_answer),
             "in form": in_form,
+            "f1": lambda text: f1(text, "the one"),
+            "f1 of it": lambda text: f1("1", text),
         },
-        "tasks.ethics.reading": {"verdict": _or_error(read_verdict)},
+        "tasks.ethics.ethics": {"verdict": _or_error(read_verdict)},
         "tasks.billsum.worker": {"in_lines": in_lines},
-        "tasks.search_qa.metrics": {"f1": lambda text: f1(text, "the one"), "f1 of it": lambda text: f1("1", text)},
         "tasks.tags": {"inert": inert},
         "tasks.rubrics": {
             "rubric": _or_error(read_rubric),

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from building import NoTools, load_task
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
-from evorun.tasks.math_contest.loading import ContestGrader
-from evorun.tasks.math_contest.task import MathContest
+from evorun.tasks.math_contest.math_contest import ContestGrader, MathContest
 from evorun.tasks.tsp.task import Tsp
 
 FOLDER = Path(__file__).parent / "replies"

@@ -71,7 +71,7 @@ def lettered(answers: dict[str, str]) -> str:
 def right_and_wrong(count: int) -> list[tuple[str, str, str]]:
     """Return problems of one stratum, each with its right letter and a wrong one."""
     loaded = load_task("mathbench", source="sample")
-    answers = {problem.id: loaded.grader._gold[problem.id] for problem in loaded.problems}  # type: ignore[attr-defined]
+    answers = loaded.answers
     chosen = [problem.id for problem in loaded.problems if problem.stratum == loaded.problems[0].stratum][:count]
     return [(name, answers[name], "B" if answers[name] == "A" else "A") for name in chosen]
 

@@ -18,7 +18,7 @@ from evorun.methods.search.proposals import from_task
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
-from evorun.tasks.arithmetic.task import Arithmetic
+from evorun.tasks.arithmetic.arithmetic import Arithmetic
 from evorun.tasks.base import SamplingConfig, TaskConfig
 from evorun.training.config import TrainingConfig
 

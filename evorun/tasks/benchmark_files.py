@@ -1,9 +1,10 @@
 """The files of benchmarks: found in the user's data folder or on the Hugging Face hub, and read record by record."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,6 +12,36 @@ from evorun.errors import DataError
 
 FORMATS = (".jsonl", ".parquet")
 """Of files that `records` reads."""
+
+
+class Source(NamedTuple):
+    """Files that belong together."""
+
+    name: str
+    """Leads the ids of records that have none of their own."""
+    paths: Sequence[Path]
+
+
+class Record(NamedTuple):
+    """A record of a source, not yet checked."""
+
+    values: Mapping[str, Any]
+    source: str
+    number: int
+    """Counted from 1 through all files of the source."""
+    where: str
+    """`FILE:LINE`, for errors."""
+
+    def text(self, field: str) -> str:
+        """Return a text, stripped. Raises DataError where there is none."""
+        text = self.values.get(field)
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{self.where}: {field}: expected a non-empty string, got {text!r:.60}")
+        return text.strip()
+
+
+class NotFoundError(DataError):
+    """None of the files that a split or a stratum is to be read from is there."""
 
 
 class MissingFilesError(DataError):
@@ -29,30 +60,36 @@ def default_folder(name: str) -> Path | None:
     return folder if folder and folder.is_dir() else None
 
 
-def numbered_lines(path: Path) -> list[tuple[str, int, bytes]]:
-    """Return `FILE:LINE`, number (from 1) and bytes of each line that is not blank. Raises DataError."""
+def records(path: Path) -> Iterator[tuple[str, object]]:
+    """Yield each record of a file with its `FILE:LINE`; what is not Parquet is read as JSON lines.
+
+    Raises DataError where a line or the file cannot be read.
+    """
+    if path.suffix == ".parquet":
+        yield from _parquet(path)
+        return
     try:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
     # Split at line feeds only: JSON may hold U+2028 and its like, at which `splitlines` splits too.
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return [(f"{path}:{number}", number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if line.strip():
+            where = f"{path}:{number}"
+            try:
+                yield where, msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+                raise DataError(f"{where}: expected one JSON object a line: {error}") from error
 
 
-def records(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield each record of a file in one of the `FORMATS` with its `FILE:LINE`.
-
-    Raises DataError where a line is no JSON or the file cannot be read.
-    """
-    if path.suffix == ".parquet":
-        yield from _parquet(path)
-        return
-    for where, _, line in numbered_lines(path):
-        try:
-            yield where, msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise DataError(f"{where}: expected one JSON object a line: {error}") from error
+def read_sources(sources: Iterable[Source]) -> Iterator[Record]:
+    """Yield the records of all sources, in order. Raises DataError as `records` does, and for what is no object."""
+    for source in sources:
+        located = (located for path in source.paths for located in records(path))
+        for number, (where, values) in enumerate(located, 1):
+            if not isinstance(values, Mapping):
+                raise DataError(f"{where}: expected a JSON object, got {type(values).__name__}")
+            yield Record(values, source.name, number, where)
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, object]]:

@@ -1,5 +1,6 @@
 """From problems with their right answers to a loaded task: the default grader, simulator and splits."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
@@ -20,16 +21,28 @@ Row: TypeAlias = tuple[Problem, str | None]
 class GoldGrader:
     """Scores responses by the task, with the right answers, which nobody else has."""
 
-    def __init__(self, task: TextTask, gold: Mapping[str, str | None]) -> None:
-        """gold: by problem id."""
+    def __init__(self, task: TextTask, answers: Mapping[str, Sequence[str]]) -> None:
+        """answers: those that are accepted, by problem id; none where the task scores without one."""
         self._task = task
-        self._gold = gold
+        self._answers = answers
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
-        """Grade one response. Raises DataError for a problem that is not known."""
-        if problem.id not in self._gold:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._gold)} loaded problems")
-        return self._task.score(problem, response, self._gold[problem.id])
+        """Grade one response; of several accepted answers the best match counts.
+
+        Raises DataError for a problem that is not known.
+        """
+        grades = [self._task.score(problem, response, answer) for answer in self.accepted(problem) or (None,)]
+        return max(grades, key=self._quality) if len(grades) > 1 else grades[0]
+
+    def accepted(self, problem: Problem) -> Sequence[str]:
+        """Return a problem's accepted answers. Raises DataError for a problem that is not known."""
+        if problem.id not in self._answers:
+            raise DataError(f"problem '{problem.id}': expected one of the {len(self._answers)} loaded problems")
+        return self._answers[problem.id]
+
+    def _quality(self, grade: Grade) -> list[float]:
+        values = ((score, score.value_in(grade)) for score in self._task.scores)
+        return [-math.inf if value is None else score.utility(value) for score, value in values]
 
 
 def load_rows(
@@ -59,7 +72,7 @@ def load_rows(
     return LoadedTask(
         task=task,
         problems=tuple(problem for problem, _ in rows),
-        grader=grader or GoldGrader(task, gold),
+        grader=grader or GoldGrader(task, {name: () if answer is None else (answer,) for name, answer in gold.items()}),
         simulator=simulator(task, (*rows, *validation, *training)),
         provenance=provenance
         or Provenance(source="generated", description=task.name, digest=sha256(msgspec.json.encode(rows)).hexdigest()),

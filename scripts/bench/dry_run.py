@@ -18,7 +18,7 @@ from evorun.cli.compose import config_folder, default_config, register
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
 from evorun.runs.terminal import Terminal
-from evorun.tasks.mathbench import files
+from evorun.tasks.mathbench import mathbench
 
 
 class Measured(NamedTuple):
@@ -75,9 +75,9 @@ def problems(folder: Path, number: int) -> dict[str, Any]:
     strata = default_config("task", "mathbench").strata
     per_stratum = -(-number // len(strata))
     for stage in strata:
-        lines = (files.SAMPLE / stage / files.FILE).read_bytes().splitlines()
+        lines = (mathbench.SAMPLE / stage / mathbench.FILE).read_bytes().splitlines()
         (folder / stage).mkdir(parents=True)
-        with (folder / stage / files.FILE).open("wb") as target:
+        with (folder / stage / mathbench.FILE).open("wb") as target:
             for index in range(per_stratum):
                 record = msgspec.json.decode(lines[index % len(lines)])
                 record.update(id=f"{stage}-{index}", question=f"({index}) {record['question']}")

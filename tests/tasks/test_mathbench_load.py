@@ -13,7 +13,7 @@ from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.mathbench import files
+from evorun.tasks.mathbench import mathbench
 
 STAGES = ("middle", "high", "college")
 NO_TOOLS: Any = None  # letters are graded without running anything
@@ -123,7 +123,7 @@ async def test_gold_answers_pass_the_grader_and_others_do_not() -> None:
 
 
 def sample_records(stage: str) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(line) for line in (files.SAMPLE / stage / files.FILE).read_bytes().splitlines()]
+    return [msgspec.json.decode(line) for line in (mathbench.SAMPLE / stage / mathbench.FILE).read_bytes().splitlines()]
 
 
 async def test_the_grader_refuses_a_problem_that_it_does_not_know(folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_missing_places_are_named(folder: Path) -> None:
     (folder / "mathbench_v1.zip").touch()
     with pytest.raises(DataError, match="unpack the archive first"):
         load(folder / "mathbench_v1.zip")
-    (folder / "high" / files.FILE).unlink()
+    (folder / "high" / mathbench.FILE).unlink()
     with pytest.raises(DataError, match=r"high/single_choice_en.jsonl"):
         load(folder)
 
@@ -345,14 +345,14 @@ def test_real_questions_in_the_layout_are_read() -> None:
     assert Counter(problem.stratum for problem in loaded.problems) == dict.fromkeys(STAGES, 50)
     assert loaded.provenance.source == "stand_in"
     assert "mathbench_standin" in loaded.provenance.description
-    read = files.read_stages(TEST_DATA / "mathbench_standin", STAGES)
+    read = mathbench.read_stages(TEST_DATA / "mathbench_standin", STAGES)
     assert {stage: len(questions) for stage, questions in read.items()} == {"middle": 282, "high": 331, "college": 142}
 
 
 @have("mathbench_standin")
 def test_every_way_of_naming_a_real_option_is_read_as_that_option() -> None:
     task = load(TEST_DATA / "mathbench_standin", limit=1).task
-    questions = [q for stage in files.read_stages(TEST_DATA / "mathbench_standin", STAGES).values() for q in stage]
+    questions = [q for stage in mathbench.read_stages(TEST_DATA / "mathbench_standin", STAGES).values() for q in stage]
     for question in questions:
         options = question.problem.data["options"]
         for letter, option in zip("ABCD", options, strict=True):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evorun.tasks.base import Problem
 from evorun.tasks.judging import parse_judgment
-from evorun.tasks.mathbench.task import MathBench
+from evorun.tasks.mathbench.mathbench import MathBench
 
 PROBLEM = Problem(id="p", stratum="high", data={"question": "How much?", "options": ("41", "42", "x + 1", "None of A")})
 TASK = MathBench()

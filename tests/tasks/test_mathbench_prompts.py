@@ -10,7 +10,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks import text_task
 from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Operates, ScoredResponse, Verifies
-from evorun.tasks.mathbench.task import MathBench
+from evorun.tasks.mathbench.mathbench import MathBench
 
 PROBLEM = Problem(id="p1", stratum="high", data={"question": "How much is 6 * 7?", "options": ("41", "42", "43", "44")})
 RIGHT = Response(text="raw right", answer="B", reasoning="Six sevens.")

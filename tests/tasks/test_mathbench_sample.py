@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sympy
 
-from evorun.tasks.mathbench.files import SAMPLE
+from evorun.tasks.mathbench.mathbench import SAMPLE
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_mathbench_sample.py"
 STAGES = ("middle", "high", "college")

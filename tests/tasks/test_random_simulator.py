@@ -18,7 +18,7 @@ from evorun.tasks.base import LoadedTask, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.graph_coloring.graph import as_text
 from evorun.tasks.loading import load_rows
-from evorun.tasks.math_contest.task import MathContest
+from evorun.tasks.math_contest.math_contest import MathContest
 from evorun.tasks.puzzles.task import PENALISED_SCORE
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.rubric_scores import read_scores

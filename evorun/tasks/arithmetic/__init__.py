@@ -1,5 +1,1 @@
 """Small integer problems made by a generator, answered in a box as contests are: a first task to train weights on."""
-
-from evorun.tasks.arithmetic.config import ArithmeticConfig
-
-__all__ = ["ArithmeticConfig"]

@@ -1,17 +1,23 @@
-"""ROUGE of summaries (Lin, 2004) by the rouge_score package, in worker processes."""
+"""ROUGE of texts (Lin, 2004) by the rouge_score package, in worker processes, and the grader by it."""
 
 import asyncio
 import atexit
 import json
 import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from evorun.errors import ToolError
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, Problem, Tools
+from evorun.tasks.loading import GoldGrader
+from evorun.tasks.text_task import TextTask
 from evorun.tasks.worker_process import WorkerProcess
 
+MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "rougeLsum_sentences")
 PROCESSES = min(4, os.cpu_count() or 1)
 """Workers at most (ours: each measures about 30 pairs of 2,500 characters a second; a test set has some thousands)."""
 
@@ -63,3 +69,23 @@ def shared() -> Rouge:
     rouge = Rouge()
     atexit.register(rouge.close)
     return rouge
+
+
+class RougeGrader(GoldGrader):
+    """Measures summaries by ROUGE, off the event loop."""
+
+    def __init__(
+        self, task: TextTask, answers: Mapping[str, Sequence[str]], *, stemmer: bool, rouge: Rouge | None = None
+    ) -> None:
+        """answers: references. stemmer: words count without their suffixes. rouge: None: the shared one."""
+        super().__init__(task, answers)
+        self._stemmer = stemmer
+        self._rouge = rouge
+
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+        """Grade one response; one that could not be read has 0. Raises DataError for a problem that is not known."""
+        references = self.accepted(problem)
+        if not references or response.answer is None:
+            return await super().grade(problem, response, tools)
+        rouge = self._rouge or shared()
+        return Grade(scores=await rouge.measure(references[0], response.answer, stemmer=self._stemmer))

@@ -1,5 +1,1 @@
 """Moral reasoning about anecdotes with a verdict, right or wrong: Scruples (MPO, section 3.3.2)."""
-
-from evorun.tasks.ethics.config import EthicsConfig
-
-__all__ = ["EthicsConfig"]

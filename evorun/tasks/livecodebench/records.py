@@ -104,18 +104,20 @@ class ReleaseLayout:
         tests = _embedded(record.public_test_cases, list[Test], "public_test_cases", where)
         # A method's name is what makes a problem functional; the release has no field for that.
         func_name = _embedded(record.metadata, dict[str, Any], "metadata", where).get("func_name")
-        return _heading(
-            where,
-            identity=str(record.question_id),
+        plain = _PlainRecord(
+            id=str(record.question_id),
             title=record.question_title,
             statement=record.question_content,
-            starter_code=record.starter_code,
-            func_name=func_name,
             platform=record.platform,
             difficulty=record.difficulty,
             contest_date=record.contest_date,
-            public=tests,
+            kind="functional" if func_name else "stdin",
+            public_tests=tests,
+            hidden_tests=record.private_test_cases,
+            func_name=func_name,
+            starter_code=record.starter_code,
         )
+        return _heading(plain, where)
 
     def answers(self, line: bytes, where: str) -> Answers:
         """Decode the private tests; the release has no solutions."""
@@ -158,18 +160,7 @@ class PlainLayout:
             raise DataError(
                 f"{where}: func_name: expected one exactly where kind is functional, got {record.func_name!r}"
             )
-        return _heading(
-            where,
-            identity=record.id,
-            title=record.title,
-            statement=record.statement,
-            starter_code=record.starter_code,
-            func_name=record.func_name,
-            platform=record.platform,
-            difficulty=record.difficulty,
-            contest_date=record.contest_date,
-            public=record.public_tests,
-        )
+        return _heading(record, where)
 
     def answers(self, line: bytes, where: str) -> Answers:
         """Read the hidden tests and the first solution that is known to be correct."""
@@ -192,44 +183,32 @@ def _embedded(text: str, kind: Any, key: str, where: str) -> Any:
         raise DataError(f"{where}: {key}: expected JSON in a string: {error}") from error
 
 
-def _heading(
-    where: str,
-    *,
-    identity: str,
-    title: str,
-    statement: str,
-    starter_code: str,
-    func_name: object,
-    platform: str,
-    difficulty: str,
-    contest_date: str,
-    public: Sequence[Test],
-) -> Heading:
-    for key, value in (("id", identity), ("statement", statement)):
+def _heading(record: _PlainRecord, where: str) -> Heading:
+    func_name: object = record.func_name
+    for key, value in (("id", record.id), ("statement", record.statement)):
         if not value.strip():
             raise DataError(f"{where}: {key}: expected a non-empty string")
     if func_name is not None and not (isinstance(func_name, str) and func_name.isidentifier()):
         raise DataError(f"{where}: func_name: expected the name of a method, got {func_name!r:.60}")
-    kind: Kind = "functional" if func_name else "stdin"
     data = {
-        "title": title,
-        "question": re.sub(r"\r\n?", "\n", statement).strip(),
-        "starter_code": starter_code.strip(),
+        "title": record.title,
+        "question": re.sub(r"\r\n?", "\n", record.statement).strip(),
+        "starter_code": record.starter_code.strip(),
         "func_name": func_name,
-        "platform": platform.lower(),
-        "public_tests": tuple({"input": test.input, "output": test.output} for test in public),
-        "kind": kind,
+        "platform": record.platform.lower(),
+        "public_tests": tuple({"input": test.input, "output": test.output} for test in record.public_tests),
+        "kind": record.kind,
     }
-    stratum = difficulty.lower()
+    stratum = record.difficulty.lower()
     if stratum not in STRATA:
         raise DataError(f"{where}: difficulty: expected one of {', '.join(STRATA)}, got '{stratum:.60}'")
     try:
-        day = date.fromisoformat(contest_date[:10])
+        day = date.fromisoformat(record.contest_date[:10])
     except ValueError as error:
         raise DataError(
-            f"{where}: contest_date: expected a date such as 2024-06-30, got '{contest_date:.60}'"
+            f"{where}: contest_date: expected a date such as 2024-06-30, got '{record.contest_date:.60}'"
         ) from error
-    return Heading(Problem(id=identity.strip(), stratum=stratum, data=data), day)
+    return Heading(Problem(id=record.id.strip(), stratum=stratum, data=data), day)
 
 
 def _cases(tests: Sequence[Test], key: str, where: str) -> tuple[Case, ...]:

@@ -1,5 +1,1 @@
 """MATH: competition problems of seven subjects, in clusters of kindred ones that have a rubric each."""
-
-from evorun.tasks.math.config import MathConfig
-
-__all__ = ["MathConfig"]

@@ -1,5 +1,1 @@
 """Mathematics contests: free text that ends in a boxed answer, graded by its value; a train and a test split each."""
-
-from evorun.tasks.math_contest.config import MathContestConfig
-
-__all__ = ["MathContestConfig"]

@@ -1,13 +1,14 @@
-"""Reading of the model's turns: a search call between tags, or the answer behind the last `Answer:`."""
+"""Reading of the model's turns, a search call or the answer behind the last `Answer:`, and SQuAD's measures of it."""
 
 import re
+import string
+from collections import Counter
 
 import msgspec
 
 from evorun.tasks.assertions import is_asserted, is_denied
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.math_contest.reading import boxed
-from evorun.tasks.search_qa.metrics import normalised
 
 MAX_ANSWER_CHARS = 200
 """Longest answer that is read (ours; the paper asks for one to five words)."""
@@ -18,6 +19,8 @@ MAX_QUERY_CHARS = 300
 TOOL = "search"
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # A line that begins with the label; markdown may stand around it
 _LINE = re.compile(r"^[ \t*_#>-]{0,8}answer[*_ \t]{0,4}:", re.IGNORECASE | re.MULTILINE)
 _ANYWHERE = re.compile(r"\banswer[*_ \t]{0,4}:", re.IGNORECASE)
@@ -176,3 +179,22 @@ def is_in_form(text: str) -> bool:
     """Tell whether a text ends in a line `Answer: ...`, and calls no tool."""
     last = text.rstrip().rpartition("\n")[2].strip()
     return last.startswith("Answer:") and last != "Answer:" and OPENING not in text and CLOSING not in text
+
+
+def normalised(text: str) -> str:
+    """Return the text in lower case, without ASCII punctuation and articles, its words a blank apart."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, gold: str) -> bool:
+    """Tell whether two answers are equal once normalised (Rajpurkar et al., 2016, section 6.1)."""
+    return normalised(answer) == normalised(gold)
+
+
+def f1(answer: str, gold: str) -> float:
+    """Return the harmonic mean of precision and recall of the answer's words, in [0, 1]."""
+    said, expected = normalised(answer).split(), normalised(gold).split()
+    if not said or not expected:  # SQuAD 2.0: without words, only nothing equals nothing
+        return float(said == expected)
+    common = (Counter(said) & Counter(expected)).total()
+    return 2 * common / (len(said) + len(expected))

@@ -10,7 +10,7 @@ import pytest
 
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.arithmetic.generator import SIGNS, Expression, Space, split_of, value
+from evorun.tasks.arithmetic.arithmetic import SIGNS, Expression, Space, split_of, value
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 
 NO_TOOLS: Any = None

@@ -11,10 +11,8 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError, DataError, ToolError
 from evorun.runs.candidates import Response
-from evorun.tasks.billsum import config, rouge
-from evorun.tasks.billsum.grader import RougeGrader
-from evorun.tasks.billsum.rouge import Rouge
-from evorun.tasks.billsum.task import MEASURES
+from evorun.tasks.billsum import billsum, rouge
+from evorun.tasks.billsum.rouge import MEASURES, Rouge, RougeGrader
 from evorun.tasks.billsum.worker import in_lines
 from prose_data import TEST_DATA, ids, write
 
@@ -113,7 +111,7 @@ async def test_a_worker_that_is_killed_is_no_grade(monkeypatch: pytest.MonkeyPat
 
 
 async def test_grading_holds_up_nothing(measured: Rouge) -> None:
-    grader = RougeGrader(TASK, LOADED.answers, stemmer=True, rouge=measured)
+    grader = RougeGrader(TASK, {name: [text] for name, text in LOADED.answers.items()}, stemmer=True, rouge=measured)
     reference = LOADED.answers[PROBLEM.id]
     ticks = 0
 
@@ -188,7 +186,7 @@ async def test_the_bills_at_hand_load_and_their_own_summaries_are_right(measured
     problem = test.problems[0]
     task: Any = test.task
     lead = " ".join(task.question(problem).split()[:150])
-    grader = RougeGrader(task, test.answers, stemmer=True, rouge=measured)
+    grader = RougeGrader(task, {name: [text] for name, text in test.answers.items()}, stemmer=True, rouge=measured)
     right, beginning = [
         (await grader.grade(problem, task.parse(problem, text), NO_TOOLS)).scores["rouge1"]
         for text in (test.answers[problem.id], lead)
@@ -217,7 +215,7 @@ def test_bills_with_long_prompts_are_left_out_of_both_splits_and_counted(
 ) -> None:
     """MPO's released code: prompts of the policy's chat template, of up to 4,000 tokens."""
     asked: list[str] = []
-    monkeypatch.setattr(config, "load_tokenizer", lambda model: asked.append(model.id) or WordTokenizer())
+    monkeypatch.setattr(billsum, "load_tokenizer", lambda model: asked.append(model.id) or WordTokenizer())
     bills = [{"bill_id": f"b{n}", "text": f"Bill {n} " + "word " * n, "summary": f"Of bill {n}."} for n in range(40)]
     write(tmp_path / "us_test.jsonl", bills[:4] + bills[30:32])
     write(tmp_path / "us_train.jsonl", bills[4:30])

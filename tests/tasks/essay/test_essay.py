@@ -10,7 +10,7 @@ from evorun.models.writing import POINTED, VAGUE
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
-from evorun.tasks.prose.task import MAX_CHARS
+from evorun.tasks.prose.prose import MAX_CHARS
 from prose_data import TEST_DATA, ids
 
 LOADED = load_task("essay", source="sample")

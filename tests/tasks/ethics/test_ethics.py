@@ -9,7 +9,7 @@ import pytest
 from building import load_task
 from evorun.errors import DataError
 from evorun.runs.candidates import Response
-from evorun.tasks.ethics.reading import read_verdict
+from evorun.tasks.ethics.ethics import read_verdict
 from prose_data import TEST_DATA, ids, write
 
 NO_TOOLS: Any = None

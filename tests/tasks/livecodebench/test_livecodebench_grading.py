@@ -19,11 +19,11 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
-from evorun.tasks.livecodebench import files
+from evorun.tasks.livecodebench import problems
 from evorun.tasks.livecodebench.feedback import feedback_of
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
-RECORDS = {record["id"]: record for record in map(json.loads, files.SAMPLE.read_bytes().splitlines())}
+RECORDS = {record["id"]: record for record in map(json.loads, problems.SAMPLE.read_bytes().splitlines())}
 LOADED = load_task("livecodebench", source="sample", validation_per_stratum=0)
 ACCEPTED = CaseResult(verdict="accepted", stdout="", stderr="", value=None, cpu_seconds=0)
 PROBLEMS = {problem.id: problem for problem in LOADED.problems}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.livecodebench import files
+from evorun.tasks.livecodebench import problems
 from evorun.tasks.livecodebench.records import decode_private_tests
 
 STRATA = ("easy", "medium", "hard")
@@ -82,7 +82,7 @@ def write(path: Path, records: list[Any]) -> Path:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    for place, name in enumerate(files.RELEASE_FILES):
+    for place, name in enumerate(problems.RELEASE_FILES):
         write(tmp_path / name, [released(100 * place + n, STRATA[n % 3]) for n in range(30)])
     return tmp_path
 
@@ -239,7 +239,7 @@ def test_any_bytes_are_read_or_refused(data: bytes, start: bytes) -> None:
 
 def test_hidden_tests_are_decoded_for_drawn_problems_only(release: Path) -> None:
     whole = load(release, per_stratum=20)
-    for name in files.RELEASE_FILES:  # spoil every record that was not drawn
+    for name in problems.RELEASE_FILES:  # spoil every record that was not drawn
         records = [json.loads(line) for line in (release / name).read_bytes().splitlines()]
         drawn = {*ids(whole), *(shot.problem.id for shot in whole.validation)}
         write(
@@ -358,7 +358,7 @@ def test_a_hub_data_set_is_read_from_its_snapshot(release: Path, monkeypatch: py
     assert loaded.provenance.source == "benchmark"
     [(name, options)] = asked
     assert name == "livecodebench/code_generation_lite"
-    assert options == {"repo_type": "dataset", "allow_patterns": list(files.RELEASE_FILES)}
+    assert options == {"repo_type": "dataset", "allow_patterns": list(problems.RELEASE_FILES)}
 
 
 def test_nothing_found_says_where_to_get_it() -> None:
@@ -473,6 +473,6 @@ def test_real_problems_are_read() -> None:
     assert Counter(problem.stratum for problem in loaded.problems) == dict.fromkeys(STRATA, 33)
     assert Counter(problem.data["kind"] for problem in loaded.problems).keys() == {"stdin", "functional"}
     assert loaded.provenance.source == "stand_in"
-    entries = files.read(files.find(str(TEST_DATA / "lcb_*.jsonl")))
+    entries = problems.read_entries(problems.find_files(str(TEST_DATA / "lcb_*.jsonl")))
     assert len(entries) == 294
     assert all(entry.answers().hidden for entry in entries)

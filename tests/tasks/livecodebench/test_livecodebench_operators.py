@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
-from evorun.tasks.livecodebench import files
+from evorun.tasks.livecodebench import problems
 from evorun.tasks.livecodebench.operators import crossover, mutate
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
-RECORDS = [json.loads(line) for line in files.SAMPLE.read_bytes().splitlines()]
+RECORDS = [json.loads(line) for line in problems.SAMPLE.read_bytes().splitlines()]
 SAMPLE = [solution["code"] for record in RECORDS for solution in record["solutions"]]
 HELPERS = """\
 from __future__ import annotations

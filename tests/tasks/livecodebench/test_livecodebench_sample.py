@@ -13,7 +13,7 @@ import networkx
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from evorun.tasks.livecodebench.files import SAMPLE
+from evorun.tasks.livecodebench.problems import SAMPLE
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "make_livecodebench_sample.py"
 RECORDS = [json.loads(line) for line in SAMPLE.read_bytes().splitlines()]

@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import load_task, simulated_run
+from building import load_task, simulated_run, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import Problem
+from evorun.tasks.benchmark_files import Record
 from evorun.tasks.math.clusters import TfIdf
-from evorun.tasks.math.records import SUBJECTS, read_details
+from evorun.tasks.math.math import SUBJECTS, MathConfig
 
 DATA = Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).resolve().parents[4] / "shared" / "data")) / "math"
+
+
+def read_group(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    config = task_config("math", source="sample")
+    assert isinstance(config, MathConfig)
+    return config.read_group(Record(values, "f", 1, "f:1"), "test")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +39,7 @@ DATA = Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).resolve().parents[
     ],
 )
 def test_a_record_has_a_subject_and_may_have_level_and_cluster(record: dict[str, Any], data: tuple[Any, ...]) -> None:
-    assert read_details(record, "f:1") == (data[0], dict(zip(("subject", "level", "cluster"), data, strict=True)))
+    assert read_group(record) == (data[0], dict(zip(("subject", "level", "cluster"), data, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ def test_a_record_has_a_subject_and_may_have_level_and_cluster(record: dict[str,
 )
 def test_a_record_without_a_usable_subject_or_cluster_is_refused(record: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_details(record, "f:1")
+        read_group(record)
 
 
 def write(folder: Path, name: str, texts: Sequence[str], subject: str = "Algebra", **more: Any) -> None:

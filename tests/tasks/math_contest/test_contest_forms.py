@@ -8,8 +8,7 @@ import pytest
 from building import NoTools
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
-from evorun.tasks.math_contest.loading import ContestGrader
-from evorun.tasks.math_contest.task import MathContest
+from evorun.tasks.math_contest.math_contest import ContestGrader, MathContest
 from evorun.tasks.math_contest.verification import Verifier
 
 # The right answer, an arrow, and answers to the same problem

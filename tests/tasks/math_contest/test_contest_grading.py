@@ -12,8 +12,7 @@ from contest_fixture import boxed, records_of
 
 from evorun.errors import DataError
 from evorun.tasks.base import Grade, Problem
-from evorun.tasks.math_contest.loading import ContestGrader
-from evorun.tasks.math_contest.task import MathContest
+from evorun.tasks.math_contest.math_contest import ContestGrader, MathContest
 from evorun.tasks.math_contest.verification import Verifier
 
 NO_TOOLS: Any = None  # nothing is run in the sandbox

@@ -14,7 +14,7 @@ from contest_fixture import REPOSITORY, TEST_DATA, boxed, split
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.math_contest import files
+from evorun.tasks.math_contest import problems
 
 CONTESTS = ["aime", "beyond_aime", "dapo_aime25", "hmmt", "math", "math500"]
 NO_TOOLS: Any = None
@@ -270,7 +270,7 @@ def test_the_sample_is_what_its_script_writes_and_confirms(tmp_path: Path) -> No
     script = REPOSITORY / "scripts" / "make_math_contest_sample.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True)
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert written == {path.name: path.read_bytes() for path in files.SAMPLE.iterdir()}
+    assert written == {path.name: path.read_bytes() for path in problems.SAMPLE.iterdir()}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Prompt
-from evorun.tasks.math_contest.task import MathContest
+from evorun.tasks.math_contest.math_contest import MathContest
 
 AIME = MathContest(integers=True, largest=999)
 ANY = MathContest(integers=True)

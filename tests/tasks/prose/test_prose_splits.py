@@ -68,7 +68,7 @@ def test_results_tell_the_benchmark_from_part_of_it(pool: Path, monkeypatch: pyt
     assert "10 problems of the test split" in part.description
     assert "of which 31 records of 4096 are there" in part.description
     assert "1 left out" in part.description
-    monkeypatch.setattr("evorun.tasks.essay.config.EssayConfig.sizes", {"train": 31, "test": 31})
+    monkeypatch.setattr("evorun.tasks.essay.essay.EssayConfig.sizes", {"train": 31, "test": 31})
     assert essays(pool).provenance.source == "benchmark"
     assert essays(pool, test_problems=11).provenance.digest != part.digest
     sample = load_task("essay", source="sample")

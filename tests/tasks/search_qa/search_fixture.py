@@ -8,7 +8,7 @@ from typing import Any
 
 from building import task_config
 from evorun.models.base import Message
-from evorun.tasks.search_qa.config import SearchQaConfig
+from evorun.tasks.search_qa.questions import SearchQaConfig
 from evorun.tasks.search_qa.retrieval.base import Passage
 
 REPOSITORY = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from search_fixture import TEST_DATA
 
 from evorun.errors import DataError
-from evorun.tasks.search_qa.config import SAMPLE
+from evorun.tasks.search_qa.questions import SAMPLE
 from evorun.tasks.search_qa.retrieval import bm25
 from evorun.tasks.search_qa.retrieval.base import Corpus
 from evorun.tasks.search_qa.retrieval.bm25 import Bm25, best

@@ -10,7 +10,7 @@ import pytest
 from search_fixture import config
 
 from evorun.errors import ToolError
-from evorun.tasks.search_qa.config import SAMPLE
+from evorun.tasks.search_qa.questions import SAMPLE
 from evorun.tasks.search_qa.retrieval.base import Corpus
 from evorun.tasks.search_qa.retrieval.dense import Dense
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.search_qa.metrics import exact_match, f1, normalised
+from evorun.tasks.search_qa.reading import exact_match, f1, normalised
 
 WORDS = (
     "a",

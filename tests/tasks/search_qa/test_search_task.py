@@ -15,7 +15,7 @@ from evorun.tasks.base import LoadedTask, Problem, Tools
 from evorun.tasks.capabilities import UsesTools
 from evorun.tasks.search_qa.retrieval import bm25
 from evorun.tasks.search_qa.retrieval.base import Passage
-from evorun.tasks.search_qa.task import SearchQa
+from evorun.tasks.search_qa.search_qa import SearchQa
 
 PROBLEM = Problem(id="nq/1", stratum="nq", data={"question": "who first climbed Mount Corvane"})
 NO_TOOLS: Tools = None  # type: ignore[assignment]

@@ -1,16 +1,20 @@
-"""A contest as methods see it: its prompts (wording ours) and the reading of its answers."""
+"""Mathematics contests as methods see them: prompts (wording ours), answers in a box, and their grading by value."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
+from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.base import DrawHelp, Grade, Problem
+from evorun.tasks.base import Grade, Problem, Tools
+from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.boxes import boxes, has_alternatives, is_in_form, without_placeholders
 from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
+from evorun.tasks.loading import GoldGrader
 from evorun.tasks.math_contest.equations import asked_value
 from evorun.tasks.math_contest.reading import (
     boxed,
@@ -22,6 +26,8 @@ from evorun.tasks.math_contest.reading import (
     read_integer,
     stated,
 )
+from evorun.tasks.math_contest.verification import Verifier, shared
+from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
 MAX_ANSWER_CHARS = 500
@@ -29,6 +35,8 @@ MAX_ANSWER_CHARS = 500
 
 # Bounds random answers where the contest does not: the largest answer of AIME (ours)
 _USUAL_LARGEST = 999
+# Wrong answers of a problem in simulated runs
+_MISTAKES = 40
 
 
 class MathContest(TextTask):
@@ -38,11 +46,13 @@ class MathContest(TextTask):
     scores = (ACCURACY, Score("format", 0, 1))
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {"problem": "question", "form": "answer_format"}
-    draw_help = DrawHelp(
-        more_validation="raise task.validation_problems (they come from the train split, less what the run works on)",
-        grade_held_out="set task.split=train to grade it",
-        keys="task.split, task.train, task.test, task.draw_seed and task.limit",
-    )
+    setting: ClassVar[Mapping[str, str]] = {
+        "persona": "a careful solver of contest mathematics",
+        "introduction": "You solve contest mathematics. ",
+        "subject": "contest problem",
+    }
+    """The words that do not depend on the form of an answer."""
+    draw_help = SPLIT_HELP._replace(keys="task.split, task.train, task.test, task.draw_seed and task.limit")
 
     def __init__(
         self,
@@ -58,12 +68,7 @@ class MathContest(TextTask):
         bounded = "an integer" if largest is None else f"an integer from 0 to {largest}"
         self._form = bounded if integers else "the exact value in its simplest form"
         # Set before the prompts are compiled: they hold the form of an answer, which depends on the settings.
-        self.words = {
-            "persona": "a careful solver of contest mathematics",
-            "introduction": "You solve contest mathematics. ",
-            "subject": "contest problem",
-            "requirement": f"The answer has to be {self._form}. ",
-        }
+        self.words = {**self.setting, "requirement": f"The answer has to be {self._form}. "}
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format", form=self._form)
 
@@ -137,3 +142,58 @@ class MathContest(TextTask):
     def signature(self, problem: Problem, response: Response) -> str:
         """Return the answer in canonical form, so that votes are counted by value as far as texts tell."""
         return canonical(response.answer or "")
+
+
+class ContestGrader(GoldGrader):
+    """Grades as the task scores, and compares by value what its texts leave open."""
+
+    def __init__(
+        self, task: MathContest, answers: Mapping[str, Sequence[str]], *, verifier: Verifier | None = None
+    ) -> None:
+        """Hold the accepted answers of each problem id, integers as `read_integer` returns them.
+
+        verifier: compares answers that are no integers; None: the one that this process shares.
+        """
+        super().__init__(task, answers)
+        self._contest = task
+        self._verifier = verifier
+
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+        """Grade one response; one without an answer is wrong. Raises DataError for a problem that is not known."""
+        # The task's own comparison is of texts, and settles most answers in microseconds; math-verify takes
+        # milliseconds.
+        grade, answer = await super().grade(problem, response, tools), response.answer
+        if answer is None:
+            return msgspec.structs.replace(grade, detail=response.error or "no answer")
+        if grade.correct or self._contest.integers:
+            return grade
+        equal, detail = False, ""
+        for gold in self.accepted(problem):
+            equal, detail = await (self._verifier or shared()).compare(gold, answer, self._contest.question(problem))
+            if equal:
+                break
+        return msgspec.structs.replace(grade, correct=equal, detail="" if equal else detail)
+
+
+class ContestSimulator(TextSimulator):
+    """Errs by integers near the right one, or by small ones where that is no integer."""
+
+    _task: MathContest
+    filler: ClassVar[Filler] = Filler(
+        "Name the unknowns, write down what ties them together, try a small case, and see what carries over to the "
+        "next."
+    )
+    malformed: ClassVar[Sequence[str]] = (
+        "Name the unknowns, write down what ties them together, and then",
+        "So the answer is \\boxed{",
+        "The answer must be large, which leaves several cases open.",
+        "Therefore it is \\boxed{}.",
+        "",
+    )
+
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        value, largest = read_integer(gold), self._task.largest
+        if value is None:
+            return [str(number) for number in range(2, 2 + _MISTAKES)]
+        near = range(value + 1, value + 1 + _MISTAKES)
+        return [str(number if largest is None else number % (largest + 1)) for number in near]

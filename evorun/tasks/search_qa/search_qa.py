@@ -4,15 +4,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from evorun.models.base import Message
+import msgspec
+import numpy as np
+
+from evorun.models.base import Message, Request
+from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.base import DrawHelp, Grade, Problem
+from evorun.tasks.base import Grade, Problem
+from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import well_formed
-from evorun.tasks.search_qa.metrics import exact_match, f1, normalised
-from evorun.tasks.search_qa.reading import is_in_form, read_answer, read_call
+from evorun.tasks.search_qa.reading import (
+    CLOSING,
+    OPENING,
+    exact_match,
+    f1,
+    is_in_form,
+    normalised,
+    read_answer,
+    read_call,
+)
 from evorun.tasks.search_qa.retrieval.base import Passage, Retriever
+from evorun.tasks.simulator import REVIEWS, TextSimulator
 from evorun.tasks.tags import inert
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
@@ -34,11 +48,7 @@ class SearchQa(TextTask):
         "reasoning_label": "Reply",
         "correction": "The accepted answer is",
     }
-    draw_help = DrawHelp(
-        more_validation="raise task.validation_problems (they come from the train split, less what the run works on)",
-        grade_held_out="set task.split=train to grade it",
-        keys="task.split, task.train_problems, task.test_problems, task.draw_seed and task.limit",
-    )
+    draw_help = SPLIT_HELP
 
     def __init__(
         self,
@@ -114,8 +124,35 @@ class SearchQa(TextTask):
         said, expected = response.answer, gold or ""
         measured = (exact_match(said, expected), f1(said, expected)) if said is not None else (False, 0.0)
         form = float(response.answer is not None and is_in_form(response.text))
-        return Grade(correct=measured[0], scores={"f1": measured[1], "format": form})
+        detail = "" if said is not None else response.error or ""
+        return Grade(correct=measured[0], scores={"f1": measured[1], "format": form}, detail=detail)
 
     def signature(self, problem: Problem, response: Response) -> str:
         """Return the answer as exact match compares it, so that votes are counted by what counts."""
         return normalised(response.answer or "")
+
+
+class SearchSimulator(TextSimulator):
+    """Searches once or twice, always the same for a question, and answers by its skill, whatever was found."""
+
+    filler: ClassVar[Filler] = Filler("The passages name what was asked for and bear out the date and the place.")
+    malformed: ClassVar[Sequence[str]] = ("The passages do not say.", "Answer:", f"{OPENING} one more search", "")
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        role = request.hints["role"]
+        if "problem" in request.hints and role not in REVIEWS:
+            problem, _ = self._rows[request.hints["problem"]]
+            searched = sum(message["role"] == "tool" for message in request.messages)
+            if searched < 1 + len(problem.id) % 2:
+                if rng.random() < self._skill.malformed:
+                    return f"{OPENING} {self._task.question(problem)}"
+                return search_call(self._task.question(problem), searched)
+        return super().respond(request, rng)
+
+
+def search_call(question: str, searched: int) -> str:
+    """Return a turn that searches for the question, or later on for parts of it."""
+    words = question.split()
+    queries = [question[:200]] if not searched else [" ".join(words[:4]), " ".join(words[-4:])]
+    call = msgspec.json.encode({"name": "search", "arguments": {"query_list": queries}}).decode()
+    return f"I look it up.\n{OPENING}{call}{CLOSING}"

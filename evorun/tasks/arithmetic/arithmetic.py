@@ -1,0 +1,223 @@
+"""Small integer problems made by a generator, answered in a box as contests are: a first task to train weights on.
+
+What an expression is made of decides its split: a digest of its operands and operations, each sorted. So no problem is
+in two splits, and neither is one that differs from it only by order (7 + 5 and 5 + 7).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+
+from evorun.errors import ConfigError, DataError, at_least, one_of
+from evorun.models.base import Message
+from evorun.runs.streams import stream
+from evorun.tasks.base import DrawHelp, LoadedTask, Problem, Prompt, Provenance, TaskConfig
+from evorun.tasks.benchmark import SPLITS, Question, digest_of, refuse_training_on
+from evorun.tasks.loading import load_rows
+from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator, MathContest
+
+SIGNS: Mapping[str, str] = {"add": "+", "subtract": "-", "multiply": "*"}
+# Draws without a new expression after which there are no more
+_TRIES = 3000
+
+
+class Expression(NamedTuple):
+    """Operands with an operation between each two; hashable, and equal when it reads the same."""
+
+    operands: tuple[int, ...]
+    operations: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return it as problems show it: `7 + 5`."""
+        rest = zip(self.operations, self.operands[1:], strict=True)
+        return " ".join([str(self.operands[0]), *(f"{SIGNS[operation]} {operand}" for operation, operand in rest)])
+
+
+class Space(NamedTuple):
+    """The set of expressions that are drawn from."""
+
+    operations: Sequence[str]
+    largest_operand: int
+    """The smallest is 0."""
+    terms: int
+    """Operands of an expression."""
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the smallest and the largest value of an expression."""
+        largest, products, sums = self.largest_operand, "multiply" in self.operations, "add" in self.operations
+
+        def most(terms: int, sums: bool) -> int:
+            return max(largest, largest**terms if products else 0, largest * terms if sums else 0)
+
+        # Smallest is 0 - x - y ...: what is subtracted adds up, whether or not sums are among the operations.
+        smallest = -most(self.terms - 1, True) if "subtract" in self.operations else 0
+        return smallest, most(self.terms, sums)
+
+
+def value(expression: Expression) -> int:
+    """Return the value: products before sums and differences, which go from left to right."""
+    total, product = 0, expression.operands[0]
+    for operation, operand in zip(expression.operations, expression.operands[1:], strict=True):
+        if operation == "multiply":
+            product *= operand
+        else:
+            total += product
+            product = operand if operation == "add" else -operand
+    return total + product
+
+
+def split_of(expression: Expression) -> str:
+    """Return the split that an expression belongs to: each with a chance of a half."""
+    # Sorted, so that 7 + 5 and 5 + 7 are in the same split.
+    content = msgspec.json.encode((sorted(expression.operands), sorted(expression.operations)))
+    return SPLITS[blake2b(content, digest_size=1).digest()[0] % len(SPLITS)]
+
+
+def draw(space: Space, split: str, seed: int) -> Iterator[Expression]:
+    """Yield different expressions of a split, without end but for a space that is exhausted."""
+    rng = stream(seed, "arithmetic", split)
+    seen: set[Expression] = set()
+    tries = 0
+    while tries < _TRIES:
+        operands = rng.integers(space.largest_operand + 1, size=space.terms).tolist()
+        chosen = rng.integers(len(space.operations), size=space.terms - 1).tolist()
+        expression = Expression(tuple(operands), tuple(space.operations[index] for index in chosen))
+        tries += 1
+        if expression not in seen and split_of(expression) == split:
+            yield expression
+            seen.add(expression)
+            tries = 0
+
+
+class Arithmetic(MathContest):
+    """Answers one line of arithmetic; what prompts it has no short wording for are the contests'.
+
+    Where an answer is asked for from scratch, an answered problem comes before it as an earlier turn: a small model
+    copies its form far more often than it follows an instruction, and finds the value more often before the box than
+    in it.
+    """
+
+    name = "arithmetic"
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *MathContest.prompt_folders)
+    draw_help = DrawHelp(
+        more_validation="raise task.validation_problems",
+        grade_held_out="set task.split=train and raise task.train_problems to grade it",
+        keys="task.split, task.operations, task.largest_operand, task.terms, task.draw_seed, the splits' sizes and "
+        "task.limit",
+    )
+
+    def __init__(self, bounds: tuple[int, int], *, prompts: str | None = None) -> None:
+        """Compile the prompts as `TextTask` does. bounds: the smallest and the largest value of an expression."""
+        super().__init__(prompts=prompts)
+        self._bounds = bounds
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        smallest, largest = self._bounds
+        # Values may have more than 64 bits.
+        return str(smallest + int(rng.random() * (largest - smallest + 1)))
+
+    def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
+        prompt = super().ask(role, file, problem, *args, **values)
+        # Other prompts show answers already, which a model copies the form of.
+        if role not in ("generate", "instruct"):
+            return prompt
+        system, question = prompt.messages
+        shown = (
+            Message(role="user", content=self.prompts.render("shown_problem")),
+            Message(role="assistant", content=self.prompts.render("shown_answer")),
+        )
+        return msgspec.structs.replace(prompt, messages=(system, *shown, question))
+
+
+@dataclass(kw_only=True)
+class ArithmeticConfig(TaskConfig):
+    """Contest-format answers to small integer problems, made by a generator (ours): a first task to train on a CPU."""
+
+    task_class = Arithmetic
+    training_split = "train"
+
+    split: str
+    """train | test: which problems the run works on."""
+    operations: list[str]
+    """Of add, subtract and multiply; one is drawn for each pair of neighbouring operands."""
+    largest_operand: int
+    """Operands are drawn from 0 to this."""
+    terms: int
+    """Operands of a problem."""
+    train_problems: int
+    test_problems: int
+    validation_problems: int
+    """Further problems on the train split's side, for demonstrations."""
+    limit: int | None
+    """Work on this many problems only: the first ones of the split."""
+    prompts: str | None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("task.split", self.split, SPLITS)
+        for operation in self.operations:
+            one_of("task.operations", operation, SIGNS)
+        if not self.operations or len(set(self.operations)) < len(self.operations):
+            raise ConfigError(f"task.operations: expected distinct ones, at least one, got {list(self.operations)}")
+        at_least("task.terms", self.terms, 2)
+        for key in ("largest_operand", "train_problems", "test_problems", "limit"):
+            at_least(f"task.{key}", getattr(self, key), 1)
+        at_least("task.validation_problems", self.validation_problems, 0)
+
+    def load(self) -> LoadedTask:
+        """Draw the problems.
+
+        Raises DataError where there are fewer different problems than asked for, ConfigError for prompt files.
+        """
+        # The demonstrations are drawn after the train split, so that their number does not change it.
+        train_side = self._drawn("train", self.train_problems + self.validation_problems)
+        train, held_out = train_side[: self.train_problems], train_side[self.train_problems :]
+        selected = (train if self.split == "train" else self._drawn("test", self.test_problems))[: self.limit]
+        digest = digest_of([question.identity for question in selected])
+        description = f"{self.split} split, draw_seed {self.draw_seed}"
+        task = Arithmetic(bounds=self._space.bounds(), prompts=self.prompts)
+        return load_rows(
+            task,
+            [question.row for question in selected],
+            validation=[question.row for question in held_out],
+            provenance=Provenance(source="generated", description=description, digest=digest),
+            grader=ContestGrader(task, {one.problem.id: one.answers for one in (*selected, *held_out)}),
+            simulator=ContestSimulator,
+        )
+
+    def training(self) -> LoadedTask:
+        """Give the whole train split. Raises ConfigError with task.split=train, and what `load` raises."""
+        refuse_training_on(self.split)
+        return replace(self, split="train", limit=None, validation_problems=0).load()
+
+    @property
+    def _space(self) -> Space:
+        return Space(self.operations, self.largest_operand, self.terms)
+
+    def _drawn(self, split: str, size: int) -> Sequence[Question]:
+        found = list(islice(draw(self._space, split, self.draw_seed), size))
+        if len(found) < size:
+            sizes = "task.test_problems" if split == "test" else "task.train_problems or task.validation_problems"
+            raise DataError(
+                f"task={self.name}: expected {size} different problems on the {split} side, found {len(found)}; "
+                f"lower {sizes}, or raise task.largest_operand or task.terms"
+            )
+        return [
+            Question(
+                problem=Problem(
+                    id=f"{split}_{number:04d}",
+                    stratum=" and ".join(sorted(set(expression.operations))),
+                    data={"problem": f"{expression} ="},
+                ),
+                answers=(str(value(expression)),),
+                details={"contest": None, "year": None},
+            )
+            for number, expression in enumerate(found)
+        ]

@@ -1,0 +1,126 @@
+"""Tasks in prose: prompts that speak of drafts, a reply that is the answer as a whole, and their settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from evorun.errors import ConfigError
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Problem, Provenance
+from evorun.tasks.benchmark import SPLIT_HELP, SPLITS, Found, Part, Question, SplitBenchmark, digest_of
+from evorun.tasks.benchmark_files import Record, Source, download_records
+from evorun.tasks.tags import inert
+from evorun.tasks.text_task import TextTask
+
+MAX_CHARS = 20_000
+"""Longest text that is read (ours: five times what these tasks ask for, so that no judge has to read a flood)."""
+PROMPTS = Path(__file__).parent / "prompts"
+
+
+class Prose(TextTask):
+    """Asks for a text of at most so many words; a subclass states its `words`, among them those that prompts here use.
+
+    `piece`: what is written. `source`: the heading of what it is written about. `criteria`: what makes it good, as
+    judges and improvers are told.
+    """
+
+    prompt_folders: ClassVar[Sequence[Path]] = (PROMPTS,)
+    draw_help = SPLIT_HELP
+
+    def __init__(self, *, max_words: int, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
+        """Compile the prompts as `TextTask` does. max_words: as prompts ask for; nothing is cut."""
+        self._max_words = max_words
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
+        self.answer_format = self.prompts.render("answer_format", max_words=max_words)
+
+    def shared_values(self) -> Mapping[str, Any]:
+        return {**super().shared_values(), "max_words": self._max_words}
+
+    def question(self, problem: Problem) -> str:
+        text: str = problem.data["question"]
+        return text
+
+    def read(self, problem: Problem, text: str) -> str:
+        """Return the whole text: whether it is any good, a judge or a metric says. Kind of error: `too_long`."""
+        answer = text.strip()
+        if len(answer) > MAX_CHARS:
+            raise ValueError(f"too_long: expected a text of at most {MAX_CHARS} characters, got {len(answer)}")
+        return answer
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return answer
+
+    def judged(self, problem: Problem, response: Response) -> str:
+        # What a writer wrote must not end its part of a judge's prompt, nor begin the rival's.
+        return inert(super().judged(problem, response))
+
+    def truth_values(
+        self, problem: Problem, response: Response, demonstration: Demonstration | None
+    ) -> Mapping[str, Any]:
+        """Return the reference text, where there is one: how near a response comes is not said in a word."""
+        return {"right": False, "right_answer": demonstration.answer if demonstration else "", "grade": ""}
+
+
+@dataclass(kw_only=True)
+class ProseConfig(SplitBenchmark):
+    """The settings that all tasks in prose have."""
+
+    sample: ClassVar[Path]
+    """Folder of evorun's own small set, with a file for each split."""
+    benchmark: ClassVar[str]
+    """The benchmark's name."""
+    sizes: ClassVar[Mapping[str, int]]
+    """Records in the benchmark's own files, by split."""
+
+    files: dict[str, list[str]]
+    """Patterns of the files in the folder, by split."""
+    hub: dict[str, list[str]]
+    """Hub data sets by split: OWNER/NAME/PATTERN each."""
+    train_problems: int | None
+    """Problems of the train split; null: all that there are. The sample set has its own number, of both splits."""
+    test_problems: int | None
+    max_words: int
+    """Longest text that prompts ask for."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key, parts in (("files", self.files), ("hub", self.hub)):
+            if set(parts) != set(SPLITS):
+                raise ConfigError(f"task.{key}: expected train and test, got {', '.join(parts) or 'none'}")
+        self.check_at_least(1, "train_problems", "test_problems", "max_words")
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The settings of the task's prompts."""
+        return {
+            "max_words": self.max_words,
+            "prompts": self.prompts,
+            "shown_reasoning_chars": self.shown_reasoning_chars,
+        }
+
+    def identity(self, record: Record) -> str:
+        """Return a record's own id, or one made of its file's name and its line."""
+        own = record.values.get("id") or record.values.get("bill_id") or f"{record.source}_{record.number:05d}"
+        return str(own).replace("|", "/")  # '|' separates the parts of a journal's keys
+
+    def part(self, name: str) -> Part:
+        return Part(self.benchmark, self.files[name], self.hub[name], f"task.files.{name}", f"task.hub.{name}")
+
+    def sample_sources(self, split: str) -> list[Source]:
+        return [Source(split, [self.sample / f"{split}.jsonl"])]
+
+    def from_hub(self, place: str) -> list[Source]:
+        return [Source(path.stem, [path]) for path in download_records(place)]
+
+    def size(self, split: str) -> tuple[str, int | None]:
+        return f"task.{split}_problems", self.train_problems if split == "train" else self.test_problems
+
+    def describe(self, found: Found, selected: Sequence[Question]) -> Provenance:
+        whole = found.records == self.sizes[found.split]
+        description = f"{len(selected)} problems of the {found.split} split of {self.benchmark}"
+        description += "" if whole else f", of which {found.records} records of {self.sizes[found.split]} are there"
+        left_out = found.records - len(found.questions)
+        place = ("hub" if self.source == "hub" else found.place) + (f", {left_out} left out" if left_out else "")
+        digest = digest_of([question.row for question in selected])
+        return self.provenance("benchmark" if whole else "stand_in", f"{description} ({place})", digest)

@@ -1,0 +1,199 @@
+"""The questions of NQ and HotpotQA: their files, the two splits, and what is searched how."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evorun.errors import ConfigError, DataError, above, one_of
+from evorun.models.server.http import checked_url
+from evorun.models.simulator import Simulator
+from evorun.runs.streams import stream
+from evorun.tasks.base import LoadedTask, Problem
+from evorun.tasks.benchmark import Found, Part, Question, SplitBenchmark, digest_of, refuse_training_on
+from evorun.tasks.benchmark_files import Record, Source
+from evorun.tasks.loading import Row
+from evorun.tasks.search_qa.retrieval.base import Corpus, Retriever
+from evorun.tasks.search_qa.retrieval.bm25 import bm25
+from evorun.tasks.search_qa.retrieval.dense import dense
+from evorun.tasks.search_qa.retrieval.http import Http
+from evorun.tasks.search_qa.search_qa import SearchQa, SearchSimulator
+from evorun.tasks.text_task import TextTask
+
+SAMPLE = Path(__file__).parent / "sample"
+SAMPLE_TRAIN, SAMPLE_TEST = 12, 8
+"""Problems of the sample's two splits."""
+PASSAGES = "passages.jsonl"
+"""The corpus in a data folder."""
+WHOLE = {"nq": 3610, "hotpotqa": 7405}
+"""Questions in the benchmarks' own test files: NQ's open version, HotpotQA's development set."""
+ANSWERS = ("answers", "golden_answers", "answer")
+"""Fields that may hold the accepted answers, a list or a single one; the first that is there counts."""
+
+
+@dataclass(kw_only=True)
+class SearchQaConfig(SplitBenchmark):
+    """Questions answered with a search tool: NQ and HotpotQA, as E-SPL draws from them (section 4)."""
+
+    task_class = SearchQa
+    folder = "search_qa"
+    wanted = "questions"
+    given_as = "FOLDER"
+    sample_set = "evorun's own sample set of questions about invented places, not NQ or HotpotQA"
+
+    files: dict[str, str]
+    """Pattern of the files in the folder, by stratum."""
+    hub: dict[str, str]
+    """Hub data set by stratum: OWNER/NAME/PATTERN."""
+    train_problems: int
+    test_problems: int
+    corpus: str | None
+    """File of passages to search (JSON lines: id, title, text); null: the data folder's own."""
+    retriever: str
+    """bm25 | dense | http."""
+    retriever_model: str | None
+    """With `dense`: the encoder, a hub id or a folder."""
+    retriever_url: str | None
+    """With `http`: the address that queries are posted to."""
+    retriever_timeout: float
+    """With `http`: seconds for one request."""
+    retriever_retries: int
+    """With `http`: further attempts at a request that failed."""
+    max_turns: int
+    """Turns of the model at most; the last one is its response."""
+    max_queries: int
+    """Queries of one call at most."""
+    passages_per_query: int
+    passage_chars: int
+    """As much of a passage's text as the model is shown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("task.retriever", self.retriever, ("bm25", "dense", "http"))
+        self.check_at_least(0, "retriever_retries")
+        above("task.retriever_timeout", self.retriever_timeout, 0)
+        self.check_at_least(1, "train_problems", "test_problems")
+        self.check_at_least(1, "max_turns", "max_queries", "passages_per_query", "passage_chars")
+        for key, kind in (("retriever_model", "dense"), ("retriever_url", "http")):
+            if (getattr(self, key) is None) == (self.retriever == kind):
+                raise ConfigError(f"task.{key}: expected exactly with task.retriever={kind}, got {getattr(self, key)}")
+        if self.retriever_url is not None:
+            checked_url("task.retriever_url", self.retriever_url)
+        if self.retriever == "http" and self.corpus is not None:
+            raise ConfigError("task.corpus: has no effect with task.retriever=http; leave it null")
+
+    # --- questions ---
+
+    def read(self, record: Record, split: str) -> Question:
+        return read_question(record)
+
+    def part(self, name: str) -> Part:
+        """Return where the questions of a stratum are to be found: both splits are drawn from all of them."""
+        files, hub = ([group[name]] if name in group else [] for group in (self.files, self.hub))
+        return Part(name, files, hub, f"task.files.{name}", f"task.hub.{name}")
+
+    def locate(self, split: str) -> tuple[list[Source], str]:
+        if self.source == "sample":
+            return [Source(stratum, [SAMPLE / f"{stratum}.jsonl"]) for stratum in ("one_hop", "two_hops")], "sample"
+        if self.source == "auto":
+            self._folder()
+        found = {name: self.search(self.part(name))[0] for name in (self.hub if self.source == "hub" else self.files)}
+        return [Source(name, [path for one in of for path in one.paths]) for name, of in found.items()], self.source
+
+    def _folder(self) -> Path:
+        place = self.place()
+        if place is None or not place.is_dir():
+            raise self.missing(f"{', '.join(self.files.values())} and {PASSAGES}")
+        return place
+
+    # --- loading ---
+
+    def load(self) -> LoadedTask:
+        found = self.find(self.split)
+        held_out = self._drawn(found, "train")[: self.validation_problems] if self.split == "test" else []
+        return self._with_corpus(found, self._drawn(found, self.split)[: self.limit], held_out)
+
+    def training(self) -> LoadedTask:
+        refuse_training_on(self.split)
+        found = self.find("train")
+        return self._with_corpus(found, self._drawn(found, "train"), ())
+
+    def _drawn(self, found: Found, split: str) -> list[Question]:
+        """Return the questions of a split: drawn from all together, test from the front and train from the back."""
+        sample, there = self.source == "sample", len(found.questions)
+        train, test = (SAMPLE_TRAIN, SAMPLE_TEST) if sample else (self.train_problems, self.test_problems)
+        if there < train + test:
+            raise DataError(
+                f"task={self.name}: expected at least {train + test} different questions to draw from, found {there}; "
+                "lower task.train_problems or task.test_problems"
+            )
+        # From both ends, so that the size of one split does not change the other.
+        order = stream(self.draw_seed, "draw", self.name).permutation(there).tolist()
+        return [found.questions[index] for index in (order[:test] if split == "test" else order[-train:])]
+
+    def _with_corpus(self, found: Found, selected: Sequence[Question], held_out: Sequence[Question]) -> LoadedTask:
+        corpus = self._corpus()
+        task = SearchQa(
+            self._retriever(corpus),
+            max_turns=self.max_turns,
+            max_queries=self.max_queries,
+            passages=self.passages_per_query,
+            passage_chars=self.passage_chars,
+            prompts=self.prompts,
+            shown_reasoning_chars=self.shown_reasoning_chars,
+        )
+        # The corpus belongs to the problems: another one makes them easier or harder.
+        searched = self.retriever_url if corpus is None else corpus.digest
+        digest = digest_of(([question.identity for question in selected], searched))
+        counts = Counter(question.problem.stratum for question in found.questions)
+        pool = ", ".join(f"{stratum} {count}" for stratum, count in counts.items())
+        place = "a search server" if corpus is None else f"the passages of {corpus.path.name}"
+        whole = all(counts[stratum] >= count for stratum, count in WHOLE.items())
+        description = f"{len(selected)} questions of {pool} ({self.source}), searching {place}"
+        provenance = self.provenance("benchmark" if whole else "stand_in", description, digest)
+        return self.loaded(task, selected, held_out, provenance)
+
+    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
+        return SearchSimulator(task, rows)
+
+    def _corpus(self) -> Corpus | None:
+        """Return what is searched; None where a server searches."""
+        if self.retriever == "http":
+            return None
+        if self.corpus is not None:
+            return Corpus.of(Path(self.corpus).expanduser())
+        if self.source == "hub":
+            raise ConfigError(
+                "task.corpus: expected a file of passages with task.source=hub, which fetches questions alone; or set "
+                "task.retriever=http"
+            )
+        return Corpus.of((SAMPLE if self.source == "sample" else self._folder()) / PASSAGES)
+
+    def _retriever(self, corpus: Corpus | None) -> Retriever:
+        if corpus is None:
+            return Http(self.retriever_url or "", self.retriever_timeout, self.retriever_retries)
+        return bm25(corpus) if self.retriever == "bm25" else dense(corpus, self.retriever_model or "")
+
+
+def read_question(record: Record) -> Question:
+    """Return a record's question; its source is its stratum. Raises DataError for a malformed one."""
+    name = record.values.get("id", record.number)
+    text = record.text("question")
+    if isinstance(name, bool) or not isinstance(name, str | int) or "|" in str(name):
+        raise DataError(f"{record.where}: id: expected a string without '|' or an integer, got {name!r:.60}")
+    # Ids are unique in a file only, and those of some collections are bare numbers.
+    identity = f"{record.source}/{str(name).strip() or record.number}"
+    return Question(
+        problem=Problem(id=identity, stratum=record.source, data={"question": text}),
+        answers=_answers(record),
+        details={"gold_passages": tuple(map(str, record.values.get("gold_passages") or ()))},
+        where=record.where,
+    )
+
+
+def _answers(record: Record) -> tuple[str, ...]:
+    given = next((record.values[field] for field in ANSWERS if field in record.values), None)
+    answers = [given] if isinstance(given, str) else given
+    if not isinstance(answers, list) or not answers or not all(isinstance(one, str) and one.strip() for one in answers):
+        raise DataError(f"{record.where}: expected accepted answers under {' or '.join(ANSWERS)}, got {given!r:.60}")
+    return tuple(dict.fromkeys(" ".join(one.split()) for one in answers))
