@@ -58,6 +58,7 @@ TASKS = {
     "math": "evorun.tasks.math.math:MathConfig",
     "math500": "evorun.tasks.math_contest.problems:MathContestConfig",
     "mathbench": "evorun.tasks.mathbench.mathbench:MathBenchConfig",
+    "rows": "evorun.tasks.rows.rows:RowsConfig",
     "search_qa": "evorun.tasks.search_qa.questions:SearchQaConfig",
     "sudoku": "evorun.tasks.sudoku:SudokuConfig",
     "tsp": "evorun.tasks.tsp:TspConfig",

@@ -1,5 +1,7 @@
 """The files of benchmarks: found in the user's data folder or on the Hugging Face hub, and read record by record."""
 
+import csv
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
@@ -61,7 +63,7 @@ def default_folder(name: str) -> Path | None:
 
 
 def records(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield each record of a file with its `FILE:LINE`; what is not Parquet is read as JSON lines.
+    """Yield each record of a file with its `FILE:LINE`; what is neither Parquet nor CSV is read as JSON lines.
 
     Raises DataError where a line or the file cannot be read.
     """
@@ -72,6 +74,9 @@ def records(path: Path) -> Iterator[tuple[str, object]]:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
+    if path.suffix == ".csv":
+        yield from _csv(path, content)
+        return
     # Split at line feeds only: JSON may hold U+2028 and its like, at which `splitlines` splits too.
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip():
@@ -90,6 +95,34 @@ def read_sources(sources: Iterable[Source]) -> Iterator[Record]:
             if not isinstance(values, Mapping):
                 raise DataError(f"{where}: expected a JSON object, got {type(values).__name__}")
             yield Record(values, source.name, number, where)
+
+
+def _csv(path: Path, content: bytes) -> Iterator[tuple[str, object]]:
+    """Yield the rows of a CSV file with a header as objects of strings."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: expected text in UTF-8: {error.reason}") from error
+    csv.field_size_limit(len(text) + 1)  # the library's own limit is shorter than some texts
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    begin = 1
+    try:
+        for row in rows:
+            where, begin = f"{path}:{begin}", rows.line_num + 1  # a quoted field may have several lines
+            if not row:
+                continue
+            if not header:
+                header = row
+                if len(set(header)) < len(header):
+                    raise DataError(f"{where}: expected a header with distinct columns, got {', '.join(header)}")
+            elif len(row) != len(header):
+                raise DataError(f"{where}: expected {len(header)} fields as in the header, got {len(row)}")
+            else:
+                yield where, dict(zip(header, row, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}:{begin}: cannot read as CSV: {error}") from error
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, object]]:

@@ -48,6 +48,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "essay": {"source": "sample"},
     "ethics": {"source": "sample"},
     "billsum": {"source": "sample"},
+    "rows": {"source": "sample"},
 }
 """Tasks that are one class with other data stand for each other (here: contests with integers and with expressions)."""
 

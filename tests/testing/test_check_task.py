@@ -34,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "math": {"source": "sample"},
     "math500": {"source": "sample"},
     "mathbench": {"source": "sample", "validation_per_stratum": 3},
+    "rows": {"source": "sample"},
     "search_qa": {"source": "sample"},
     "sudoku": {"box": 2, "empty_cells": 2, "instances": 60, "training_instances": 60},
     "tsp": {"cities": 4, "instances": 20, "training_instances": 20},

@@ -1,0 +1,177 @@
+"""How the answers to rows are asked for, read and graded: as exact strings, numbers, options, expressions or texts."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from evorun.runs.candidates import Response
+from evorun.tasks.base import DrawHelp, Grade, Problem
+from evorun.tasks.billsum.billsum import BillSum
+from evorun.tasks.corrections import read_unless_withdrawn
+from evorun.tasks.math_contest.math_contest import MathContest
+from evorun.tasks.math_contest.reading import canonical, read_integer
+from evorun.tasks.multiple_choice import lettered, letters, read_choice, read_letter
+from evorun.tasks.prose.prose import PROMPTS
+from evorun.tasks.search_qa.reading import read_answer
+from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.text_task import TextTask
+
+FOLDER = Path(__file__).parent / "prompts"
+DRAW_HELP = DrawHelp(
+    more_validation="name the column of the splits (task.split_by=COLUMN), or raise task.validation_share",
+    grade_held_out="set task.split=train to grade the train split, or lower task.validation_share",
+    keys="task.split, task.split_by, task.train_share, task.validation_share, task.draw_seed and task.limit",
+)
+_SUBJECT = {"persona": "a careful problem solver", "introduction": "", "subject": "problem"}
+_DIGITS = frozenset("0123456789/-")
+
+
+class Rows(TextTask):
+    """Answers a question in free text that ends in `Answer: ...`; right is what equals an accepted answer."""
+
+    name = "rows"
+    draw_help = DRAW_HELP
+    prompt_folders: ClassVar[Sequence[Path]] = (FOLDER,)
+    form: ClassVar[str] = "your answer"
+    """What the last line holds, as prompts ask for it."""
+
+    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
+        """Compile the prompts as `TextTask` does."""
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
+        self.answer_format = self.prompts.render("answer_format", form=self.form)
+
+    def shared_values(self) -> Mapping[str, Any]:
+        return {**super().shared_values(), "form": self.form}
+
+    def question(self, problem: Problem) -> str:
+        text: str = problem.data["question"]
+        return text
+
+    def read(self, problem: Problem, text: str) -> str:
+        """Return what follows the last `Answer:`. Kinds of errors: `withdrawn`, and those of `read_part`."""
+        return read_unless_withdrawn(lambda part: self.read_part(part, problem), text, only_sure=True)
+
+    def read_part(self, text: str, problem: Problem) -> str:
+        """Return the answer of a reply, or of the part of it behind what it takes back; see `read_answer`."""
+        return read_answer(text, self.question(problem))
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        """Compare the answer as `signature` has it with an accepted one."""
+        if response.answer is None:
+            return Grade(correct=False, detail=response.error or "no answer")
+        return Grade(correct=self.comparable(response.answer) == self.comparable(gold or ""))
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        return self.comparable(response.answer or "")
+
+    def comparable(self, answer: str) -> str:
+        """Return a text that is equal for equal answers: white space alone makes no difference."""
+        return " ".join(answer.split())
+
+
+class NumberRows(Rows):
+    """Answers with a number, which is compared by its value."""
+
+    form = "a number without its unit"
+
+    def __init__(self, *, tolerance: float, **settings: Any) -> None:
+        """tolerance: relative. settings: see `Rows`."""
+        super().__init__(**settings)
+        self._tolerance = Fraction(tolerance)
+
+    def read_part(self, text: str, problem: Problem) -> str:
+        """Return the number; kind of error beside those of `read_answer`: `not_a_number`."""
+        answer = super().read_part(text, problem)
+        read_number(answer)
+        return answer
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        if response.answer is None:
+            return super().score(problem, response, gold)
+        right = read_number(gold or "")
+        return Grade(correct=abs(read_number(response.answer) - right) <= self._tolerance * abs(right))
+
+    def comparable(self, answer: str) -> str:
+        return str(read_number(answer))
+
+
+class ChoiceRows(Rows):
+    """Answers with the letter of an option."""
+
+    form = "the letter of one option"
+
+    def question(self, problem: Problem) -> str:
+        return f"{super().question(problem)}\n\n{lettered(problem.data['options'])}"
+
+    def read_part(self, text: str, problem: Problem) -> str:
+        """Return the letter; kinds of errors: see `read_letter`."""
+        return read_letter(text, problem.data["options"])
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        options = problem.data["options"]
+        return letters(len(options))[int(rng.integers(len(options)))]
+
+
+class ChoiceSimulator(TextSimulator):
+    """Errs by one of the other letters."""
+
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        return letters(len(problem.data["options"])).replace(gold, "")
+
+
+class MathRows(MathContest):
+    """Answers with an expression in a box, which is compared by its value."""
+
+    name = "rows"
+    draw_help = DRAW_HELP
+    setting = _SUBJECT
+
+    def question(self, problem: Problem) -> str:
+        text: str = problem.data["question"]
+        return text
+
+
+class TextRows(BillSum):
+    """Answers with a text, which is compared with a reference by ROUGE."""
+
+    name = "rows"
+    draw_help = DRAW_HELP
+    prompt_folders: ClassVar[Sequence[Path]] = (FOLDER / "rouge", PROMPTS)
+    words: Mapping[str, str] = {
+        "persona": "a careful writer",
+        "subject": "request",
+        "source": "Request",
+        "piece": "text",
+        "correction": "The reference is:",
+        "criteria": "A good text does what the request asks, in full and no more; it is right, plain and clear.",
+    }
+
+
+def read_number(text: str) -> Fraction:
+    """Return the value of an integer, a decimal, a fraction or a number like 1.5e-3; a unit behind it does not count.
+
+    Raises ValueError with `not_a_number: ...` for everything else.
+    """
+    plain = canonical(text)
+    integer = read_integer(text)
+    try:
+        if plain and _DIGITS.issuperset(plain):
+            return Fraction(plain)
+        # By way of a float, which has a largest exponent: the value of 1e999999999 would fill the memory.
+        return Fraction(integer) if integer is not None else Fraction(float(plain.replace(",", "")))
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise ValueError(f"not_a_number: expected a number, got {text!r:.60}") from error
+
+
+def read_option(value: object, options: Sequence[str]) -> str:
+    """Return the letter of a row's right option, given as its letter or its text. Raises ValueError."""
+    letter, _ = read_choice(str(value), options)
+    if letter is None:
+        raise ValueError(f"expected the letter or the text of one of its {len(options)} options, got {value!r:.60}")
+    return letter

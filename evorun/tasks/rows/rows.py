@@ -1,0 +1,315 @@
+"""A benchmark of one's own: the rows of a file in JSON lines, CSV or Parquet, their columns mapped by keys."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError, one_of, within
+from evorun.models.simulator import Simulator
+from evorun.runs.streams import stream
+from evorun.tasks.base import Grader, LoadedTask, Problem
+from evorun.tasks.benchmark import BenchmarkConfig, Question, digest_of, distinct, refuse_training_on
+from evorun.tasks.benchmark_files import MissingFilesError, Record, Source, download_records, read_sources
+from evorun.tasks.billsum.billsum import BillSumSimulator
+from evorun.tasks.billsum.rouge import RougeGrader
+from evorun.tasks.loading import Row
+from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator
+from evorun.tasks.rows.answers import (
+    ChoiceRows,
+    ChoiceSimulator,
+    MathRows,
+    NumberRows,
+    Rows,
+    TextRows,
+    read_number,
+    read_option,
+)
+from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.text_task import TextTask
+
+SAMPLE = Path(__file__).parent / "sample.jsonl"
+SUFFIXES = (".jsonl", ".csv", ".parquet")
+TASKS: Mapping[str, type[TextTask]] = {
+    "exact": Rows,
+    "number": NumberRows,
+    "math": MathRows,
+    "choice": ChoiceRows,
+    "rouge": TextRows,
+}
+"""By grader."""
+SPLITS = ("test", "validation", "train")
+_MAX_OPTIONS = 26
+
+
+@dataclass(kw_only=True)
+class RowsConfig(BenchmarkConfig):
+    """The rows of a file, which are questions with answers, drawn from its own splits or from shares of it."""
+
+    task_class: ClassVar[type[TextTask]] = Rows
+    training_split = "train"
+    sources = ("auto", "hub", "sample")
+    sample_set = "evorun's own sample set of sums in words"
+
+    hub_id: str | None
+    """Hub data set with the rows: OWNER/NAME, or OWNER/NAME/PATTERN for some of its files."""
+    question: str
+    """Column of the questions."""
+    answer: str
+    """Column of the right answers; for exact, number and math a row may have a list of those that are accepted."""
+    grader: str
+    """exact: as strings. number: by value. math: expressions by value, by math-verify. choice: as one of the options.
+    rouge: texts by their overlap with a reference."""
+    id: str | None
+    """Column of the rows' ids; null: the file's name and the row's number."""
+    stratum: str | None
+    """Column of the groups that results are broken down by."""
+    options: list[str] | None
+    """With `choice`: the column that has each row's options as a list, or several columns of an option each."""
+    split: str
+    """train | validation | test: which rows the run works on."""
+    split_by: str | None
+    """Column that says train, validation or test; null: shares, or the sample set's own."""
+    train_share: float
+    """Share of the rows to train on, drawn by `draw_seed`; what neither share takes is tested on."""
+    validation_share: float
+    """Share of the rows for demonstrations and for the choice of prompts."""
+    tolerance: float
+    """With `number`: how far an answer may be from the right one, relatively."""
+    max_words: int
+    """With `rouge`: longest text that prompts ask for."""
+    stemmer: bool
+    """With `rouge`: words are compared without their suffixes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("task.grader", self.grader, TASKS)
+        one_of("task.split", self.split, SPLITS)
+        self.check_at_least(0, "tolerance")
+        self.check_at_least(1, "max_words")
+        for key in ("train_share", "validation_share"):
+            within(f"task.{key}", getattr(self, key), 0, 1)
+        if self.train_share + self.validation_share >= 1:
+            raise ConfigError(
+                "task.train_share: expected less than 1 together with task.validation_share: the rest is the test split"
+            )
+        if self.split_by is not None and self.train_share + self.validation_share:
+            raise ConfigError(
+                "task.split_by: expected without shares; leave it null, or task.train_share and task.validation_share 0"
+            )
+        if (self.grader == "choice") != bool(self.options):
+            given = "the column (or columns) with the options" if self.grader == "choice" else "null"
+            raise ConfigError(f"task.options: expected {given} with task.grader={self.grader}, got {self.options}")
+        if (self.source == "hub") != (self.hub_id is not None):
+            raise ConfigError(f"task.hub_id: expected exactly with task.source=hub, got {self.hub_id}")
+        # What is refused before anything is loaded depends on the grader, such as votes on texts.
+        self.task_class = TASKS[self.grader]  # type: ignore[misc]
+
+    # --- the task ---
+
+    def make_task(self) -> TextTask:
+        settings: dict[str, Any] = {"prompts": self.prompts, "shown_reasoning_chars": self.shown_reasoning_chars}
+        if self.grader == "number":
+            return NumberRows(tolerance=self.tolerance, **settings)
+        if self.grader == "rouge":
+            return TextRows(max_words=self.max_words, **settings)
+        if self.grader == "math":
+            return MathRows(integers=False, **settings)
+        return ChoiceRows(**settings) if self.grader == "choice" else Rows(**settings)
+
+    def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
+        if self.grader == "math":
+            return ContestGrader(task, answers)
+        if self.grader == "rouge":
+            return RougeGrader(task, answers, stemmer=self.stemmer)
+        return super().make_grader(task, answers)
+
+    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
+        simulators = {"math": ContestSimulator, "choice": ChoiceSimulator, "rouge": BillSumSimulator}
+        return simulators.get(self.grader, TextSimulator)(task, rows)
+
+    # --- loading ---
+
+    def load(self) -> LoadedTask:
+        """Read the rows, and return those of the chosen split.
+
+        Raises DataError for a file or a row that cannot be used and for an empty split, ConfigError for prompt files.
+        """
+        return self._loaded(self.split)
+
+    def training(self) -> LoadedTask:
+        """Give the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
+        refuse_training_on(self.split)
+        return self._loaded("train")
+
+    def _loaded(self, split: str) -> LoadedTask:
+        sources, place = self._locate()
+        read = [self.read(record) for record in read_sources(sources)]
+        if not read:
+            raise DataError(f"task.data: expected rows, {place} has none")
+        questions = distinct(read, repeated=_same_answers)
+        splits = self._splits(questions)
+        drawn = splits[split]
+        if not drawn:
+            raise DataError(
+                f"task={self.name}: expected rows of the {split} split, {place} has none; name the column of the "
+                "splits (task.split_by=COLUMN), set task.train_share or task.validation_share, or choose another "
+                "task.split"
+            )
+        is_training = split == "train" and self.split != "train"
+        selected = drawn if is_training else drawn[: self.limit]
+        held_out = [] if is_training or split == "validation" else splits["validation"]
+        repeated = len(read) - len(questions)
+        left_out = f", {repeated} repeated ones left out" if repeated else ""
+        description = (
+            f"{len(selected)} of {len(questions)} rows of {place} ({split} split{left_out}), graded by {self.grader}"
+        )
+        task = self.make_task()
+        self._read_back(task, [*selected, *held_out])
+        digest = digest_of([[question.identity for question in selected], self.grader])
+        return self.loaded(task, selected, held_out, self.provenance("benchmark", description, digest))
+
+    def _locate(self) -> tuple[list[Source], str]:
+        if self.source == "sample":
+            return [Source("sample", [SAMPLE])], "the sample set"
+        if self.hub_id is not None:
+            paths = download_records(self.hub_id)
+            return [Source(self.hub_id.split("/")[1], paths)], f"hub data set {self.hub_id}"
+        if self.data is None:
+            suffixes = ", ".join(SUFFIXES)
+            raise MissingFilesError(
+                f"the rows of task={self.name}",
+                f"give a file ({suffixes}) as task.data=FILE",
+                "a file as task.data=FILE",
+            )
+        path = Path(self.data).expanduser()
+        if not path.is_file() or path.suffix not in SUFFIXES:
+            raise DataError(f"task.data: expected a file in {', '.join(SUFFIXES)}, got '{self.data}'")
+        return [Source(path.stem, [path])], path.name
+
+    def _splits(self, questions: Sequence[Question]) -> dict[str, list[Question]]:
+        """Return the rows of each split, in drawn order."""
+        order = stream(self.draw_seed, "draw", self.name).permutation(len(questions))
+        shuffled = [questions[index] for index in order]
+        if self._split_column is not None:
+            return {split: [one for one in shuffled if one.details["split"] == split] for split in SPLITS}
+        # Test from the front, train from the back: another share leaves the order of the others as it is.
+        train, validation = (round(share * len(shuffled)) for share in (self.train_share, self.validation_share))
+        end = len(shuffled) - train
+        return {
+            "test": shuffled[: end - validation],
+            "validation": shuffled[end - validation : end],
+            "train": shuffled[end:],
+        }
+
+    @property
+    def _split_column(self) -> str | None:
+        shares = self.train_share + self.validation_share
+        return "split" if self.source == "sample" and not shares and self.split_by is None else self.split_by
+
+    def _read_back(self, task: TextTask, questions: Sequence[Question]) -> None:
+        """Raise DataError for a right answer that the task would not read or grade as right: no reply could give it."""
+        for question in questions:
+            for answer in question.answers:
+                response = task.parse(question.problem, task.write(question.problem, answer))
+                grade = task.score(question.problem, response, answer)
+                if response.answer is None or grade.correct is False:
+                    reason = response.error or f"a reply with it is read as {response.answer!r:.60}"
+                    raise DataError(
+                        f"{question.where}: task.answer={self.answer}: {answer!r:.60} cannot be an answer with "
+                        f"task.grader={self.grader}: {reason}"
+                    )
+
+    # --- rows ---
+
+    def read(self, record: Record) -> Question:
+        """Check a row and return its question. Raises DataError naming file, line and key."""
+        text = self._column(record, "question", self.question)
+        if not isinstance(text, str) or not text.strip():
+            raise self._wrong(record, "question", self.question, f"expected a non-empty text, got {text!r:.60}")
+        data: dict[str, Any] = {"question": text.strip()}
+        if self.options:
+            data["options"] = self._options(record, self.options)
+        stratum = "all" if self.stratum is None else str(self._column(record, "stratum", self.stratum) or "").strip()
+        problem = Problem(id=self._identity(record), stratum=stratum or "none", data=data)
+        split = {} if self._split_column is None else {"split": self._split(record, self._split_column)}
+        return Question(
+            problem=problem, answers=self._answers(record, data.get("options", ())), details=split, where=record.where
+        )
+
+    def _identity(self, record: Record) -> str:
+        if self.id is None:
+            return f"{record.source}/{record.number}".replace("|", "/")
+        given = self._column(record, "id", self.id)
+        if isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip() or "|" in str(given):
+            raise self._wrong(
+                record, "id", self.id, f"expected a non-empty text without '|' or an integer, got {given!r:.60}"
+            )
+        return str(given).strip()
+
+    def _split(self, record: Record, column: str) -> str:
+        given = str(self._column(record, "split_by", column)).strip().lower()
+        if given not in SPLITS:
+            raise self._wrong(record, "split_by", column, f"expected one of {', '.join(SPLITS)}, got {given!r:.60}")
+        return given
+
+    def _options(self, record: Record, columns: Sequence[str]) -> tuple[str, ...]:
+        given: Any = [self._column(record, "options", column) for column in columns]
+        if len(columns) == 1:
+            given = _listed(given[0])
+        fits = isinstance(given, list) and 2 <= len(given) <= _MAX_OPTIONS
+        texts = [str(one).strip() for one in given if _is_plain(one)] if fits else []
+        if not texts or len(texts) < len(given) or not all(texts) or len(set(texts)) < len(texts):
+            raise self._wrong(
+                record,
+                "options",
+                ",".join(columns),
+                f"expected 2 to {_MAX_OPTIONS} different options, got {given!r:.60}",
+            )
+        return tuple(texts)
+
+    def _answers(self, record: Record, options: Sequence[str]) -> tuple[str, ...]:
+        given = self._column(record, "answer", self.answer)
+        several = given if isinstance(given, list) and self.grader in ("exact", "number", "math") else [given]
+        try:
+            if not several or not all(_is_plain(one) and str(one).strip() for one in several):
+                raise ValueError(f"expected a non-empty text or a number, got {given!r:.60}")
+            if self.grader == "choice":
+                return (read_option(given, options),)
+            if self.grader == "number":
+                for one in several:
+                    read_number(str(one))
+        except ValueError as error:
+            reason = str(error).removeprefix("not_a_number: ")
+            raise self._wrong(record, "answer", self.answer, f"{reason}, with task.grader={self.grader}") from error
+        return tuple(dict.fromkeys(str(one).strip() for one in several))
+
+    def _column(self, record: Record, key: str, column: str) -> Any:
+        if column not in record.values:
+            present = " ".join(", ".join(record.values).split())[:300]
+            raise self._wrong(record, key, column, f"there is no such column; there are {present or 'none'}")
+        return record.values[column]
+
+    def _wrong(self, record: Record, key: str, column: str, reason: str) -> DataError:
+        return DataError(f"{record.where}: task.{key}={column}: {reason}")
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _listed(value: object) -> object:
+    """Return the list that a CSV field holds as JSON; everything else as it is."""
+    if isinstance(value, str):
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return value
+    return value
+
+
+def _same_answers(earlier: Question, later: Question) -> None:
+    if earlier.answers != later.answers:
+        raise DataError(f"{later.where}: the same question as {earlier.where}, with another answer")
