@@ -25,7 +25,7 @@ from evorun.tasks.loading import GoldGrader
 from evorun.tasks.math_contest.math_contest import ContestGrader
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric
-from evorun.tasks.tsp.task import Tsp
+from evorun.tasks.tsp.tsp import Tsp
 
 CORPUS = Path(__file__).parent / "replies" / "held_out.jsonl"
 _SETTINGS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from building import NoTools, load_task
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.math_contest.math_contest import ContestGrader, MathContest
-from evorun.tasks.tsp.task import Tsp
+from evorun.tasks.tsp.tsp import Tsp
 
 FOLDER = Path(__file__).parent / "replies"
 _PLACEHOLDER = re.compile("«(\\w+)»")

@@ -7,7 +7,7 @@ import pytest
 
 from evorun.runner import registry
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.sudoku.task import Sudoku
+from evorun.tasks.sudoku.sudoku import Sudoku
 from evorun_process import evorun_here
 
 POINTS = """

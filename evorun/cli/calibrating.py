@@ -17,7 +17,7 @@ from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 from evorun.runs.schema import Manifest
 from evorun.runs.terminal import Terminal
-from evorun.tasks.puzzles.task import PENALISED_SCORE
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE
 
 _OF_ANSWERS = ("skill", "spread", "typical_mistake", "improvement", "misleading")
 

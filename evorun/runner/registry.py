@@ -52,7 +52,7 @@ TASKS = {
     "dapo_aime25": "evorun.tasks.math_contest.problems:MathContestConfig",
     "essay": "evorun.tasks.essay.essay:EssayConfig",
     "ethics": "evorun.tasks.ethics.ethics:EthicsConfig",
-    "graph_coloring": "evorun.tasks.graph_coloring:GraphColoringConfig",
+    "graph_coloring": "evorun.tasks.graph_coloring.instances:GraphColoringConfig",
     "hmmt": "evorun.tasks.math_contest.problems:MathContestConfig",
     "livecodebench": "evorun.tasks.livecodebench.problems:LiveCodeBenchConfig",
     "math": "evorun.tasks.math.math:MathConfig",
@@ -60,8 +60,8 @@ TASKS = {
     "mathbench": "evorun.tasks.mathbench.mathbench:MathBenchConfig",
     "rows": "evorun.tasks.rows.rows:RowsConfig",
     "search_qa": "evorun.tasks.search_qa.questions:SearchQaConfig",
-    "sudoku": "evorun.tasks.sudoku:SudokuConfig",
-    "tsp": "evorun.tasks.tsp:TspConfig",
+    "sudoku": "evorun.tasks.sudoku.instances:SudokuConfig",
+    "tsp": "evorun.tasks.tsp.instances:TspConfig",
 }
 ENGINES = {
     "transformers": "evorun.models.transformers.engine:TransformersConfig",

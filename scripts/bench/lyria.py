@@ -18,8 +18,8 @@ from evorun.runs.candidates import Response
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.puzzles.config import PuzzleConfig
-from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.puzzles.instances import PuzzleConfig
+from evorun.tasks.puzzles.puzzle import Puzzle
 from evorun_bench import Row
 
 CALLS_PER_S = 20_000

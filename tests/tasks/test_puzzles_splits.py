@@ -81,7 +81,7 @@ def test_only_what_is_used_is_solved() -> None:
     with patch("evorun.tasks.graph_coloring.solver.best", wraps=solver.best) as graphs:
         load_task("graph_coloring", limit=3, validation_instances=2)
     assert graphs.call_count == 5
-    with patch("evorun.tasks.tsp.config.optimal_route", wraps=optimal_route) as routes:
+    with patch("evorun.tasks.tsp.instances.optimal_route", wraps=optimal_route) as routes:
         load_task("tsp", split="training", limit=3, validation_instances=0)
     assert routes.call_count == 3
 

@@ -13,7 +13,7 @@ from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Operates, ScoredResponse
-from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.puzzles.puzzle import Puzzle
 
 NO_TOOLS: Any = None
 FEW = {"instances": 3, "validation_instances": 2}

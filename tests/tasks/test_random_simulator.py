@@ -19,7 +19,7 @@ from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResp
 from evorun.tasks.graph_coloring.graph import as_text
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.math_contest import MathContest
-from evorun.tasks.puzzles.task import PENALISED_SCORE
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric

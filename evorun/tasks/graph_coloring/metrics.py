@@ -23,7 +23,7 @@ score, and can save more conflicts than that. It stays as the paper has it; CR k
 
 from evorun.tasks.base import Grade
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, conflicts
-from evorun.tasks.puzzles.task import PENALISED_SCORE, PENALISED_SCORE_PAPER
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE, PENALISED_SCORE_PAPER
 
 UNREADABLE = Grade(
     correct=False,

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorun.tasks.base import Grade
-from evorun.tasks.puzzles.task import PENALISED_SCORE, PENALISED_SCORE_PAPER
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE, PENALISED_SCORE_PAPER
 from evorun.tasks.sudoku.grid import Board, Cells, cells_of
 
 SCORE = "score"

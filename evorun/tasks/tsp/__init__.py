@@ -1,5 +1,1 @@
 """Travelling salesman problem: the shortest round trip through all cities (Lyria paper, section 3.3)."""
-
-from evorun.tasks.tsp.config import TspConfig
-
-__all__ = ["TspConfig"]

@@ -26,7 +26,7 @@ and a detour that costs nothing. In all other cases they are as above. The paper
 from typing import Any
 
 from evorun.tasks.base import Grade
-from evorun.tasks.puzzles.task import PENALISED_SCORE, PENALISED_SCORE_PAPER
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE, PENALISED_SCORE_PAPER
 from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length, missing, repeated
 
 EXCESS_DISTANCE_MULTIPLIER = "excess_distance_multiplier"

@@ -9,7 +9,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.graph_coloring.graph import Graph, graph
-from evorun.tasks.graph_coloring.task import GraphColoring
+from evorun.tasks.graph_coloring.graph_coloring import GraphColoring
 
 TASK = GraphColoring()
 

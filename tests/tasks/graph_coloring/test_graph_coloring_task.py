@@ -13,8 +13,7 @@ from evorun.models.base import Request
 from evorun.models.simulator import Skill
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring.graph import random_graph
-from evorun.tasks.graph_coloring.simulator import SolvedGraph
-from evorun.tasks.graph_coloring.task import MATRIX_VERTICES
+from evorun.tasks.graph_coloring.graph_coloring import MATRIX_VERTICES, SolvedGraph
 
 SHARE_COLORABLE = 22_249_524_024 / 2**36
 PAPER = load_task("graph_coloring")

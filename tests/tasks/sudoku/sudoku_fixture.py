@@ -9,7 +9,7 @@ from building import load_task
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
-from evorun.tasks.sudoku.task import Sudoku
+from evorun.tasks.sudoku.sudoku import Sudoku
 
 TASK = Sudoku(name_givens=True)
 """With the error kind that the paper does not have: all of them are tested."""

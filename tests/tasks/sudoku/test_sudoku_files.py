@@ -11,7 +11,7 @@ from test_sudoku_solver import records
 from building import load_task
 from evorun.errors import DataError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.sudoku import files
+from evorun.tasks.sudoku import instances
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"
 
@@ -119,6 +119,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_puzzle_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_GUESSES", 5)
+    monkeypatch.setattr(instances, "_GUESSES", 5)
     with pytest.raises(DataError, match=r"hard\.txt:1: .* could not be counted in 5 guesses"):
         load(write(tmp_path / "hard.txt", "." * 81))

@@ -5,7 +5,7 @@ import pytest
 from sudoku_fixture import NO_TOOLS, TASK, loaded, noisy, paper_errors, paper_metrics, problems, solution, text_of
 
 from evorun.runs.candidates import Response
-from evorun.tasks.sudoku.task import Sudoku
+from evorun.tasks.sudoku.sudoku import Sudoku
 
 CASES = [(2, 0), (3, 0), (4, 1)]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sudoku_fixture import TASK, problems, rows_of, solution, text_of
 
-from evorun.tasks.sudoku.simulator import SolvedSudoku
+from evorun.tasks.sudoku.sudoku import SolvedSudoku
 
 PROBLEM = problems(3)[0]
 RIGHT = text_of(solution(3, 0))

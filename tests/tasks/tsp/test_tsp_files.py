@@ -11,8 +11,8 @@ import pytest
 from tsp_fixture import TEST_DATA, tsplib_records
 
 from evorun.errors import DataError
-from evorun.tasks.puzzles.config import Instance
-from evorun.tasks.tsp import files
+from evorun.tasks.puzzles.instances import Instance
+from evorun.tasks.tsp import instances
 from evorun.tasks.tsp.solver import MOST_CITIES
 from evorun.tasks.tsp.tsplib import parse
 
@@ -31,7 +31,7 @@ def explicit(layout: str, numbers: Any, cities: int) -> str:
 
 
 def read(path: Path, most: int) -> list[Instance]:
-    return [solve() for solve in itertools.islice(files.read(path), most)]
+    return [solve() for solve in itertools.islice(instances.read_instances(path), most)]
 
 
 def read_one(path: Path, content: str | bytes) -> Instance:
@@ -214,5 +214,5 @@ def test_paths_that_cannot_be_used(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="cannot read"):
             read(tmp_path / name, 5)
     with pytest.raises(DataError, match="regular file"):
-        files._from_tsplib(Path("/dev/zero"))
+        instances._from_tsplib(Path("/dev/zero"))
     assert read(tmp_path, 5) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from building import load_task
-from evorun.tasks.tsp.simulator import SolvedTour
+from evorun.tasks.tsp.tsp import SolvedTour
 
 LOADED = load_task("tsp", instances=2)
 TASK: Any = LOADED.task

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from tsp_fixture import Matrix, matrices, shortest, tsplib_records, walk
 
-from evorun.tasks.tsp.config import drawn_cities
+from evorun.tasks.tsp.instances import drawn_cities
 from evorun.tasks.tsp.routes import length
 from evorun.tasks.tsp.solver import branch_and_cut, held_karp, optimal_route
 

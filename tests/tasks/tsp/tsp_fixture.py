@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
-from evorun.tasks.tsp.task import Tsp
+from evorun.tasks.tsp.tsp import Tsp
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TEST_DATA = Path(os.environ.get("EVORUN_TEST_DATA", REPOSITORY.parent / "shared" / "data")) / "puzzles" / "tsplib.jsonl"

@@ -1,12 +1,13 @@
-"""Instances from files: TSPLIB's .tsp, a folder of such files, and JSONL.
+"""Travelling salesman problems: generated, how many cities and where they lie, or read from files.
 
-A .tsp file has no optimum, so it is computed; up to `solver.MOST_CITIES` cities. JSONL: an object a line with
-`weights`, the full symmetric matrix; it may have `id`, `coords` (a pair a city), `optimal_tour` (cities from 0, each
-once; trusted to be a shortest one, so that no size is too large) and `optimum` (checked). Distances are rounded to two
-decimals; the matrix's diagonal is ignored.
+Files are TSPLIB's .tsp, a folder of such files, or JSONL. A .tsp file has no optimum, so it is computed; up to
+`solver.MOST_CITIES` cities. JSONL: an object a line with `weights`, the full symmetric matrix; it may have `id`,
+`coords` (a pair a city), `optimal_tour` (cities from 0, each once; trusted to be a shortest one, so that no size is too
+large) and `optimum` (checked). Distances are rounded to two decimals; the matrix's diagonal is ignored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,16 +15,69 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from evorun.errors import DataError
+from evorun.errors import DataError, above, within
 from evorun.tasks.base import Problem
-from evorun.tasks.puzzles.config import Instance
+from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
 from evorun.tasks.tsp import tsplib
-from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, as_text, length
+from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, as_route, as_text, length
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
+from evorun.tasks.tsp.tsp import Tsp, TspSimulator
 
 _MOST_BYTES = 1 << 28
 # Distances are below this, so that hundredths of whole routes are exact integers
 _LONGEST = 1e9
+
+
+@dataclass(kw_only=True)
+class TspConfig(PuzzleConfig):
+    """Travelling salesman problems in the plane (section 3.3).
+
+    `data`: a file or folder as this module describes; `cities` and `side` do not apply to it.
+    """
+
+    task_class = Tsp
+    simulator = TspSimulator
+
+    cities: int
+    """Cities of a problem, the start included, 3 to 120. Every optimum is computed and proven:
+    milliseconds up to 14 cities, tenths of a second at 30, about a second at 50, minutes for some of 76 and more."""
+    side: float
+    """Coordinates are uniform in [0, side]."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("task.cities", self.cities, 3, MOST_CITIES)
+        above("task.side", self.side, 0)
+        within("task.side", self.side, 0, 1e8)
+
+    def draft(self, rng: np.random.Generator) -> Draft:
+        """Draw cities. Their distances decide the split."""
+        coordinates, distances = drawn_cities(self.cities, self.side, rng)
+        return Draft(msgspec.json.encode(distances), partial(_solve_drawn, coordinates, distances))
+
+    def more_room(self) -> str:
+        return "raise task.side or task.cities"
+
+    def read_data(self, path: Path) -> Iterator[Callable[[], Instance]]:
+        return read_instances(path)
+
+    def make_task(self, instances: Sequence[Instance]) -> Tsp:
+        """Return the task, which knows the instances' shortest lengths."""
+        optima = {i.problem.id: length(i.problem.data["distances"], as_route(i.solution)) for i in instances}
+        return Tsp(optima, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
+
+
+def drawn_cities(cities: int, side: float, rng: np.random.Generator) -> tuple[list[list[float]], list[list[float]]]:
+    """Return coordinates, uniform in a square, and their Euclidean distances to two decimals (section 3.3)."""
+    points = rng.uniform(0, side, (cities, 2))
+    apart = points[:, None] - points
+    distances = np.round(np.hypot(apart[..., 0], apart[..., 1]), DECIMALS)
+    return points.tolist(), distances.tolist()
+
+
+def _solve_drawn(coordinates: list[list[float]], distances: Distances) -> Instance | None:
+    """Return an instance; None when its cities are so close that two decimals put them in one place."""
+    return make_instance("", distances, coordinates, optimal_route(distances)) if any(distances[0]) else None
 
 
 class Record(msgspec.Struct):
@@ -41,7 +95,7 @@ class _Unsolved(NamedTuple):
     solve: Callable[[], Instance]
 
 
-def read(path: Path) -> Iterator[Callable[[], Instance]]:
+def read_instances(path: Path) -> Iterator[Callable[[], Instance]]:
     """Yield what solves the instances, one by one, in the order of lines or file names.
 
     Raises DataError naming file and line for what cannot be read and an id used twice; so does solving an instance that

@@ -1,21 +1,27 @@
-"""Puzzles from files: text with one grid a line, and JSONL.
+"""Sudoku's puzzles: generated, how large and with how much left to fill, or read from files.
 
-Text: the cells in reading order without blanks, `.` or `0` where they are empty; 81 characters for 9 x 9, and 16, 256
-or 625, where letters go on after 9 (A is 10). Empty lines and lines that begin with `#` are passed over. JSONL (by the
-file's ending): an object a line with such a `puzzle`; an `id`, where it has one, becomes the problem's.
+Files are text with one grid a line, or JSONL. Text: the cells in reading order without blanks, `.` or `0` where they
+are empty; 81 characters for 9 x 9, and 16, 256 or 625, where letters go on after 9 (A is 10). Empty lines and lines
+that begin with `#` are passed over. JSONL (by the file's ending): an object a line with such a `puzzle`; an `id`, where
+it has one, becomes the problem's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import msgspec
+import numpy as np
 
-from evorun.errors import DataError
+from evorun.errors import ConfigError, DataError, within
 from evorun.tasks.base import Problem
-from evorun.tasks.puzzles.config import Instance
+from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
+from evorun.tasks.sudoku.generator import MOST_EMPTY, emptied, random_grid
 from evorun.tasks.sudoku.grid import BOXES, written
 from evorun.tasks.sudoku.solver import GaveUp, Search
+from evorun.tasks.sudoku.sudoku import Sudoku, SudokuSimulator
 
 _SYMBOLS = "123456789ABCDEFGHIJKLMNOP"
 _BOX_OF = {box**4: box for box in BOXES}
@@ -27,6 +33,62 @@ _GUESSES = 20_000
 _COUNTED = 100
 
 
+@dataclass(kw_only=True)
+class SudokuConfig(PuzzleConfig):
+    """Sudoku puzzles with one solution each (section 3.1).
+
+    `data`: a file as this module describes; its first puzzles are used, and lines after them are not read. Their sizes
+    are the file's, and `box` and `empty_cells` do not apply to them.
+    """
+
+    task_class = Sudoku
+    simulator = SudokuSimulator
+
+    box: int
+    """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns."""
+    empty_cells: int
+    """Cells to fill, exactly as many in every puzzle."""
+    name_givens: bool
+    """Tell models that the puzzle's numbers must stay, and name each that was changed as an error of the kind `given`,
+    which the paper's templates and detector do not; metrics count such changes anyway."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("task.box", self.box, BOXES[0], BOXES[-1])
+        if self.data is None and not 1 <= self.empty_cells <= MOST_EMPTY[self.box]:
+            raise ConfigError(
+                f"task.empty_cells: expected a number in [1, {MOST_EMPTY[self.box]}] with task.box={self.box}, got "
+                f"{self.empty_cells}; with more, hardly any puzzle has a single solution"
+            )
+
+    def draft(self, rng: np.random.Generator) -> Draft:
+        """Draw a completed grid. It decides the split, so that no two splits share even a solution."""
+        # Seeded from the stream: shuffling is most of what is drawn, and `Random` does that in place.
+        random = Random(int(rng.integers(1 << 62)))
+        solution = random_grid(self.box, random)
+        return Draft(bytes(solution), partial(self._emptied, solution, random))
+
+    def make_task(self, instances: Sequence[Instance]) -> Sudoku:
+        return Sudoku(
+            prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars, name_givens=self.name_givens
+        )
+
+    def more_room(self) -> str:
+        return "raise task.box, or bring task.empty_cells nearer to half of the cells"
+
+    def read_data(self, path: Path) -> Iterator[Callable[[], Instance]]:
+        return read_puzzles(path)
+
+    def _emptied(self, solution: list[int], random: Random) -> Instance | None:
+        """Return a puzzle with this solution; None when the cells that were tried could not be emptied."""
+        values = emptied(solution, self.box, self.empty_cells, random)
+        if values is None:
+            return None
+        size = self.box**2
+        problem = Problem(id="", stratum=f"{size}x{size}", data={"box": self.box, "grid": written(values, size)})
+        return Instance(problem=problem, solution=written(solution, size))
+
+
 class Record(msgspec.Struct):
     """A line of a JSONL file; other fields are passed over."""
 
@@ -34,7 +96,7 @@ class Record(msgspec.Struct):
     id: str | None = None
 
 
-def read(path: Path) -> Iterator[Callable[[], Instance]]:
+def read_puzzles(path: Path) -> Iterator[Callable[[], Instance]]:
     """Yield what solves the file's puzzles, one by one.
 
     Raises DataError naming file and line for what cannot be read and an id used twice; so does solving a puzzle that

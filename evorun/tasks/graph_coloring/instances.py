@@ -23,9 +23,8 @@ from evorun.errors import ConfigError, at_least, within
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import files, solver
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_text, random_graph
-from evorun.tasks.graph_coloring.simulator import GraphColoringSimulator
-from evorun.tasks.graph_coloring.task import GraphColoring
-from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
+from evorun.tasks.graph_coloring.graph_coloring import GraphColoring, GraphColoringSimulator
+from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
 
 
 @dataclass(kw_only=True)

@@ -22,8 +22,7 @@ from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.loading import load_rows
-from evorun.tasks.puzzles.simulator import PuzzleSimulator
-from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.puzzles.puzzle import Puzzle, PuzzleSimulator
 
 TRAINING = "training"
 SPLITS = ("evaluation", TRAINING)

@@ -1,4 +1,4 @@
-"""Graph colouring as methods see it.
+"""Graph colouring as methods see it, and the simulated model on it.
 
 `Problem.data`: `vertices` (a count), `colors` (k) and `edges` (pairs u < v in ascending order, vertices from 0). An
 answer lists the vertices' colours: `0,1,2,...`. See `metrics` and `operators` for what was decided where the paper
@@ -6,9 +6,15 @@ leaves a choice. Of an individual without an answer the crossover has no use: it
 
 The prompts do not speak of graphs that cannot be coloured, as the paper's templates do not, though most of those that
 it draws are.
+
+To the simulated model a decision is a vertex, and its right colour is the known colouring's. Any renaming of the
+colours gives a colouring as good as the known one. So where answers are revised, the known one is renamed to agree with
+them in as many vertices as a greedy choice finds; and an answer that is as good as the known one is itself what is
+right, lest revising spoil it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +30,7 @@ from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_t
 from evorun.tasks.graph_coloring.metrics import UNREADABLE, excess, measured
 from evorun.tasks.graph_coloring.operators import EXCESS
 from evorun.tasks.graph_coloring.reading import is_color
-from evorun.tasks.puzzles.task import PENALISED_SCORE_PAPER, Puzzle
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE_PAPER, Puzzle, PuzzleSimulator, SolvedPuzzle
 
 _BETWEEN = re.compile(r"\s*,\s*|\s+")
 MATRIX_VERTICES = 60
@@ -139,3 +145,74 @@ def _shown(of: Graph, *, as_matrix: bool) -> str:
     for u, v in of.edges:
         lists.setdefault(u, [f"{u}:"]).append(str(v))
     return "\n".join(" ".join(row) for row in lists.values())
+
+
+# Share of a model's mistakes that use a colour which is not allowed (ours)
+_BEYOND = 0.1
+
+
+class SolvedGraph(SolvedPuzzle):
+    """A graph with the best colouring that is known."""
+
+    def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
+        super().__init__(task, problem, solution)
+        self._colors: int = problem.data["colors"]
+        self._known = as_coloring(solution)
+        self._best = self.fitness(solution)
+
+    def attempt(self, skill: float, rng: np.random.Generator) -> str:
+        return as_text(self._with_slips(self._known, 1 - skill, rng))
+
+    def revise(
+        self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
+    ) -> str:
+        colorings = [as_coloring(answer) for answer in answers]
+        as_good = (own for text, own in zip(answers, colorings, strict=True) if self.fitness(text) >= self._best)
+        right: Coloring | None = next(as_good, None)
+        if right is None:
+            names = _renaming(self._known, colorings, self._colors)
+            right = [names[color] for color in self._known]
+        child = []
+        for known, options in zip(right, zip(*colorings, strict=True), strict=True):
+            if len(set(options)) == 1 or (known in options and rng.random() < choice):
+                child.append(known if known in options else options[0])
+            else:
+                others = [color for color in options if color != known]
+                child.append(others[int(rng.integers(len(others)))])
+        mended = rng.random(len(child)) < repair
+        wrong = [color != right[v] for v, color in enumerate(child)]
+        slipped = self._with_slips(child, slip, rng)
+        return as_text([(right[v] if mended[v] else own) if wrong[v] else slipped[v] for v, own in enumerate(child)])
+
+    def _with_slips(self, coloring: Coloring, probability: float, rng: np.random.Generator) -> list[int]:
+        """Return a colouring with another colour wherever a draw falls below the probability."""
+        slipped = list(coloring)
+        for vertex, slips in enumerate((rng.random(len(coloring)) < probability).tolist()):
+            if not slips:
+                continue
+            own = coloring[vertex]
+            others = [color for color in range(self._colors) if color != own]
+            if own != self._colors and (not others or rng.random() < _BEYOND):
+                slipped[vertex] = self._colors
+            else:
+                slipped[vertex] = others[int(rng.integers(len(others)))]
+        return slipped
+
+
+class GraphColoringSimulator(PuzzleSimulator):
+    """Colours a graph vertex by vertex."""
+
+    solved = SolvedGraph
+
+
+def _renaming(known: Coloring, colorings: Sequence[Coloring], colors: int) -> list[int]:
+    """Return a new name for each colour of `known`: pairs that agree in most vertices of the answers come first."""
+    pairs = Counter(pair for coloring in colorings for pair in zip(known, coloring, strict=True))
+    names = [-1] * colors
+    free = set(range(colors))
+    for (old, new), _ in pairs.most_common():
+        if names[old] < 0 and new in free:
+            names[old] = new
+            free.remove(new)
+    left = iter(sorted(free))
+    return [next(left) if name < 0 else name for name in names]

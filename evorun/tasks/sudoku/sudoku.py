@@ -1,7 +1,8 @@
-"""The task as methods see it: what Sudoku adds to a puzzle.
+"""Sudoku as methods see it, and the simulated model on it, whose solution it knows.
 
 Answers are n lines of n numbers separated by single spaces. Errors are [i, j, kind] with row i and column j from 0 and
-kind `row`, `col` or `box` (the paper's prompts call it subgrid); with `name_givens` also `given`.
+kind `row`, `col` or `box` (the paper's prompts call it subgrid); with `name_givens` also `given`. To the simulated
+model every empty cell is a decision; givens are kept.
 """
 
 import re
@@ -15,9 +16,9 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.puzzles.task import PENALISED_SCORE_PAPER, Puzzle
+from evorun.tasks.puzzles.puzzle import PENALISED_SCORE_PAPER, Puzzle, PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.sudoku import metrics, operators, reading
-from evorun.tasks.sudoku.grid import EMPTY, board_of, joined
+from evorun.tasks.sudoku.grid import EMPTY, board_of, cells_of, joined
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
@@ -95,3 +96,50 @@ class Sudoku(Puzzle):
     def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
         """Return the outcome of EMO."""
         return operators.mutate(board_of(problem), individual, rng, self.response)
+
+
+class SolvedSudoku(SolvedPuzzle):
+    """A puzzle with its solution."""
+
+    def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
+        super().__init__(task, problem, solution)
+        board = board_of(problem)
+        self._size = board.layout.size
+        self._right = cells_of(solution)
+        self._empty = [cell for cell in range(len(self._right)) if cell not in board.givens]
+
+    def attempt(self, skill: float, rng: np.random.Generator) -> str:
+        cells = list(self._right)
+        for cell, luck in zip(self._empty, rng.random(len(self._empty)).tolist(), strict=True):
+            if luck >= skill:
+                cells[cell] = self._wrong(cell, rng)
+        return joined(cells, self._size)
+
+    def revise(
+        self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
+    ) -> str:
+        shown = [cells_of(answer) for answer in answers]
+        cells = list(self._right)
+        lucks = rng.random((len(self._empty), 3)).tolist()
+        for cell, (merging, mending, pick) in zip(self._empty, lucks, strict=True):
+            right = self._right[cell]
+            wrong = [other[cell] for other in shown if other[cell] != right]
+            # A cell counts as right where all answers agree on it, or one of them has it right and the merging is
+            # lucky.
+            good = not wrong or (len(wrong) < len(shown) and merging < choice)
+            if good and mending < slip:
+                cells[cell] = self._wrong(cell, rng)
+            elif not good and mending >= repair:
+                cells[cell] = wrong[int(pick * len(wrong))]
+        return joined(cells, self._size)
+
+    def _wrong(self, cell: int, rng: np.random.Generator) -> str:
+        """Return another number in 1..n than the right one."""
+        number = 1 + int(rng.integers(self._size - 1))
+        return str(number + (number >= int(self._right[cell])))
+
+
+class SudokuSimulator(PuzzleSimulator):
+    """Fills a grid cell by cell."""
+
+    solved = SolvedSudoku
