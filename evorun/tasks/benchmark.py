@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
-from evorun.models.simulator import Simulator
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, Grader, LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import (
@@ -117,6 +116,8 @@ class BenchmarkConfig(TaskConfig):
     folder: ClassVar[str]
     """Name of the folder in $EVORUN_DATA that holds its files."""
     sources: ClassVar[Sequence[str]]
+    simulator: ClassVar[type[TextSimulator]] = TextSimulator
+    """The model of simulated runs."""
     sample_set: ClassVar[str]
     """The provenance of evorun's own small set, in words."""
 
@@ -155,10 +156,6 @@ class BenchmarkConfig(TaskConfig):
         """Return the holder of the accepted answers, by problem id. The default grades as the task scores."""
         return GoldGrader(task, answers)
 
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        """Return the model of simulated runs."""
-        return TextSimulator(task, rows)
-
     def content(self, problem: Problem) -> Hashable:
         """Return what two problems have in common that ask the same."""
         return content_of(problem)
@@ -185,7 +182,7 @@ class BenchmarkConfig(TaskConfig):
             validation=[question.row for question in held_out],
             provenance=provenance,
             grader=self.make_grader(task, {one.problem.id: one.answers for one in (*selected, *held_out)}),
-            simulator=self.make_simulator,
+            simulator=self.simulator,
         )
         return replace(loaded, solutions={one.problem.id: one.solution for one in selected if one.solution})
 

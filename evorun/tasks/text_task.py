@@ -102,9 +102,10 @@ class TextTask(Task):
     answer_format: str
     """The form of a reply, as prompts ask for it: a sentence or more."""
 
-    @abstractmethod
     def question(self, problem: Problem) -> str:
-        """Return the problem as prompts show it."""
+        """Return the problem as prompts show it: the default is its data's `question`."""
+        text: str = problem.data["question"]
+        return text
 
     @abstractmethod
     def read(self, problem: Problem, text: str) -> str:

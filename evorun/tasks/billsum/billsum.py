@@ -11,7 +11,7 @@ import numpy as np
 from evorun.errors import ConfigError, DataError
 from evorun.models.chat import load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
-from evorun.models.simulator import Filler, Simulator
+from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Grader, Problem, Provenance
@@ -19,11 +19,9 @@ from evorun.tasks.benchmark import Found, Question
 from evorun.tasks.benchmark_files import Record
 from evorun.tasks.billsum.rouge import MEASURES, RougeGrader
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.loading import Row
 from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
 from evorun.tasks.search_qa.reading import f1
 from evorun.tasks.simulator import TextSimulator
-from evorun.tasks.text_task import TextTask
 
 # Wrong answers of a problem: as many eighths of the reference
 _EIGHTHS = range(1, 8)
@@ -85,6 +83,7 @@ class BillSumConfig(ProseConfig):
     """Bills of the US Congress, and of California in the test split, with summaries by experts (MPO, appendix K.1)."""
 
     task_class = BillSum
+    simulator = BillSumSimulator
     folder = "billsum"
     sample = Path(__file__).parent / "sample"
     benchmark = "BillSum"
@@ -115,9 +114,6 @@ class BillSumConfig(ProseConfig):
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         return RougeGrader(task, answers, stemmer=self.stemmer)
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        return BillSumSimulator(task, rows)
 
     def find(self, split: str) -> Found:
         found = super().find(split)

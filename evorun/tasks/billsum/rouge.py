@@ -54,10 +54,10 @@ class Rouge:
         try:
             worker = self._idle.get_nowait()
         except Empty:
-            worker = WorkerProcess(_WORKER, purpose="task=billsum", package="rouge-score")
+            worker = WorkerProcess(_WORKER, purpose="measuring ROUGE", package="rouge-score")
         reply = worker.ask(json.dumps([reference, summary, stemmer]))
         if not reply:
-            raise ToolError(f"task=billsum: the process that measures ROUGE ended with status {worker.end()}; resume")
+            raise ToolError(f"the process that measures ROUGE ended with status {worker.end()}; resume")
         self._idle.put(worker)
         measured: dict[str, float] = json.loads(reply)
         return measured

@@ -7,17 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evorun.models.simulator import Simulator
 from evorun.models.writing import traits
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Grade, Grader, Problem
 from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record
-from evorun.tasks.loading import Row
 from evorun.tasks.opinions import RUBRIC, OpinionGrader
 from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
 from evorun.tasks.simulator import TextSimulator
-from evorun.tasks.text_task import TextTask
 
 # Of texts without content, as long as a short paragraph
 _RANDOM_WORDS = 60
@@ -67,6 +64,7 @@ class EssayConfig(ProseConfig):
     """Writing instructions of English examinations, a persuasion corpus and Change My View (MPO, section 3.2)."""
 
     task_class = Essay
+    simulator = EssaySimulator
     folder = "essay"
     sample = Path(__file__).parent / "sample"
     benchmark = "the collection of writing instructions"
@@ -78,9 +76,6 @@ class EssayConfig(ProseConfig):
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         return OpinionGrader(task)
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        return EssaySimulator(task, rows)
 
     def read(self, record: Record, split: str) -> Question:
         kind = str(record.values.get("kind") or "all")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.errors import DataError
-from evorun.models.simulator import Filler, Simulator
+from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, Grade, Problem
@@ -97,6 +97,10 @@ class EthicsSimulator(TextSimulator):
         "",
     )
 
+    def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
+        # It goes by right answers: where there is none, it takes the more frequent one for it.
+        super().__init__(task, [(problem, gold or VERDICTS[0]) for problem, gold in rows])
+
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         return [verdict for verdict in VERDICTS if verdict != gold]
 
@@ -106,6 +110,7 @@ class EthicsConfig(ProseConfig):
     """The Anecdotes of Scruples (MPO, section 3.3.2), in the layout of their release."""
 
     task_class = Ethics
+    simulator = EthicsSimulator
     folder = "ethics"
     sample = Path(__file__).parent / "sample"
     benchmark = "the Anecdotes of Scruples"
@@ -118,10 +123,6 @@ class EthicsConfig(ProseConfig):
 
     def make_task(self) -> Ethics:
         return Ethics(**self.shown)
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        # A simulated model goes by right answers: where there is none, it takes the more frequent one for it.
-        return EthicsSimulator(task, [(problem, gold or VERDICTS[0]) for problem, gold in rows])
 
     def read(self, record: Record, split: str) -> Question | None:
         """Read an anecdote. One without an action to judge is left out; one that nobody judged can only be trained on.

@@ -62,10 +62,6 @@ class LiveCodeBench(TextTask):
 
     # --- asking ---
 
-    def question(self, problem: Problem) -> str:
-        text: str = problem.data["question"]
-        return text
-
     def shared_values(self) -> Mapping[str, Any]:
         rules = self.prompts.render("rules", seconds=self._seconds)
         return {**super().shared_values(), "reply": self.answer_format, "rules": rules, "seconds": self._seconds}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
-from evorun.models.simulator import Simulator
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
 from evorun.tasks.benchmark import (
     SPLITS,
@@ -22,10 +21,8 @@ from evorun.tasks.benchmark import (
 )
 from evorun.tasks.benchmark_files import NotFoundError, Record, Source
 from evorun.tasks.boxes import last_boxed
-from evorun.tasks.loading import Row
 from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator, MathContest
 from evorun.tasks.math_contest.reading import read_integer
-from evorun.tasks.text_task import TextTask
 
 TEXTS = ("problem", "question", "prompt")
 """Fields that may hold the problem's text; the first one that is there counts (`prompt`: DAPO's processed set)."""
@@ -61,6 +58,7 @@ class MathContestConfig(SplitBenchmark):
     """Contest problems with answers in a box: a train split and a test split, as E-SPL pairs them (section 4.1)."""
 
     task_class: ClassVar[type[MathContest]] = MathContest
+    simulator = ContestSimulator
     folder = "math"
     given_as = "FOLDER"
     sample_set = "evorun's own sample set of generated contest problems, not a contest's own"
@@ -94,9 +92,6 @@ class MathContestConfig(SplitBenchmark):
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         return ContestGrader(task, answers)
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        return ContestSimulator(task, rows)
 
     def content(self, problem: Problem) -> str:
         text: str = problem.data["problem"]

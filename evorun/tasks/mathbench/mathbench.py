@@ -11,14 +11,13 @@ import msgspec
 import numpy as np
 
 from evorun.errors import DataError
-from evorun.models.simulator import Filler, Simulator
+from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, LoadedTask, Problem
 from evorun.tasks.benchmark import Question, StratifiedBenchmark, digest_of, distinct
 from evorun.tasks.benchmark_files import Record, Source, read_sources
 from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object
-from evorun.tasks.loading import Row
 from evorun.tasks.multiple_choice import answer_schema, lettered, letters, option_text, read_letter
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
@@ -60,10 +59,6 @@ class MathBench(TextTask):
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.reply_schema = answer_schema(OPTIONS, reasoning_max_chars)
         self.answer_format = self.prompts.render("answer_format", letters=letters(OPTIONS))
-
-    def question(self, problem: Problem) -> str:
-        text: str = problem.data["question"]
-        return text
 
     def shared_values(self) -> Mapping[str, Any]:
         return {**super().shared_values(), "letters": letters(OPTIONS)}
@@ -143,6 +138,7 @@ class MathBenchConfig(StratifiedBenchmark):
     """
 
     task_class = MathBench
+    simulator = MathBenchSimulator
     folder = "mathbench"
     sample = SAMPLE
     sample_set = "evorun's own sample set of generated word problems, not MathBench"
@@ -171,9 +167,6 @@ class MathBenchConfig(StratifiedBenchmark):
             reasoning_max_chars=self.reasoning_max_chars,
             shown_reasoning_chars=self.shown_reasoning_chars,
         )
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        return MathBenchSimulator(task, rows)
 
     def load(self) -> LoadedTask:
         """Read, check and draw the problems.

@@ -37,10 +37,6 @@ class Prose(TextTask):
     def shared_values(self) -> Mapping[str, Any]:
         return {**super().shared_values(), "max_words": self._max_words}
 
-    def question(self, problem: Problem) -> str:
-        text: str = problem.data["question"]
-        return text
-
     def read(self, problem: Problem, text: str) -> str:
         """Return the whole text: whether it is any good, a judge or a metric says. Kind of error: `too_long`."""
         answer = text.strip()

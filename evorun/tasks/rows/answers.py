@@ -46,10 +46,6 @@ class Rows(TextTask):
     def shared_values(self) -> Mapping[str, Any]:
         return {**super().shared_values(), "form": self.form}
 
-    def question(self, problem: Problem) -> str:
-        text: str = problem.data["question"]
-        return text
-
     def read(self, problem: Problem, text: str) -> str:
         """Return what follows the last `Answer:`. Kinds of errors: `withdrawn`, and those of `read_part`."""
         return read_unless_withdrawn(lambda part: self.read_part(part, problem), text, only_sure=True)
@@ -133,8 +129,7 @@ class MathRows(MathContest):
     setting = _SUBJECT
 
     def question(self, problem: Problem) -> str:
-        text: str = problem.data["question"]
-        return text
+        return TextTask.question(self, problem)  # a contest's problem is under another name
 
 
 class TextRows(BillSum):

@@ -8,14 +8,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from evorun.errors import ConfigError, DataError, one_of, within
-from evorun.models.simulator import Simulator
 from evorun.runs.streams import stream
 from evorun.tasks.base import Grader, LoadedTask, Problem
 from evorun.tasks.benchmark import BenchmarkConfig, Question, digest_of, distinct, refuse_training_on
 from evorun.tasks.benchmark_files import MissingFilesError, Record, Source, download_records, read_sources
 from evorun.tasks.billsum.billsum import BillSumSimulator
 from evorun.tasks.billsum.rouge import RougeGrader
-from evorun.tasks.loading import Row
 from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator
 from evorun.tasks.rows.answers import (
     ChoiceRows,
@@ -32,14 +30,14 @@ from evorun.tasks.text_task import TextTask
 
 SAMPLE = Path(__file__).parent / "sample.jsonl"
 SUFFIXES = (".jsonl", ".csv", ".parquet")
-TASKS: Mapping[str, type[TextTask]] = {
-    "exact": Rows,
-    "number": NumberRows,
-    "math": MathRows,
-    "choice": ChoiceRows,
-    "rouge": TextRows,
+TASKS: Mapping[str, tuple[type[TextTask], type[TextSimulator]]] = {
+    "exact": (Rows, TextSimulator),
+    "number": (NumberRows, TextSimulator),
+    "math": (MathRows, ContestSimulator),
+    "choice": (ChoiceRows, ChoiceSimulator),
+    "rouge": (TextRows, BillSumSimulator),
 }
-"""By grader."""
+"""By grader: the task, and the model of simulated runs."""
 SPLITS = ("test", "validation", "train")
 _MAX_OPTIONS = 26
 
@@ -105,7 +103,7 @@ class RowsConfig(BenchmarkConfig):
         if (self.source == "hub") != (self.hub_id is not None):
             raise ConfigError(f"task.hub_id: expected exactly with task.source=hub, got {self.hub_id}")
         # What is refused before anything is loaded depends on the grader, such as votes on texts.
-        self.task_class = TASKS[self.grader]  # type: ignore[misc]
+        self.task_class, self.simulator = TASKS[self.grader]  # type: ignore[misc]
 
     # --- the task ---
 
@@ -125,10 +123,6 @@ class RowsConfig(BenchmarkConfig):
         if self.grader == "rouge":
             return RougeGrader(task, answers, stemmer=self.stemmer)
         return super().make_grader(task, answers)
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        simulators = {"math": ContestSimulator, "choice": ChoiceSimulator, "rouge": BillSumSimulator}
-        return simulators.get(self.grader, TextSimulator)(task, rows)
 
     # --- loading ---
 

@@ -7,18 +7,15 @@ from pathlib import Path
 
 from evorun.errors import ConfigError, DataError, above, one_of
 from evorun.models.server.http import checked_url
-from evorun.models.simulator import Simulator
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.benchmark import Found, Part, Question, SplitBenchmark, digest_of, refuse_training_on
 from evorun.tasks.benchmark_files import Record, Source
-from evorun.tasks.loading import Row
 from evorun.tasks.search_qa.retrieval.base import Corpus, Retriever
 from evorun.tasks.search_qa.retrieval.bm25 import bm25
 from evorun.tasks.search_qa.retrieval.dense import dense
 from evorun.tasks.search_qa.retrieval.http import Http
 from evorun.tasks.search_qa.search_qa import SearchQa, SearchSimulator
-from evorun.tasks.text_task import TextTask
 
 SAMPLE = Path(__file__).parent / "sample"
 SAMPLE_TRAIN, SAMPLE_TEST = 12, 8
@@ -36,6 +33,7 @@ class SearchQaConfig(SplitBenchmark):
     """Questions answered with a search tool: NQ and HotpotQA, as E-SPL draws from them (section 4)."""
 
     task_class = SearchQa
+    simulator = SearchSimulator
     folder = "search_qa"
     wanted = "questions"
     given_as = "FOLDER"
@@ -152,9 +150,6 @@ class SearchQaConfig(SplitBenchmark):
         description = f"{len(selected)} questions of {pool} ({self.source}), searching {place}"
         provenance = self.provenance("benchmark" if whole else "stand_in", description, digest)
         return self.loaded(task, selected, held_out, provenance)
-
-    def make_simulator(self, task: TextTask, rows: Sequence[Row]) -> Simulator:
-        return SearchSimulator(task, rows)
 
     def _corpus(self) -> Corpus | None:
         """Return what is searched; None where a server searches."""

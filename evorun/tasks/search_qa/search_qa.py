@@ -74,10 +74,6 @@ class SearchQa(TextTask):
         self.answer_format = self.prompts.render("answer_format")
         self._tool = self.prompts.render("tool", turns=max_turns, queries=max_queries, passages=passages)
 
-    def question(self, problem: Problem) -> str:
-        text: str = problem.data["question"]
-        return text
-
     def shared_values(self) -> Mapping[str, Any]:
         return {**super().shared_values(), "tool": self._tool}
 
