@@ -397,7 +397,11 @@ def refuse_training_on(split: str) -> None:
 
 @dataclass(kw_only=True)
 class StratifiedBenchmark(BenchmarkConfig):
-    """A benchmark of several strata, of each of which as many problems are drawn."""
+    """A benchmark of several strata, of each of which as many problems are drawn.
+
+    `source=benchmark` and `source=stand_in` read the same places as `auto`, and you say what the files are; `auto`
+    falls back on `hub_id`.
+    """
 
     sources = ("auto", "benchmark", "stand_in", "sample", "hub")
     all_strata: ClassVar[Sequence[str]]
