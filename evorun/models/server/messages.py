@@ -2,6 +2,9 @@
 
 import re
 import sys
+import unicodedata
+from base64 import b64encode
+from html.entities import html5
 
 import msgspec
 
@@ -9,6 +12,8 @@ _LONGEST = 500
 _HIDDEN = "***"
 # Characters searched for secrets before a message is cut to a fraction of them; secrets are shorter.
 _SEARCHED = 2**16
+_SHORTEST_IN_BASE64 = 8
+"""Bytes of a secret that is looked for in base64: shorter ones would be found where they are not."""
 
 
 class Redactor:
@@ -16,16 +21,18 @@ class Redactor:
 
     def __init__(self, *secrets: str | None) -> None:
         """secrets: None and the empty string are none."""
-        # Backslashes before a character escape it, however many: "\\/", "\\\\/"
-        self._forms = [re.compile(r"\\*".join(map(re.escape, secret))) for secret in secrets if secret]
+        forms = [form for secret in secrets if secret for form in (_escaped(secret), *_in_base64(secret.encode()))]
+        self._form = re.compile("|".join(forms)) if forms else None
 
     def text(self, text: str) -> str:
-        """Return a text without the secrets, as they are or in escapes of JSON, Python, URLs or HTML, nested or not."""
-        for form in self._forms:
-            text = form.sub(_HIDDEN, text)
-            if _CODE.search(text):
-                text = _without(form, text)
-        return text
+        """Return a text without the secrets: as they are, in base64, or in escapes, nested or not.
+
+        Escapes are those of JSON, Python, C, JavaScript, URLs and HTML.
+        """
+        if self._form is None:
+            return text
+        text = self._form.sub(_HIDDEN, text)
+        return _without(self._form, text) if _CODE.search(text) else text
 
     def message(self, text: str) -> str:
         """Return a message on one line, without the secrets."""
@@ -33,33 +40,58 @@ class Redactor:
         return one_line(self.text(text[:_SEARCHED]))
 
 
-_CODE = re.compile(r"\\(?:[uUx][0-9a-fA-F]|u\{)|%[0-9a-fA-F]{2}|&#")
+def _escaped(secret: str) -> str:
+    """Return a pattern of a secret whose characters may have backslashes before them, however many."""
+    return r"\\*".join(map(re.escape, secret))
+
+
+def _in_base64(secret: bytes) -> list[str]:
+    """Return patterns of what base64 makes of a secret within a longer text, at each of the three places in a group.
+
+    A character that the text before it shares is not in them.
+    """
+    if len(secret) < _SHORTEST_IN_BASE64:
+        return []
+    patterns = []
+    for before in range(3):
+        encoded = b64encode(bytes(before) + secret).decode()
+        own = encoded[-(-8 * before // 6) : 8 * (before + len(secret)) // 6]
+        either = ({"+": "[-+]", "/": "[_/]"}.get(character, character) for character in own)
+        patterns.append(r"[\\\s]*".join(either) + "[-+_/A-Za-z0-9]?=*")
+    return patterns
+
+
+_CODE = re.compile(r"\\(?:[uUxN]|[0-7]{2})|%[0-9a-fA-Fu]|&[#A-Za-z]")
 _ESCAPE = re.compile(
     r"(?:\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|u\{([0-9a-fA-F]{1,6})\}|x([0-9a-fA-F]{2}))"
-    r"|%([0-9a-fA-F]{2})|&#[xX]([0-9a-fA-F]{1,6});|&#([0-9]{1,7});)\Z",
+    r"|%u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|&#[xX]([0-9a-fA-F]{1,6});|&#([0-9]{1,7});"
+    # A shorter one begins with a digit that no longer one of an ASCII character has: nothing after it can belong to it
+    r"|\\([0-3][0-7]{2}|[4-7][0-7])|\\N\{([-A-Za-z0-9 ]+)\}|&([A-Za-z][A-Za-z0-9]*;))\Z",
 )
-_LONGEST_ESCAPE = 10
+_LONGEST_CODE = 10
+_LONGEST_NAME = 36
 _ENDS = frozenset("0123456789abcdefABCDEF;}")
 
 
 def _without(form: re.Pattern[str], text: str) -> str:
-    """Return a text without the passages that read as the secret once all character codes are undone."""
+    """Return a text without the passages that read as a secret once all escapes are undone.
+
+    Takes time in proportion to the text, however deep they are nested.
+    """
     characters: list[str] = []
     begins: list[int] = []
     for at, character in enumerate(text):
         characters.append(character)
         begins.append(at)
         # What an escape stands for may itself end an escape: "%2525" is "%25", which is "%"
-        while characters[-1] in _ENDS:
-            found = _ESCAPE.search("".join(characters[-_LONGEST_ESCAPE:]))
-            if found is None:
+        while (last := characters[-1]) in _ENDS:
+            found = _ESCAPE.search("".join(characters[-(_LONGEST_NAME if last in ";}" else _LONGEST_CODE) :]))
+            meant = found and _character(found)
+            if not (found and meant):
                 break
-            *codes, decimal = found.groups()
-            hexadecimal = next((code for code in codes if code), None)
-            number = int(hexadecimal, 16) if hexadecimal else int(decimal or 0)
             begin = begins[-len(found[0])]
             del characters[-len(found[0]) :], begins[-len(found[0]) :]
-            characters.append(chr(number if number < sys.maxunicode else 0xFFFD))
+            characters.append(meant)
             begins.append(begin)
     begins.append(len(text))
     kept, read = [], 0
@@ -67,6 +99,22 @@ def _without(form: re.Pattern[str], text: str) -> str:
         kept += [text[read : begins[found.start()]], _HIDDEN]
         read = begins[found.end()]
     return "".join([*kept, text[read:]])
+
+
+def _character(escape: re.Match[str]) -> str | None:
+    """Return the character that an escape stands for; None for a name that no character has, and for several."""
+    *hexadecimal, decimal, octal, name, entity = escape.groups()
+    if entity:
+        meant = html5.get(entity, "")
+        return meant if len(meant) == 1 else None
+    if name:
+        try:
+            return unicodedata.lookup(name)
+        except KeyError:
+            return None
+    code = next((code for code in hexadecimal if code), "0")
+    number = int(decimal) if decimal else int(octal, 8) if octal else int(code, 16)
+    return chr(number if number < sys.maxunicode else 0xFFFD)
 
 
 def one_line(text: str) -> str:
