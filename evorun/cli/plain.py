@@ -5,7 +5,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -22,7 +22,23 @@ from evorun.runner.served import PANEL, SAME_AS_POLICY
 from evorun.runs.directory import load_manifest
 from evorun.tasks.rubrics import is_rubric_file
 
-_TASK_PATHS = ("data", "prompts")
+PATHS = {
+    "method": (
+        "data",
+        "demonstrations",
+        "meta_prompts",
+        "operator_prompts",
+        "other_roots",
+        "prompts",
+        "root_principles",
+    ),
+    "task": ("corpus", "data", "prompts"),
+}
+"""Keys, by group, whose texts name a file or a folder."""
+FOLDERS_OR_NAMES = {"task": ("embeddings", "prompt_tokenizer", "retriever_model")}
+"""Keys, by group, whose texts name a folder where there is one, else something elsewhere, as on the hub."""
+RUN_PATHS = {"run": ("stages",), "training": ("accelerate_config",)}
+"""The same as `PATHS`, of how a run is carried out."""
 # By role: the key of the engine that serves it.
 _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}, "teacher": "teacher_engine"}
 
@@ -63,25 +79,25 @@ def _member(group: str, given: Any) -> Any:
 
 
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with absolute paths of data, prompts, examples, runs and local models."""
+    """Return the configuration with absolute paths of files, folders, runs and local models."""
     absolute = with_absolute_runs(config)
-    _replace(absolute, "method", "demonstrations")
-    method = absolute.get("method")
-    if isinstance(method, dict) and isinstance(method.get("rubric"), str) and is_rubric_file(method["rubric"]):
-        _replace(absolute, "method", "rubric")
-    for key in _TASK_PATHS:
-        _replace(absolute, "task", key)
+    _replace(absolute, PATHS)
+    method = _group(absolute, "method")
+    if isinstance(method.get("rubric"), str) and is_rubric_file(method["rubric"]):
+        method["rubric"] = _absolute(method["rubric"])
+    for group, keys in FOLDERS_OR_NAMES.items():
+        values = _group(absolute, group)
+        values |= {key: _absolute(values[key]) for key in keys if _is_folder(values.get(key))}
     for role, engine_key in _MODELS.items():
         engines = _panel(absolute, engine_key)
         for number, model in enumerate(_panel(absolute, role)):
             engine = engines[number % len(engines)] if engines else None
             if engine is not None and engine.get("name") == "policy":
                 engine = absolute.get("engine")
+            model |= {"adapter": _absolute(model["adapter"])} if model.get("adapter") else {}
             name = model.get("id")
-            if not (isinstance(name, str) and name and Path(name).expanduser().is_dir()):
-                continue
             # A server's name for its model is no path, even if a folder happens to have that name.
-            if not (isinstance(engine, dict) and _is_served_by_name(name, engine)):
+            if _is_folder(name) and not (isinstance(engine, dict) and _is_served_by_name(name, engine)):
                 model["id"] = _absolute(name)
     return absolute
 
@@ -102,20 +118,36 @@ def _is_served_by_name(model: str, engine: Mapping[str, Any]) -> bool:
 
 
 def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with absolute paths of replayed runs and of stages; no result changes."""
+    """Return the configuration with absolute paths of replayed runs, stages and the trainer; no result changes."""
     absolute = copy.deepcopy(dict(config))
     for group in _MODELS.values():
         for engine in _panel(absolute, group):
             if isinstance(engine.get("run"), str) and engine["run"]:
                 engine["run"] = _absolute(engine["run"])
-    _replace(absolute, "run", "stages")
+    _replace(absolute, RUN_PATHS)
     return absolute
 
 
-def _replace(config: dict[str, Any], group: str, key: str) -> None:
-    values = config.get(group)
-    if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
-        values[key] = _absolute(values[key])
+def _replace(config: dict[str, Any], paths: Mapping[str, Sequence[str]]) -> None:
+    """Make the texts under these keys absolute paths."""
+    for group, keys in paths.items():
+        values = _group(config, group)
+        for key in keys:
+            given = values.get(key)
+            if isinstance(given, str) and given:
+                values[key] = _absolute(given)
+            elif key == "other_roots" and isinstance(given, list):
+                # Of several roots; a list among them, or in the place of the one root, holds principles
+                values[key] = [_absolute(one) if isinstance(one, str) and one else one for one in given]
+
+
+def _group(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    values = config.get(name)
+    return values if isinstance(values, dict) else {}
+
+
+def _is_folder(name: Any) -> TypeGuard[str]:
+    return isinstance(name, str) and bool(name) and Path(name).expanduser().is_dir()
 
 
 def _absolute(path: str) -> str:
