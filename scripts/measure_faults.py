@@ -55,6 +55,7 @@ SCENARIOS = {
     "two, one dying": [Server(), Server(dies=10.0)],
     "two, one slow": [Server(), Server(("--clean", "--slower", "10"))],
     "two, one back after 15 s": [Server(), Server(dies=5.0, back=15.0)],
+    "two, one back after 5 min": [Server(), Server(dies=5.0, back=300.0)],
     "two, both out for 5 min": [Server(dies=10.0, back=300.0), Server(dies=10.0, back=300.0)],
 }
 

@@ -147,8 +147,8 @@ def test_where_nothing_else_is_asked_a_control_stands_for_the_others() -> None:
         world = World(fails(b"bad"))
         outcome, call = await world.ask(b"bad")
         assert isinstance(outcome, Refusal)
-        assert call.wasted == {"http_500": Wasted(6), CONTROL: Wasted(5)}
-        assert len(set(world.controls)) == 5
+        assert call.wasted == {"http_500": Wasted(7), CONTROL: Wasted(6)}
+        assert len(set(world.controls)) == 6
         assert seconds() < 6
 
     virtually(scenario)
@@ -159,7 +159,7 @@ def test_a_control_that_fails_by_chance_is_repeated() -> None:
         world = World(fails(b"bad", b"control 2"))
         outcome, _ = await world.ask(b"bad")
         assert isinstance(outcome, Refusal)
-        assert len(world.controls) == 5 + 1
+        assert len(world.controls) == 6 + 1
 
     virtually(scenario)
 
@@ -170,6 +170,24 @@ def test_a_request_is_at_fault_after_failures_that_chance_does_not_explain(share
     rate.share = share
     assert rate.failures_of_own(8) == failures
     assert failures == 9 or share**failures < 1e-6
+
+
+@pytest.mark.parametrize(("requests", "share"), [(64, 0.16), (1_000, 0.16), (1_000, 0.0)])
+def test_the_share_of_requests_that_fail_is_learned_at_once(requests: int, share: float) -> None:
+    rate, rng = FailureRate(), random.Random(1)
+    for _ in range(requests):
+        rate.add(failed=rng.random() < share)
+    assert rate.share == pytest.approx(share, abs=0.06)
+    assert share ** rate.failures_of_own(8) < 2e-5
+
+
+def test_requests_that_fail_by_chance_count_as_they_come() -> None:
+    async def scenario() -> None:
+        world = World(lambda body: status(500) if int(body) % 5 == 0 and seconds() < 0.05 else GOOD)
+        await world.ask_all([b"1", *numbered(60)])  # one is answered before
+        assert world.asker._failures.share > 0.1
+
+    virtually(scenario)
 
 
 def test_random_failures_are_no_fault_of_any_request() -> None:
@@ -231,6 +249,74 @@ def test_all_that_may_go_wrong_at_most_doubles_a_runs_time(
         assert sum(isinstance(outcome, Refusal) for outcome in outcomes) == len(always)
         assert all(isinstance(outcome, ChatResponse | Refusal) for outcome in outcomes)
         assert seconds() <= bound * 2_560 / 64 * latency
+
+    virtually(scenario)
+
+
+def test_a_hang_costs_little_where_answers_are_fast() -> None:
+    async def scenario() -> None:
+        world = World(lambda body: GOOD, latency=0.02)
+        await world.ask_all(numbered(500))
+        faults = iter([HANGS])
+        world.transport.server = lambda body: next(faults, GOOD)
+        started = seconds()
+        outcome, call = await world.ask(b"hangs")
+        assert isinstance(outcome, ChatResponse)
+        assert list(call.wasted) == ["timed_out"]
+        assert seconds() - started < 0.5
+
+    virtually(scenario)
+
+
+def test_the_first_answers_do_not_say_that_later_ones_are_as_fast() -> None:
+    async def scenario() -> None:
+        world = World(lambda body: GOOD, latency=0.02)
+        await world.ask_all(numbered(25))
+        world.transport.latency = 1.0
+        outcome, call = await world.ask(b"slow")
+        assert (type(outcome), call.wasted) == (ChatResponse, {})
+
+    virtually(scenario)
+
+
+def test_a_hang_ends_where_every_look_at_the_clock_takes_time() -> None:
+    class Slow(VirtualLoop):
+        def time(self) -> float:
+            self._now += 0.0001
+            return super().time()
+
+    async def scenario() -> None:
+        world = World(lambda body: GOOD, latency=0.02)
+        await world.ask_all(numbered(200))
+        faults = iter([HANGS])
+        world.transport.server = lambda body: next(faults, GOOD)
+        started = seconds()
+        outcome, _ = await world.ask(b"hangs")
+        assert isinstance(outcome, ChatResponse)
+        assert seconds() - started < 5
+
+    with asyncio.Runner(loop_factory=Slow) as runner:
+        runner.run(scenario())
+
+
+def test_answers_that_came_while_this_process_stood_still_are_read() -> None:
+    async def scenario() -> None:
+        world = World(lambda body: GOOD, latency=0.02)
+        await world.ask_all(numbered(500))
+        post = world.transport.post
+
+        async def read_in_parts(url: str, body: bytes) -> Answer | Failure:
+            answer: Answer | Failure = await post(url, body)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return answer
+
+        world.transport.post = read_in_parts
+        loop: Any = asyncio.get_running_loop()
+        loop.call_later(0.01, lambda: setattr(loop, "_now", loop._now + 30))
+        outcome, call = await world.ask(b"meanwhile")
+        assert (type(outcome), call.wasted) == (ChatResponse, {})
+        assert seconds() > 30
 
     virtually(scenario)
 

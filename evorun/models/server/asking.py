@@ -116,6 +116,7 @@ class Asker:
                     self._start_probing(down, call)
         endpoint: Endpoint | None = None
         attempts = own_failures = limited = timeouts = 0
+        counted = False
         others = self.pool.answers
         while True:
             # A failing server does not hold up the request: the next attempt goes to another one, if there is one.
@@ -127,7 +128,8 @@ class Asker:
                 self.pool.give_back(endpoint)
             attempts += 1
             if not isinstance(outcome, Failure):
-                self._failures.add(own_failures)
+                if not counted:
+                    self._failures.add(failed=False)
                 break
             if outcome.hopeless and not self._has_answered:
                 raise EngineError(f"{endpoint.url}: {outcome.cause}; {outcome.advice}")
@@ -142,6 +144,9 @@ class Asker:
                 own_failures = 0
             elif outcome.kind != NO_CONNECTION:  # no request can be at fault where none has arrived
                 own_failures += 1
+                if not counted:
+                    self._failures.add(failed=True)
+                counted = True
             if own_failures >= self._failures.failures_of_own(self._patience.max_retries):
                 failed = f"{attempts} attempts of a request failed"
                 outcome = Refusal(f"{failed} while others were answered, the last with: {outcome.cause}")

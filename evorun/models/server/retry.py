@@ -11,10 +11,10 @@ CHANCE = 1e-6
 """Probability at which failures in a row are no chance any more, and the request is at fault. `ours`."""
 MIN_FAILURES = 3
 """Failures in a row, while others are answered, before a request may be at fault. `ours`."""
-FAILING_AT_FIRST = 0.05
-"""Share of attempts that is taken to fail before any is known. `ours`."""
+FAILING_AT_FIRST, SEEN_AT_FIRST = 0.05, 32
+"""Share of requests that is taken to fail before any is known, as if so many had been seen. `ours`."""
 REMEMBERED = 256
-"""Attempts that the share of failing ones is a mean of, about. `ours`."""
+"""Requests that the share of failing ones is a mean of, about. `ours`."""
 MAX_LIMITED = 100
 """Attempts of a request that a rate limit may turn away while others are answered, before they count as its failures.
 `ours`: a limit is nothing about the request, but a request that is larger than the whole limit must end."""
@@ -42,15 +42,20 @@ class Patience:
 
 
 class FailureRate:
-    """The share of attempts that fail by chance, and what a request's failures in a row then say of it."""
+    """The share of requests that fail by chance, and what a request's failures in a row then say of it."""
 
     def __init__(self) -> None:
         self.share = FAILING_AT_FIRST
+        self._seen = SEEN_AT_FIRST
 
-    def add(self, failures: int) -> None:
-        """Count the attempts of a request that was answered after so many failures."""
-        weight = (1 - 1 / REMEMBERED) ** (failures + 1)
-        self.share = self.share * weight + failures / (failures + 1) * (1 - weight)
+    def add(self, *, failed: bool) -> None:
+        """Count a request at its first failure, while others are answered, or at its answer when it had none.
+
+        Once: a request at fault would count again and again. At once: requests that fail at first are answered last,
+        and until then failures would seem rarer than they are.
+        """
+        self._seen = min(self._seen + 1, REMEMBERED)
+        self.share += (failed - self.share) / self._seen
 
     def failures_of_own(self, max_retries: int) -> int:
         """Return the failures in a row, while others are answered, that a request at fault has.
