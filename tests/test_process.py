@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from evorun.runner.process import STOP_SIGNALS, WARNING_SIGNALS, stop_on_signals
+from evorun.runner.process import stop_on_signals
+from evorun.runs.signals import STOP_SIGNALS, WARNING_SIGNALS
 
 
 async def _stopped_by(number: signal.Signals) -> None:

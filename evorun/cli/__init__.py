@@ -12,6 +12,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Imports are inside, so that an interrupt during them is caught as well.
     try:
         from evorun.cli.output import complain, show_warnings, sturdy_streams, unwritten
+        from evorun.runs.signals import interrupted_by_signals
 
         arguments = list(sys.argv[1:] if argv is None else argv)
         # The matrices here are small: more BLAS threads would only slow each other down.
@@ -19,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # torch's idle threads must not spin: with other work on the cores, that made a training step ten times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         show_warnings()
-        with sturdy_streams() as output:
+        with interrupted_by_signals(), sturdy_streams() as output:
             code = _guarded(arguments)
             problem = unwritten(output)
             if problem is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from evorun.cli.output import complain
 from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, JournalError
+from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 
@@ -25,21 +26,24 @@ def carry_out(
     from evorun.runner.registry import blaming_plugins, fault_of_plugin
     from evorun.runner.settings import check
 
-    with blaming_plugins():
-        checked = check(config)
-        outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
-    if outcome.status == "completed":
-        if outcome.already_complete and is_up_to_date(path):
-            print_summary(path, console)
-            return outcome.status
-        try:
-            _report(path, config, console, transplants=checked.method.transplants)
-        except KeyboardInterrupt:
-            line = f"interrupted; the run is complete, its report is not: evorun report {shlex.quote(display(path))}"
-            console.print(line, soft_wrap=True)
-            raise Interrupted from None
-        return outcome.status
     advice = f"continue with: evorun resume {shlex.quote(display(path))}"
+    try:
+        with blaming_plugins():
+            checked = check(config)
+            outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
+        if outcome.status == "completed":
+            if outcome.already_complete and is_up_to_date(path):
+                print_summary(path, console)
+            else:
+                _report(path, config, console, transplants=checked.method.transplants)
+            return outcome.status
+    except KeyboardInterrupt:
+        if not (path / MANIFEST).exists():
+            raise
+        if load_manifest(path).status == "completed":
+            advice = f"the run is complete, its report is not: evorun report {shlex.quote(display(path))}"
+        console.print(f"interrupted; {advice}", soft_wrap=True)
+        raise Interrupted from None
     if outcome.status == "interrupted":
         console.print(f"interrupted; {advice}", soft_wrap=True)
         return outcome.status

@@ -44,6 +44,7 @@ from evorun.runs.records import write_records
 from evorun.runs.replay import RecordedRun
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun, Status
+from evorun.runs.signals import same_handlers_after
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
@@ -97,19 +98,22 @@ def run_experiment(
             console.print(line, soft_wrap=True)
             return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"):
-            limits = [share.max_calls for share in shares if share.max_calls is not None]
-            if fitted is not None:
-                log.info(fitted)
-            for line in config.method.warnings(min(limits, default=None)):
-                log.warning(line)
-            roles = role_warnings(config.others, config.method, config.task)
-            roles += crowded_gpus(ServedModel(config.model, config.engine), config.others)
-            for line in (*roles, *shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)):
-                log.warning(line)
-            if manifest.sandbox is not None and not manifest.sandbox.full:
-                log.warning(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
             started = time.monotonic()
-            outcome = _carry_out(config, loaded, training, shares, directory, console)
+            try:
+                limits = [share.max_calls for share in shares if share.max_calls is not None]
+                if fitted is not None:
+                    log.info(fitted)
+                for line in config.method.warnings(min(limits, default=None)):
+                    log.warning(line)
+                roles = role_warnings(config.others, config.method, config.task)
+                roles += crowded_gpus(ServedModel(config.model, config.engine), config.others)
+                for line in (*roles, *shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)):
+                    log.warning(line)
+                if manifest.sandbox is not None and not manifest.sandbox.full:
+                    log.warning(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
+                outcome = _carry_out(config, loaded, training, shares, directory, console)
+            except KeyboardInterrupt as stop:  # before the event loop that sees to signals, or after it
+                outcome = Outcome("interrupted", KeyboardInterrupt(str(stop) or "stopped"))
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
@@ -132,7 +136,11 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
         error = outcome.error
         ours = error is None or isinstance(error, EvorunError | KeyboardInterrupt)
         text = str(error) if ours else f"{type(error).__name__}: {error}"
-        directory.end(outcome.status, seconds, None if error is None else text)
+        try:
+            directory.end(outcome.status, seconds, None if error is None else text)
+        except KeyboardInterrupt:  # the manifest may still say that the run goes on
+            directory.end(outcome.status, seconds, None if error is None else text)
+            raise
     except RunDirectoryError:
         if outcome.status != "failed":  # otherwise the run's own error says more
             raise
@@ -152,7 +160,8 @@ def _carry_out(
             directory.path / PROBLEMS,
             [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
         )
-        asyncio.run(_run(config, loaded, training, shares, directory, console))
+        with same_handlers_after():
+            asyncio.run(_run(config, loaded, training, shares, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError) as stop:
         reason = str(stop) or "stopped"
         log.info("interrupted: %s", reason)

@@ -8,13 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from evorun.runs.signals import STOP_SIGNALS, WARNING_SIGNALS, interrupt
 from evorun.runs.terminal import LogFormatter
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
-
-WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Sent by schedulers some time before a limit. They stop a run too, unless its job's launcher handles them."""
 
 
 def stop_on_signals() -> None:
@@ -22,7 +17,7 @@ def stop_on_signals() -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     # Cancel, rather than raise at an arbitrary line: journal and records then close in order.
-    unhandled = [number for number in WARNING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    unhandled = [number for number in WARNING_SIGNALS if signal.getsignal(number) in (signal.SIG_DFL, interrupt)]
     # nohup ignores SIGHUP, so that the run outlives its terminal.
     outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     stopping = [number for number in STOP_SIGNALS if not (outlives and number is signal.SIGHUP)]

@@ -1,0 +1,49 @@
+"""The signals that stop the program in order, wherever it is."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
+
+WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Sent by schedulers some time before a limit. They stop a run too, unless its job's launcher handles them."""
+
+
+def interrupt(number: int, _: FrameType | None) -> NoReturn:
+    """Raise KeyboardInterrupt, as Ctrl-C does: a handler."""
+    raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Have each signal that nobody handles raise KeyboardInterrupt while the block runs, as Ctrl-C does.
+
+    Not those that are ignored, as nohup has it, and none outside of the main thread.
+    """
+    found = [number for number in (*STOP_SIGNALS, *WARNING_SIGNALS) if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        found = []
+    for number in found:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in found:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def same_handlers_after() -> Iterator[None]:
+    """Give the signals back the handlers that they have now: an event loop leaves them with none."""
+    before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *WARNING_SIGNALS)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is interrupt:
+                signal.signal(number, handler)

@@ -1,0 +1,83 @@
+"""Signals outside the event loop of a run: the program ends in order, and says what goes on with it."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evorun_process import environment
+
+SENDING = """
+import os, signal, sys
+import evorun.cli.running, evorun.reports.html, evorun.runner.experiment, evorun.runs.directory
+number = signal.Signals(int(sys.argv[1]))
+# the tests may run in the background, or under nohup
+for one in (number, signal.SIGINT):
+    signal.signal(one, signal.SIG_DFL if one is not signal.SIGINT else signal.default_int_handler)
+
+def stopped(of, name, *, before):
+    usual = getattr(of, name)
+    def sends(*args, **options):
+        setattr(of, name, usual)
+        if before:
+            os.kill(os.getpid(), number)
+        result = usual(*args, **options)
+        if not before:
+            os.kill(os.getpid(), number)
+        return result
+    setattr(of, name, sends)
+
+PLACE
+from evorun.cli import main
+main(sys.argv[2:])
+"""
+BETWEEN_JOBS = "stopped(evorun.cli.running, 'carry_out', before=False)"
+REPORT = "stopped(evorun.reports.html, 'write_report', before=True)"
+BEGINNING = "stopped(evorun.runner.experiment, 'crowded_gpus', before=True)"
+END = "stopped(evorun.runs.directory.RunDirectory, 'end', before=True)"
+TINY = ("method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated")
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+def stopped_at(place: str, number: signal.Signals, *arguments: str, cwd: Path) -> str:
+    """Run `evorun`, which a signal stops at a place of the program; return what it printed."""
+    command = [sys.executable, "-c", SENDING.replace("PLACE", place), str(int(number)), *arguments]
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 130, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def statuses(folder: Path) -> list[str]:
+    return [json.loads(manifest.read_text())["status"] for manifest in sorted(folder.glob("*/manifest.json"))]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_between_the_jobs_of_a_sweep(number: signal.Signals, tmp_path: Path) -> None:
+    sweep = ("-m", *TINY, "seed=0,1,2", "hydra.sweep.dir=sweep")
+    said = stopped_at(BETWEEN_JOBS, number, *sweep, cwd=tmp_path)
+    assert statuses(tmp_path / "sweep") == ["completed"]
+    assert "jobs of the sweep are unfinished; go on with all of them: evorun -m" in said
+    assert "hydra.sweep.dir=sweep" in said
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_while_the_report_is_drawn(number: signal.Signals, tmp_path: Path) -> None:
+    said = stopped_at(REPORT, number, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
+    assert statuses(tmp_path / "runs") == ["completed"]
+    assert "interrupted; the run is complete, its report is not: evorun report runs/run" in said
+
+
+def test_before_the_first_call(tmp_path: Path) -> None:
+    said = stopped_at(BEGINNING, signal.SIGTERM, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
+    assert statuses(tmp_path / "runs") == ["interrupted"]
+    assert "interrupted; continue with: evorun resume runs/run" in said
+
+
+def test_before_the_manifest_says_how_a_run_ended(tmp_path: Path) -> None:
+    said = stopped_at(END, signal.SIGUSR1, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
+    assert statuses(tmp_path / "runs") == ["completed"]
+    assert "evorun report runs/run" in said
