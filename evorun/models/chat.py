@@ -148,7 +148,7 @@ def prompt_token_ids(
                 "model.tool_role=user, or use a model that was tuned to use tools"
             )
     if seen is None:
-        return [*apply_chat_template(tokenizer, adapted, tokenize=True, return_dict=False, **options), *opening]
+        return [*apply_chat_template(tokenizer, adapted, tokenize=True, **options), *opening]
     # Tokenizing the text of a sampled turn again may give other tokens, and training would learn from these. So keep
     # the sampled ids, and tokenize only the text after the turn, which a placeholder marks.
     last = max(index for index, message in enumerate(adapted) if message["role"] == "assistant")

@@ -1,6 +1,7 @@
 """Models of other people's making: what their folders bring is loaded as data, and never run."""
 
 import json
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from jinja2 import TemplateError
 
 from building import make_config
 from evorun.errors import EngineError
+from evorun.models import chat_templates
 from evorun.models.base import Message
 from evorun.models.chat import load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
@@ -137,6 +139,54 @@ def test_a_chat_template_without_an_end_is_ended(folder: Path, template: str, re
     with pytest.raises(TemplateError, match=reason):
         prompt_token_ids(tokenizer, (Message(role="user", content="Which?"),), model)
     assert sys.gettrace() is before
+
+
+LARGE = "a" * 1000
+# Each writes, or holds, some gigabytes where nothing bounds it; none takes many lines, powers or factors
+GREEDY = {
+    "replace": "{% set x = s.replace('a', s).replace('a', s) %}{{ x | length }}",
+    "join": "{% set x = (s | list) | join(s) %}{% set y = (x[:2000] | list) | join(x) %}{{ y | length }}",
+    "concatenation": "{% set n = namespace(x=s) %}{% for _ in range(21) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ 1 }}",
+    "addition": "{% set n = namespace(x=s) %}{% for _ in range(21) %}{% set n.x = n.x + n.x %}{% endfor %}{{ 1 }}",
+    "lists": "{% set n = namespace(x=[s]) %}{% for _ in range(28) %}{% set n.x = n.x + n.x %}{% endfor %}{{ 1 }}",
+    "width": "{{ ('%2000000000d' % 1) | length }}",
+    "width of format": "{{ '{:>2000000000}'.format(1) | length }}",
+    "center": "{{ s | center(2000000000) | length }}",
+    "method": "{{ s.ljust(2000000000) | length }}",
+    "shared": "{% set n = namespace(x=[s]) %}{% for _ in range(21) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+    "{{ n.x | tojson | length }}",
+    "indent": "{{ [[[1]]] | tojson(indent=700000000) | length }}",
+    "factors": "{% set x = s * 10000 * 200 %}{{ x | length }}",
+    "output": "{% for _ in range(2000) %}{{ s * 1000 }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("template", GREEDY.values(), ids=GREEDY.keys())
+@pytest.mark.timeout(600)
+def test_a_chat_template_does_not_fill_the_memory(folder: Path, template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_templates, "MAX_MEMORY", 2**28)
+    model = ModelConfig(name="theirs", id=str(folder))
+    tokenizer = load_tokenizer(model)
+    tokenizer.chat_template = f"{{% set s = '{LARGE}' %}}{template}"
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(TemplateError, match=r"takes more than 0\.25 GiB of memory"):
+        prompt_token_ids(tokenizer, (Message(role="user", content="Which?"),), model)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    tokenizer.chat_template = "{{ messages[0].content }}"  # and the next one is rendered
+    assert prompt_token_ids(tokenizer, (Message(role="user", content="Which?"),), model)
+
+
+def test_a_prompt_beyond_any_context_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_templates, "MAX_CHARACTERS", 1_000)
+    model = ModelConfig(name="theirs", id=str(folder))
+    tokenizer = load_tokenizer(model)
+    for length in (1_000, 1_001):
+        tokenizer.chat_template = f"{{{{ 'a' * {length} }}}}"
+        if length == 1_000:
+            assert prompt_token_ids(tokenizer, (Message(role="user", content="Which?"),), model)
+        else:
+            with pytest.raises(TemplateError, match="writes 1,001 characters, more than 1,000"):
+                prompt_token_ids(tokenizer, (Message(role="user", content="Which?"),), model)
 
 
 def test_a_long_conversation_is_no_endless_template(folder: Path) -> None:
