@@ -84,13 +84,14 @@ class FaultServer:
         rate: float | None = None,
         burst: float = 1.0,
         latency: float = 0.0,
+        salt: str = "",
         port: int = 0,
         on_first: Callable[[], None] | None = None,
     ) -> None:
         """Serve nothing yet.
 
         on_first: called at the first request. fault: shares in place of `FAULTS`. always: one request in so many is
-        never answered; 0 for none.
+        never answered; 0 for none. salt: other faults for each.
         """
         self.done: Counter[str] = Counter()
         self._clean = clean or rate is not None
@@ -98,6 +99,7 @@ class FaultServer:
         self._always = always
         self._bucket = None if rate is None else TokenBucket(rate, burst=burst)
         self._latency = latency
+        self._salt = salt.encode()
         self._attempts: Counter[bytes] = Counter()
         self._port = port
         self._on_first = on_first
@@ -151,7 +153,7 @@ class FaultServer:
             return "429, seconds"
         if self._clean:
             return None
-        left = random.Random(digest + b"%d" % self._attempts[digest]).random()
+        left = random.Random(digest + b"%d" % self._attempts[digest] + self._salt).random()
         for fault, share in self._faults.items():
             left -= share
             if left < 0:
@@ -226,6 +228,7 @@ if __name__ == "__main__":
     parser.add_argument("--always", type=int, default=256, help="one request in so many never gets an answer; 0: none")
     parser.add_argument("--rate", type=float, default=None, help="a token bucket of so many calls a second")
     parser.add_argument("--burst", type=float, default=1.0, help="seconds of that rate that come at once at most")
+    parser.add_argument("--salt", default="", help="any text; servers with other ones fail at other requests")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that an answer takes")
     arguments = vars(parser.parse_args())
     if arguments["fault"] is not None:

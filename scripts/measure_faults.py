@@ -51,7 +51,7 @@ SCENARIOS = {
     "out for 15 s": [Server(dies=10.0, back=15.0)],
     "out for 5 min": [Server(dies=10.0, back=300.0)],
     "two": [Server(), Server()],
-    "two, mixture": [MIXED, MIXED],
+    "two, mixture": [MIXED, Server(("--salt", "second"))],
     "two, one dying": [Server(), Server(dies=10.0)],
     "two, one slow": [Server(), Server(("--clean", "--slower", "10"))],
     "two, one back after 15 s": [Server(), Server(dies=5.0, back=15.0)],
