@@ -1,4 +1,9 @@
-"""Adapters on servers, loaded while these serve with vLLM's `POST /load_lora_adapter`."""
+"""Adapters on servers, loaded while these serve with vLLM's `POST /load_lora_adapter`.
+
+A server gets the adapter's path, and reads the files itself: vLLM 0.32 takes nothing else. SGLang takes tensors, at
+`/load_lora_adapter_from_tensors` beside `/v1`, but pickled, one copy for each GPU, and in fields that differ between
+its versions (0.5.8, 0.5.18); that is not written here.
+"""
 
 import asyncio
 import contextlib
