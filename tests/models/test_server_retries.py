@@ -578,6 +578,22 @@ def test_a_server_that_is_free_again_while_a_call_looks_for_it_is_found() -> Non
         runner.run(take())
 
 
+def test_a_call_that_comes_when_a_server_is_just_free_again_keeps_nobody_waiting() -> None:
+    async def take() -> None:
+        loop: Any = asyncio.get_running_loop()
+        pool = EndpointPool(["http://0/v1"], 2, MAX_OUTAGE, DEFAULTS.max_retry_after)
+        [endpoint] = pool.endpoints
+        endpoint.held_until = loop.time() + 1.0
+        first = asyncio.create_task(pool.take(0))
+        await asyncio.sleep(0)
+        loop._now += 2.0  # the timer is due, and has not run
+        async with asyncio.timeout(100):
+            assert await pool.take(1) is endpoint
+            assert await first is endpoint
+
+    virtually(take)
+
+
 async def test_a_slot_is_not_lost_with_a_cancelled_call() -> None:
     pool = EndpointPool(["http://0/v1"], 1, MAX_OUTAGE, DEFAULTS.max_retry_after)
     entered: list[int] = []

@@ -163,7 +163,7 @@ class EndpointPool:
             return self._begin(endpoint)
         turn: asyncio.Future[Endpoint] = self._loop.create_future()
         insort(self._waiting, (number, last, turn), key=lambda waiting: waiting[0])
-        self._wait_for_held(now)
+        self._serve_waiting()  # a server may be free by now, whose timer is due and would be cancelled
         try:
             return await turn
         except asyncio.CancelledError:
