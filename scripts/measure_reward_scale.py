@@ -30,7 +30,7 @@ from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from evorun.models.config import ModelConfig
-from evorun.training.advantages import Judged
+from evorun.training.advantages import ScoredEpisode
 from evorun.training.config import TrainingConfig
 from evorun.training.objectives import ProximalSettings
 from evorun.training.proximal_policy import ProximalTrainer
@@ -106,7 +106,7 @@ class Watched(ProximalTrainer):
 
     errors: Sequence[float] = ()
 
-    def _score_rows(self, rows: Sequence[Row]) -> list[Judged]:
+    def _score_rows(self, rows: Sequence[Row]) -> list[ScoredEpisode]:
         scored = super()._score_rows(rows)
         self.errors = [*self.errors, *(float(np.mean((one.values - one.reward) ** 2)) for one in scored)]
         return scored

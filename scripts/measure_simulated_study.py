@@ -40,7 +40,7 @@ from evorun.runs.candidates import SHARED
 from evorun.runs.directory import RATINGS, load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord, RatingRecord
-from evorun.runs.scores import mean_of_samples, yardstick
+from evorun.runs.scores import mean_of_samples, primary_score
 from evorun.training.simulated import LEARNED
 
 FIXED = "method=espl_evolution method.evolve=False method.prompts=1"
@@ -76,7 +76,7 @@ class Run(NamedTuple):
 def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
     manifest, steps = load_manifest(folder), read_steps_without_texts(folder)
-    name = mean_of_samples(yardstick(manifest.scores)).name
+    name = mean_of_samples(primary_score(manifest.scores)).name
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
     for one in steps:
         by_step[one.step][one.problem] = one.scores[name] or 0.0

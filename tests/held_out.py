@@ -20,7 +20,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Grader, Problem
 from evorun.tasks.livecodebench.problems import TestGrader
-from evorun.tasks.livecodebench.programs import check_of
+from evorun.tasks.livecodebench.programs import make_check
 from evorun.tasks.loading import GoldGrader
 from evorun.tasks.math_contest.math_contest import ContestGrader
 from evorun.tasks.rubric_scores import read_scores
@@ -115,7 +115,7 @@ def _problem_of(reply: Judged) -> tuple[Problem, Any, Grader]:
     if reply.task == "livecodebench":
         problem = _problem({"func_name": None, "starter_code": "", **data})
         cases = tuple(Case(test["input"], test["output"]) for test in gold)
-        return problem, task, TestGrader({"p": Suite(cases, check_of(problem), Limits())})
+        return problem, task, TestGrader({"p": Suite(cases, make_check(problem), Limits())})
     problem = _problem(data)
     if reply.task == "search_qa":
         return problem, task, GoldGrader(task, {"p": gold})  # a list already

@@ -36,7 +36,7 @@ from evorun.tasks.corrections import read_unless_withdrawn, settled
 from evorun.tasks.ethics.ethics import read_verdict
 from evorun.tasks.fitness_scores import last_score, read_fitness
 from evorun.tasks.given_scores import is_given
-from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.json_text import read_object, replace_lone_surrogates
 from evorun.tasks.livecodebench import feedback, operators, programs
 from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
 from evorun.tasks.math_contest.reading import canonical, read_integer, stated
@@ -47,7 +47,7 @@ from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
 from evorun.tasks.search_qa.reading import f1, read_answer, read_call
 from evorun.tasks.search_qa.reading import is_in_form as in_form
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import outside_thinking, without_thinking
 
 OPTIONS = ("one", "two", "three", "four")
@@ -84,7 +84,10 @@ def functions() -> dict[str, Reader]:
             "json": lambda text: same_output("json", "[1]", text, printed=True),
             "json of it": lambda text: same_output("json", text, f"{text} ", printed=True),
         },
-        "tasks.json_text": {"object": lambda text: read_object(text, "solution"), "well_formed": well_formed},
+        "tasks.json_text": {
+            "object": lambda text: read_object(text, "solution"),
+            "well_formed": replace_lone_surrogates,
+        },
         "tasks.judging": {
             "judgment": judging.parse_judgment,
             "errors": lambda text: judging.read_errors(text, 3),
@@ -140,7 +143,7 @@ def functions() -> dict[str, Reader]:
         },
         "tasks.ethics.ethics": {"verdict": _or_error(read_verdict)},
         "tasks.billsum.worker": {"in_lines": in_lines},
-        "tasks.tags": {"inert": inert},
+        "tasks.tags": {"inert": escape_tags},
         "tasks.rubrics": {
             "rubric": _or_error(read_rubric),
             "item": _or_error(lambda text: read_rubric(f"<rubric><item>{text}</item></rubric>")),
@@ -279,7 +282,7 @@ _OTHER = _individual("import math\n\ndef f(a):\n    return math.sqrt(a)\n")
 
 def _failures(text: str) -> None:
     result = CaseResult(verdict="runtime_error", stdout=cut(text), stderr=cut(text), value=None, cpu_seconds=0.0)
-    feedback.failures_of([Case(text, text)], [result], Limits())
+    feedback.list_failures([Case(text, text)], [result], Limits())
 
 
 def _mutated(text: str) -> None:

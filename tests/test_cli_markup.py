@@ -14,7 +14,7 @@ from rich.text import Text
 
 import evorun
 from evorun.cli import calibrating, doctor, exporting, graded, listing, studies
-from evorun.cli.output import complain
+from evorun.cli.output import print_error
 from evorun.cli.trust import require_trust
 from evorun.runner import registry
 from evorun.runs.calibration import Estimate
@@ -65,7 +65,7 @@ def _graded() -> Iterable[Table]:
 
 
 def _errors(_terminal: Terminal, _monkeypatch: pytest.MonkeyPatch) -> None:
-    complain(MARKED)
+    print_error(MARKED)
 
 
 def _displays(terminal: Terminal, _monkeypatch: pytest.MonkeyPatch) -> None:

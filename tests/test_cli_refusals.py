@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hydra.core.config_store import ConfigStore
 
-from evorun.cli.naming import withdraw
+from evorun.cli.naming import remove_unused_run_dir
 from evorun_process import DRY_RUN, SMALL, evorun_here
 
 SUDOKU = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
@@ -45,7 +45,7 @@ def test_a_folder_with_anything_in_it_stays(tmp_path: Path) -> None:
     refused(*DRY_RUN, "task.limit=0", "hydra.run.dir=run", cwd=tmp_path)
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
     (tmp_path / "above" / "run").mkdir(parents=True)
-    withdraw(tmp_path / "above" / "run")  # not in the working directory: only the run's own
+    remove_unused_run_dir(tmp_path / "above" / "run")  # not in the working directory: only the run's own
     assert (tmp_path / "above").is_dir()
     assert not (tmp_path / "above" / "run").exists()
 

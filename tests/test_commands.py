@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from building import composed
 from evorun.cli.compose import config_folder, register
 from evorun.cli.overrides import words
-from evorun.cli.sweeper import _by_key, overrides_of
+from evorun.cli.sweeper import _by_key, make_overrides
 from evorun.cli.tournament import _composed, _sorted
 from evorun.cli.usage import USAGES
 from evorun.errors import DataError
@@ -72,11 +72,11 @@ def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
     if "-m" not in arguments and hydra.mode is None:
         return [given]
     sweep: Any = OmegaConf.to_container(OmegaConf.create(hydra.sweeper))
-    base = _by_key(parser.parse_overrides([*overrides_of(sweep.get("params") or {}), *given]))
+    base = _by_key(parser.parse_overrides([*make_overrides(sweep.get("params") or {}), *given]))
     # Composing takes a while: of the variants those that choose something, once for each choice, and no floors.
     chosen = {
         repr({key: values for key, values in variant.items() if "." not in key}): variant
-        for variant in (_by_key(parser.parse_overrides(overrides_of(one))) for one in sweep.get("variants") or ())
+        for variant in (_by_key(parser.parse_overrides(make_overrides(one))) for one in sweep.get("variants") or ())
         if set(variant) != {"model"}
     }
     variants = [{}, *(chosen.values() if with_variants else ())]

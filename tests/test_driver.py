@@ -221,12 +221,12 @@ async def test_only_labels_tell_the_answers_and_solutions_of_what_is_trained_on(
 
 def test_feedback_makes_public_tests_of_problem_only_for_methods_that_look() -> None:
     method = Demanding(0, 0)
-    assert method.regime_on(Quiz) == "problem_only"
-    assert method.regime_on(TestedQuiz) == "public_tests"
+    assert method.information_regime(Quiz) == "problem_only"
+    assert method.information_regime(TestedQuiz) == "public_tests"
     method.observes = False  # type: ignore[misc]
-    assert method.regime_on(TestedQuiz) == "problem_only"
+    assert method.information_regime(TestedQuiz) == "problem_only"
     for regime in ("demonstrations", "labels"):
-        assert Demanding(0, 0, regime).regime_on(TestedQuiz) == regime
+        assert Demanding(0, 0, regime).information_regime(TestedQuiz) == regime
 
 
 async def test_problems_of_the_run_are_not_graded_for_a_method(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from building import composed, simulated_run
 from evorun.cli.compose import config_folder, register
-from evorun.cli.sweeper import jobs_of_sweep, overrides_of
+from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 from evorun.runs.journal_reader import read_journal
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 15_000}
@@ -25,7 +25,7 @@ def arms(figure: str, task: str | None = None) -> list[list[str]]:
         hydra: Any = compose("config", overrides=[f"experiment=espl/{figure}"], return_hydra_config=True).hydra
     sweep: Any = OmegaConf.to_container(OmegaConf.create(hydra.sweeper))
     parser = OverridesParser.create()
-    jobs = jobs_of_sweep(parser.parse_overrides(overrides_of(sweep["params"])), sweep["variants"], parser)
+    jobs = jobs_of_sweep(parser.parse_overrides(make_overrides(sweep["params"])), sweep["variants"], parser)
     jobs = [job for job in jobs if "model=random" not in job]
     return [[f"experiment=espl/{figure}", *job] for job in jobs if task is None or f"task={task}" in job]
 

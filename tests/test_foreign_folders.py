@@ -17,7 +17,7 @@ import pytest
 
 from evorun.errors import RunDirectoryError
 from evorun.runs.directory import RunDirectory, load_manifest
-from evorun.runs.files import refuse_ways_out
+from evorun.runs.files import reject_links
 from evorun_process import DRY_RUN, SMALL, environment, evorun_here
 from journals import write_journal
 
@@ -64,7 +64,7 @@ def test_a_resume_writes_through_no_hard_link(run: Path) -> None:
         (run / link).unlink(missing_ok=True)
         (run / link).hardlink_to(outside)
         with pytest.raises(RunDirectoryError, match=r"has another name elsewhere \(a hard link\)"):
-            refuse_ways_out(run)
+            reject_links(run)
         done = evorun_here("resume", "run", cwd=run.parent)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
         assert outside.read_bytes() == b"precious\n"

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from evorun.cli.compose import config_folder, register, yaml_values
-from evorun.cli.sweeper import jobs_of_sweep, overrides_of
+from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,7 +20,7 @@ def read_arms(study: str) -> list[list[str]]:
     """Return the overrides of each arm of a study."""
     sweeper: Any = yaml_values("experiment", study)["hydra"]["sweeper"]
     parser = OverridesParser.create()
-    return jobs_of_sweep(parser.parse_overrides(overrides_of(sweeper["params"])), sweeper["variants"], parser)
+    return jobs_of_sweep(parser.parse_overrides(make_overrides(sweeper["params"])), sweeper["variants"], parser)
 
 
 @pytest.mark.parametrize("study", ["espl/simulated_study", "mpo/simulated_study"])

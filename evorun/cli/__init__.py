@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
     # Imports are inside, so that an interrupt during them is caught as well.
     try:
-        from evorun.cli.output import complain, show_warnings, sturdy_streams, unwritten
+        from evorun.cli.output import print_error, show_warnings, stdout_error, sturdy_streams
         from evorun.runs.signals import interrupted_by_signals
 
         arguments = list(sys.argv[1:] if argv is None else argv)
@@ -22,9 +22,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         show_warnings()
         with interrupted_by_signals(), sturdy_streams() as output:
             code = _guarded(arguments)
-            problem = unwritten(output)
+            problem = stdout_error(output)
             if problem is not None:
-                complain(problem)
+                print_error(problem)
                 code = code or EXIT_FAILED
     except Interrupted:
         code = EXIT_INTERRUPTED
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _guarded(arguments: list[str]) -> int:
-    from evorun.cli.output import complain
+    from evorun.cli.output import print_error
     from evorun.errors import EvorunError
 
     try:
@@ -50,7 +50,7 @@ def _guarded(arguments: list[str]) -> int:
         debug = any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
         if known is None or debug:
             raise
-        complain(str(known))
+        print_error(str(known))
         return EXIT_FAILED
 
 

@@ -22,7 +22,7 @@ from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import ServedModel
 from evorun.runner import registry
 from evorun.runner.gold import GraderTools, MethodTools
-from evorun.runner.served import gold_of, open_lazily
+from evorun.runner.served import open_lazily, read_gold
 from evorun.runner.typed import typed
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
@@ -34,7 +34,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask, Prompt
-from evorun.tasks.capabilities import GivesFeedback
+from evorun.tasks.capabilities import HasPublicTests
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel 
         found = probe(sandbox)
         if not found.full and found.isolation != "none":  # without any isolation, the first program's error says why
             _log.warning(isolation_warning(found.isolation, found.note))
-    return loaded, sandbox, gold_of(config) if task.task_class.graded_by_opinion else None
+    return loaded, sandbox, read_gold(config) if task.task_class.graded_by_opinion else None
 
 
 def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTask) -> None:
@@ -138,7 +138,7 @@ async def _grade(
         response = task.parse(problem, record.response)
         hidden, public = _CountedTests(tools), _CountedTests(tools)
         grade = await loaded.grade(problem, response, hidden)
-        if isinstance(task, GivesFeedback):
+        if isinstance(task, HasPublicTests):
             await task.observe(problem, response, public)
         return GradedResponse(
             id=record.id,

@@ -16,8 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli import sweeper  # registers itself with Hydra
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
-from evorun.cli.naming import register_resolvers, withdraw
-from evorun.cli.output import complain, show_warnings, sturdy_streams
+from evorun.cli.naming import register_resolvers, remove_unused_run_dir
+from evorun.cli.output import print_error, show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
@@ -100,14 +100,14 @@ def run_composed(composed: DictConfig) -> str:
             refuse_secrets(composed)
             status = carry_out(with_absolute_paths(plain(composed)), folder, command, Terminal())
         except EvorunError as error:
-            withdraw(folder)
+            remove_unused_run_dir(folder)
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
-            complain(str(error))
+            print_error(str(error))
             status = "failed"
         except KeyboardInterrupt:
-            withdraw(folder)  # if nothing has begun
+            remove_unused_run_dir(folder)  # if nothing has begun
             raise
     _outcomes.append(status)
     if elsewhere and status != "completed":

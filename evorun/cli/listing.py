@@ -76,7 +76,7 @@ def _pairs() -> Table:
                 # The regime may depend on hyperparameters that depend on the task: lyria's oracle for puzzles.
                 values = yaml_values("method_on_task", f"{name}_on_{task}")
                 configured = method(default_config("method", name, **values)) if values else usual
-                fit = str(configured.regime_on(task_config.task_class))
+                fit = str(configured.information_regime(task_config.task_class))
             tasks.setdefault(fit, []).append(task)
         for number, (fit, names) in enumerate(tasks.items()):
             table.add_row("" if number else name, fit, ", ".join(names))

@@ -60,7 +60,7 @@ def free_folder(path: str) -> str:
     raise AssertionError("count() does not end")
 
 
-def withdraw(folder: Path) -> None:
+def remove_unused_run_dir(folder: Path) -> None:
     """Remove the folder of a run that could not begin, or of a sweep without a run, unless it has other files.
 
     Also remove its empty parents within the working directory, where evorun names folders by itself.

@@ -67,7 +67,7 @@ def say(kind: str, message: str, style: str) -> None:
     Terminal(stderr=True).print(line, soft_wrap=True)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print one line of error on standard error."""
     say("error", message, "bold red")
 
@@ -88,7 +88,7 @@ def show_warnings() -> None:
     logging.getLogger("evorun").addHandler(_WARNINGS)
 
 
-def unwritten(output: SturdyStream) -> str | None:
+def stdout_error(output: SturdyStream) -> str | None:
     """Return one line on why writing to standard output failed, or None."""
     output.flush()
     if output.error is None or isinstance(output.error, BrokenPipeError):  # `evorun list | head` is no error

@@ -20,7 +20,7 @@ from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
-from evorun.runs.files import refuse_ways_out
+from evorun.runs.files import reject_links
 
 # Groups that decide how a run executes but not its results: their keys may change on a resume.
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
@@ -97,7 +97,7 @@ def check_command_line(arguments: Sequence[str]) -> None:
             key = argument.lstrip("+").partition("=")[0]
             raise ConfigError(f"{key}: expected a folder, got an empty string")
         if re.match(r"\+*hydra\.sweep\.dir=", argument) and (sweep := Path(str(parse(argument).value()))).is_dir():
-            refuse_ways_out(sweep)  # Hydra writes into it before any run begins
+            reject_links(sweep)  # Hydra writes into it before any run begins
         if argument.startswith("="):
             raise ConfigError(f"{argument}: expected KEY=VALUE, got no key")
         if not argument.startswith("-") and "=" in argument:

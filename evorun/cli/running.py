@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorun.cli.output import complain
+from evorun.cli.output import print_error
 from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, JournalError
 from evorun.runs.directory import MANIFEST, load_manifest
@@ -56,7 +56,7 @@ def carry_out(
         message = f"{defect}: {display(path)}/evorun.log has the traceback (or add evorun.debug=true)"
     if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only repeat these
         message += f"; the records so far are kept, {advice}"
-    complain(message)
+    print_error(message)
     return outcome.status
 
 

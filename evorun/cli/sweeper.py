@@ -13,8 +13,8 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from evorun.cli.naming import SWEEP, withdraw
-from evorun.cli.output import complain
+from evorun.cli.naming import SWEEP, remove_unused_run_dir
+from evorun.cli.output import print_error
 from evorun.cli.overrides import as_typed, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets
@@ -47,7 +47,7 @@ class VariantSweeper(BasicSweeper):
         """True for a sweep that began earlier: its jobs may need only their journals."""
 
     def _parse_config(self) -> list[str]:
-        return overrides_of(self.params)
+        return make_overrides(self.params)
 
     def sweep(self, arguments: list[str]) -> Any:
         try:
@@ -63,7 +63,7 @@ class VariantSweeper(BasicSweeper):
             raise
         finally:  # leave no folder when all jobs are refused or cannot be composed
             assert self.config is not None  # noqa: S101 - Hydra has set it up
-            withdraw(Path(self.config.hydra.sweep.dir).absolute())
+            remove_unused_run_dir(Path(self.config.hydra.sweep.dir).absolute())
 
     def _check(self) -> None:
         """Raise ConfigError for settings of the sweeper and the launcher that would fail only later."""
@@ -96,7 +96,7 @@ class VariantSweeper(BasicSweeper):
                 found[arm] = _obstacle(config)
                 # If no earlier job can run, this one comes first and reports its error itself.
                 if found[arm] is not None and None in found.values():
-                    complain(f"a later job of this sweep cannot run ({arm}): {found[arm]}")
+                    print_error(f"a later job of this sweep cannot run ({arm}): {found[arm]}")
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:  # type: ignore[override]
         """Return the jobs' overrides, in batches: the product first, then each variant of it."""
@@ -130,13 +130,13 @@ def jobs_of_sweep(
     """
     jobs: dict[frozenset[str], list[str]] = {}
     for variant in [{}, *variants]:
-        product = {**_by_key(overrides), **_by_key(parser.parse_overrides(overrides_of(variant)))}
+        product = {**_by_key(overrides), **_by_key(parser.parse_overrides(make_overrides(variant)))}
         for job in map(list, itertools.product(*product.values())):
             jobs.setdefault(frozenset(job), job)
     return list({frozenset(job): job for job in drop_inapplicable_keys(list(jobs.values()))}.values())
 
 
-def overrides_of(values: Mapping[str, Any]) -> list[str]:
+def make_overrides(values: Mapping[str, Any]) -> list[str]:
     """Return the values of a YAML file as overrides of a command line."""
     given = (f"{key}={'null' if value is None else value}" for key, value in values.items())
     return [word for argument in given for word in words(argument)]

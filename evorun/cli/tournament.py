@@ -25,10 +25,10 @@ from evorun.reports.overview import load_outcome
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE
-from evorun.runner.pairings import TournamentSettings, entrants_of
-from evorun.runner.served import SAME_AS_POLICY, engine_of, in_manifest, oracle_of, served_by
+from evorun.runner.pairings import TournamentSettings, read_entrants
+from evorun.runner.served import SAME_AS_POLICY, in_manifest, read_engine, read_oracle, served_by
 from evorun.runner.tournament import hold, prepare
-from evorun.runner.typed import name_of, typed
+from evorun.runner.typed import read_name, typed
 from evorun.runs.budget import BudgetConfig, Meter
 from evorun.runs.configs import leaves
 from evorun.runs.directory import load_manifest
@@ -38,7 +38,7 @@ from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_json
 from evorun.runs.terminal import Terminal
-from evorun.runs.tournaments import MOST_PLAYERS, Games, TournamentResults, bradley_terry, load_tournament, results_of
+from evorun.runs.tournaments import MAX_PLAYERS, Games, TournamentResults, bradley_terry, load_tournament, make_results
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import TaskConfig
 
@@ -175,9 +175,9 @@ def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
     elif len(repetitions) > 1:
         resamples = 0
     plain = None
-    if len(players) <= MOST_PLAYERS:
+    if len(players) <= MAX_PLAYERS:
         plain = bradley_terry(len(players), games, initial=settings.initial, resamples=resamples, cluster=cluster)
-    results = results_of(list(players), repetitions, games, k=settings.k, initial=settings.initial, plain=plain)
+    results = make_results(list(players), repetitions, games, k=settings.k, initial=settings.initial, plain=plain)
     if not nameless:
         results.judgments = len(judgments)
     elif resamples < settings.resamples:
@@ -201,9 +201,9 @@ def _hold(
     manifest, config = recorded_config(folders[0], [])
     require_trust(folders[0], manifest, config, console, given=words.trust)
     names = [joined(parts) for parts in name_parts([load_outcome(folder) for folder in folders])]
-    entrants, problems = entrants_of(names, folders)
+    entrants, problems = read_entrants(names, folders)
     with registry.blaming_plugins():
-        task = typed(registry.task_config_class(name_of(config, "task")), config["task"], "task")
+        task = typed(registry.task_config_class(read_name(config, "task")), config["task"], "task")
         asked = _composed(words.overrides)
         budget = typed(BudgetConfig, asked["budget"], "budget")
         ready = prepare(
@@ -271,9 +271,9 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _judge(config: dict[str, Any], task: TaskConfig) -> ServedModel:
     """Return the judge on its engine. Raises ConfigError."""
-    name = name_of(config, "judge")
+    name = read_name(config, "judge")
     if name == SAME_AS_POLICY:
         raise ConfigError(f"judge: expected a model by name, got {name}: each run has its own")
     if name == ORACLE:
-        return oracle_of(config, "judge", task)
-    return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), engine_of(config, "judge_engine")))
+        return read_oracle(config, "judge", task)
+    return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), read_engine(config, "judge_engine")))

@@ -12,7 +12,7 @@ from evorun.errors import ConfigError
 from evorun.runs.checksums import changed_state, check_journal
 from evorun.runs.configs import leaves, refuse_interpolations
 from evorun.runs.directory import HOW_IT_RUNS, load_manifest, refuse_other_version
-from evorun.runs.files import refuse_ways_out
+from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
@@ -41,7 +41,7 @@ def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], con
     ConfigError if the user disagrees or, without a terminal, cannot be asked. Raises RunDirectoryError for a folder
     with links out of it.
     """
-    refuse_ways_out(path)  # before anything is read through a link
+    reject_links(path)  # before anything is read through a link
     own = is_own(manifest)
     changed = changed_state(path, manifest) if own else []
     if own and not changed:

@@ -13,7 +13,7 @@ from evorun.rollouts.calls import Role
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
-from evorun.tasks.capabilities import GivesFeedback
+from evorun.tasks.capabilities import HasPublicTests
 from evorun.training.wire import Objective
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
@@ -52,7 +52,7 @@ class Method(ABC):
     """The task protocols that it relies on."""
     roles: ClassVar[Mapping[str, Role]] = {}
     """The model role that answers each call role; the policy answers those that are not named here.
-    See `roles_here`."""
+    See `active_roles`."""
     observes: ClassVar[bool] = False
     """It looks at a task's feedback (public tests) where there is any."""
     requires_student: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class Method(ABC):
         return None
 
     @property
-    def ended_by_budget(self) -> Mapping[str, int | None]:
+    def unlimited_if_null(self) -> Mapping[str, int | None]:
         """Hyperparameters of which null leaves it to the budget how much is done; without one they need a number."""
         return {}
 
@@ -91,14 +91,14 @@ class Method(ABC):
         return False
 
     @property
-    def roles_here(self) -> Mapping[str, Role]:
+    def active_roles(self) -> Mapping[str, Role]:
         """The model role that answers each call role under these hyperparameters."""
         return self.roles
 
-    def regime_on(self, task: type[Task]) -> Regime:
+    def information_regime(self, task: type[Task]) -> Regime:
         """Return the information regime on a task: feedback turns `problem_only` into `public_tests`."""
         # Labels and demonstrations tell more than public tests do, so those regimes stay as they are.
-        feedback = self.observes and issubclass(task, GivesFeedback)
+        feedback = self.observes and issubclass(task, HasPublicTests)
         return "public_tests" if feedback and self.regime == "problem_only" else self.regime
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:  # noqa: B027 - most have nothing to check

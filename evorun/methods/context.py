@@ -14,7 +14,7 @@ from evorun.runs.candidates import Candidate, Response
 from evorun.runs.records import write_json
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
-from evorun.tasks.capabilities import GivesFeedback, Verification
+from evorun.tasks.capabilities import HasPublicTests, Verification
 from evorun.training.base import TrainedPolicy
 
 log = logging.getLogger("evorun")
@@ -46,7 +46,7 @@ class Context(Calls):
 
     async def observe(self, responses: Sequence[Response]) -> list[Response]:
         """Return the responses with the task's feedback on those that have an answer, where the task gives any."""
-        if not isinstance(self.task, GivesFeedback):
+        if not isinstance(self.task, HasPublicTests):
             return list(responses)
         async with asyncio.TaskGroup() as group:
             observed = {

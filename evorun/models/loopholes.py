@@ -98,7 +98,7 @@ def strengths(text: str) -> Mapping[str, float]:
     }
 
 
-def kind_of(text: str) -> str:
+def find_kind(text: str) -> str:
     """Return a text's strongest kind, or "" if it shows none."""
     found = strengths(text)
     kind = max(KINDS, key=lambda name: found[name])

@@ -13,7 +13,7 @@ import numpy as np
 
 from evorun.errors import at_least, within
 from evorun.models.base import Request
-from evorun.models.loopholes import KINDS, kind_of, strengths
+from evorun.models.loopholes import KINDS, find_kind, strengths
 from evorun.models.writing import traits
 
 CLOSING = {
@@ -88,7 +88,7 @@ class ReviewSettings:
         cut, skill, harm = rng.random(3).tolist()  # always three draws, so that later draws do not shift
         # An analysis looks at the sample, and so does the refinement after it. A merging shows no sample.
         sample = read_response(request)
-        kind = kind_of(sample) if sample and request.hints["role"] != MERGING else ""
+        kind = find_kind(sample) if sample and request.hints["role"] != MERGING else ""
         seen = bool(kind) and CLOSING[kind] not in prompt and skill < self.meta_skill * strengths(sample)[kind]
         if request.hints["role"] == ANALYSIS:
             return NAMED[kind] if seen else _UNNAMED

@@ -133,7 +133,7 @@ def _token_ids(text: str, count: int) -> npt.NDArray[np.uint32]:
     return np.frombuffer(encoded, "<u4")
 
 
-def text_of(token_ids: Sequence[int]) -> str:
+def decode_text(token_ids: Sequence[int]) -> str:
     """Return the text of made-up token ids, without an incomplete last character."""
     return np.array(token_ids, "<u4").tobytes().decode(errors="ignore")
 

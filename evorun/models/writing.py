@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evorun.errors import above, at_least, one_of, within
-from evorun.models.loopholes import KINDS, exploit, kind_of
+from evorun.models.loopholes import KINDS, exploit, find_kind
 
 POINTED = (
     "A figure from the public record supports this.",
@@ -75,7 +75,7 @@ class Traits(NamedTuple):
 def traits(text: str) -> Traits:
     """Read the traits of a response from its text."""
     pointed, vague = (sum(sentence in text for sentence in sentences) for sentences in (POINTED, VAGUE))
-    return Traits(pointed, vague, kind_of(text))
+    return Traits(pointed, vague, find_kind(text))
 
 
 class Weights(NamedTuple):

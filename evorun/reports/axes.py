@@ -42,6 +42,6 @@ OF_BOTH: Axes = {**OF_TRAINING, "step": Axis("step", "generation or training ste
 """For runs of both kinds in one figure: costs of whole runs are the unit that both have."""
 
 
-def axes_of(trained: set[bool]) -> Axes:
+def choose_axes(trained: set[bool]) -> Axes:
     """Return the axes that runs share. trained: whether they have trained weights, of each run."""
     return OF_BOTH if len(trained) > 1 else OF_TRAINING if True in trained else OF_PROBLEMS

@@ -106,7 +106,7 @@ def legend_above(axes: "Axes") -> None:
 
 
 @contextmanager
-def figure_of(width: float, height: float) -> Iterator["Figure"]:
+def open_figure(width: float, height: float) -> Iterator["Figure"]:
     """Yield a figure of the given size in inches that pyplot does not know of."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -142,7 +142,7 @@ class Drawing:
         return buffer.getvalue()
 
 
-def drawing_of(figure: "Figure", name: str, label: str) -> Drawing:
+def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:
     """Return the drawing of a finished figure, the same for the same data; `label` is its text alternative."""
     buffer = io.StringIO()
     # a salt of its own for each figure keeps ids apart when several share a page

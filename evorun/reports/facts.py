@@ -54,7 +54,7 @@ def tiles(outcome: Outcome, aggregates: Aggregates) -> list[Tile]:
     return tiles
 
 
-def facts_of(manifest: Manifest) -> list[tuple[str, str]]:
+def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
     """Return name and value of all that identifies the run and was recorded."""
     hardware = ", ".join(f"{name} {value}" for name, value in manifest.hardware.items() if value)
     isolation = None
@@ -90,7 +90,7 @@ def _model(model: ModelInRun) -> str:
     return f"{model.label} on {model.engine}" if model.engine not in ("", "simulated") else model.label
 
 
-def settings_of(manifest: Manifest) -> list[tuple[str, str, str]]:
+def list_settings(manifest: Manifest) -> list[tuple[str, str, str]]:
     """Return key, value and effect of every setting of the composed configuration, in its order."""
     counted = {key for key, _ in leaves(identity(manifest.config))}
     return [

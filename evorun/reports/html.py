@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from evorun.reports import plots, text
-from evorun.reports.axes import Axes, axes_of
+from evorun.reports.axes import Axes, choose_axes
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.data import data_tables
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution.section import load_sections
 from evorun.reports.export import export
-from evorun.reports.facts import facts_of, settings_of, tiles
+from evorun.reports.facts import list_facts, list_settings, tiles
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows
 from evorun.reports.judge import judge_warning, judges
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
@@ -25,7 +25,7 @@ from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.reading import read_steps_without_texts
 from evorun.runs.schema import StepRecord
-from evorun.runs.scores import Score, yardstick
+from evorun.runs.scores import Score, primary_score
 
 REPORT = "report.html"
 _NOT_SHOWN = (REPORT, ".lock", "evorun.log")
@@ -77,8 +77,8 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
     steps = read_steps_without_texts(run_dir)
     curves = load_curves(outcome, steps)
-    measure = yardstick(outcome.manifest.scores)
-    along = axes_of({outcome.trained})
+    measure = primary_score(outcome.manifest.scores)
+    along = choose_axes({outcome.trained})
     step = along["step"].label
     aggregates = load_aggregates(outcome, measure)
     browser = load_browser(run_dir, outcome.predictions, steps, aggregates.by_problem, measure, problems)
@@ -89,7 +89,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     ]
     sections = load_sections(run_dir, measure, step, shared=aggregates.shared > 0)
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
-    settings = settings_of(outcome.manifest)
+    settings = list_settings(outcome.manifest)
     words = {"score": None if measure.is_correctness else score, "step": step}
     scripts = ("dom.js", "diff.js", "browser.js", "evolution/evolution.js", "evolution/rollouts.js")
     script = "".join(map(own_file, scripts))
@@ -98,7 +98,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "manifest": outcome.manifest,
         "banners": banners(outcome),
         "tiles": tiles(outcome, aggregates),
-        "facts": facts_of(outcome.manifest),
+        "facts": list_facts(outcome.manifest),
         "settings": settings,
         "tables": data_tables(outcome, curves, settings, along),
         "along": along,
@@ -157,7 +157,7 @@ def _plots(
     aggregates: Aggregates,
     axes: Axes,
 ) -> dict[str, Drawing | None]:
-    primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
+    primary, second, measure = outcome.primary, outcome.second, primary_score(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
     along, judged = plots.RunPlots(axes, curves.problems), "decisive_rate" in outcome.metrics
     flat, drawn_by_rubrics = _flat(curves), shown_figures(curves.training)

@@ -14,7 +14,7 @@ from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.training import barely_trained, divergence
 from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
-from evorun.runs.directory import load_manifest, recording_of
+from evorun.runs.directory import find_recording, load_manifest
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.reading import (
     read_metrics,
@@ -195,7 +195,7 @@ def _spent_so_far(
 
     By the journal: since its last recorded step a run has made calls that no record has.
     """
-    if recording_of(manifest.config) is not None:
+    if find_recording(manifest.config) is not None:
         return cost_by_role(steps, None), {}, "Up to the last recorded step of each problem: the run is a replay."
     try:
         spending = read_spending(run_dir / JOURNAL)

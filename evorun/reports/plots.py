@@ -8,10 +8,10 @@ from evorun.reports.axes import OF_TRAINING, Axes, Axis, XAxis
 from evorun.reports.drawing import (
     SERIES,
     Drawing,
-    drawing_of,
-    figure_of,
     integer_axis,
+    make_drawing,
     number,
+    open_figure,
     score_axis,
     unit_axis,
 )
@@ -52,14 +52,14 @@ class RunPlots:
         drawn = [p for p in points if p.value is not None]
         if not drawn:
             return None
-        with figure_of(5.2, 3.1) as figure:
+        with open_figure(5.2, 3.1) as figure:
             axes = figure.subplots()
             _curve(axes, drawn, self.along[x], self.problems)
             if whole_range:
                 score_axis(axes, score)
             axes.set_ylabel(label(score))
             title = f"{words(score.name).capitalize()} against {self.along[x].label}"
-            return drawing_of(figure, f"{score.name}-{x}", title)
+            return make_drawing(figure, f"{score.name}-{x}", title)
 
     def scores(self, scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
         """Draw scores by step, one panel a score with its own scale; None without points."""
@@ -77,14 +77,14 @@ class RunPlots:
         steps = sorted(step for step, share in by_step.items() if share.n)
         if not steps:
             return None
-        with figure_of(5.2, 2.8) as figure:
+        with open_figure(5.2, 2.8) as figure:
             axes = figure.subplots()
             _points_with_bars(axes, steps, [by_step[step] for step in steps])
             unit_axis(axes)
             integer_axis(axes)
             axes.set_xlabel(self.along["step"].label)
             axes.set_ylabel("decisive share of duels")
-            return drawing_of(figure, "decisive", f"Decisive share of duels by {self.along['step'].label}")
+            return make_drawing(figure, "decisive", f"Decisive share of duels by {self.along['step'].label}")
 
 
 def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
@@ -109,7 +109,7 @@ def _panels(
     drawn = panels[:most]
     columns = min(len(drawn), 3)
     rows = -(-len(drawn) // columns)
-    with figure_of(10.4, 2.7 * rows) as figure:
+    with open_figure(10.4, 2.7 * rows) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharey=shared is not None)
         for axes, (name_of_panel, points) in zip(grid.flat, drawn, strict=False):
             _curve(axes, points, steps)
@@ -121,14 +121,14 @@ def _panels(
         if shared is not None:
             for axes in grid[:, 0]:
                 axes.set_ylabel(label(shared))
-        return drawing_of(figure, name, title)
+        return make_drawing(figure, name, title)
 
 
 def calibration_plot(bins: Sequence[Bin], measure: Score) -> Drawing | None:
     """Draw how good candidates are by posterior mean, with 95 % intervals; None with fewer than two groups."""
     if len(bins) < 2:
         return None
-    with figure_of(5.2, 2.8) as figure:
+    with open_figure(5.2, 2.8) as figure:
         axes = figure.subplots()
         _points_with_bars(axes, [b.mean for b in bins], [b.figure for b in bins])
         score_axis(axes, measure)
@@ -136,7 +136,7 @@ def calibration_plot(bins: Sequence[Bin], measure: Score) -> Drawing | None:
         right = measure.is_correctness
         axes.set_ylabel("right candidates" if right else label(measure))
         title = "Share of right candidates" if right else words(measure.name).capitalize()
-        return drawing_of(figure, "calibration", f"{title} by posterior mean")
+        return make_drawing(figure, "calibration", f"{title} by posterior mean")
 
 
 def _curve(axes: "Canvas", points: Sequence[MetricPoint], along: Axis, problems: int = 1) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evorun.reports.text import number, percent
 from evorun.runs.schema import MetricPoint, TrainingRecord
-from evorun.training.reach import MIN_REACH, reach_of
+from evorun.training.reach import MIN_REACH, compute_reach
 
 STEPS_OF_A_MEAN = 10
 """Training steps whose figures are averaged (ours): single ones are too noisy to compare."""
@@ -111,7 +111,7 @@ def barely_trained(config: Mapping[str, Any], records: Sequence[TrainingRecord])
     given = all(isinstance(one, int | float) for one in (alpha, epochs, minibatches))
     if training.get("weights") != "lora" or not given:
         return []
-    own = reach_of(alpha, sum(rates) * epochs * minibatches)
+    own = compute_reach(alpha, sum(rates) * epochs * minibatches)
     if own >= MIN_REACH:
         return []
     return [

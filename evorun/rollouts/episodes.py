@@ -19,7 +19,7 @@ from evorun.rollouts.rewards import Reward, Rewards
 from evorun.runs.candidates import CandidateId, Response
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Problem, Prompt, Task
-from evorun.tasks.capabilities import UsesTools
+from evorun.tasks.capabilities import HasTools
 from evorun.training.wire import Row, TokenAdvantages
 
 NO_REWARD = Reward(None)
@@ -177,7 +177,7 @@ class Rollouts:
 
     def most_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
-        return sum(most_turns(self.task, problem) for problem in problems)
+        return sum(max_turns_on(self.task, problem) for problem in problems)
 
     async def play(
         self,
@@ -194,7 +194,7 @@ class Rollouts:
         and the turn, as its attempt. attempts: of episodes that are begun again under their indices; 0 the first time.
         """
         # Whole episodes only: one that the budget breaks off has cost its turns and earns no reward.
-        most = list(accumulate(most_turns(self.task, one.problem) for one in asked))
+        most = list(accumulate(max_turns_on(self.task, one.problem) for one in asked))
         allowed = bisect_right(most, self.calls.affordable(most[-1] if most else 0, self.role))
         numbers = range(len(asked)) if indices is None else indices
         begun = attempts or [0] * len(asked)
@@ -214,7 +214,7 @@ class Rollouts:
         prompt, turns, seen = asked.prompt, list[Reply | Message](), None
         if self.learned:
             prompt = msgspec.structs.replace(prompt, json_schema=None)
-        most = most_turns(self.task, asked.problem)
+        most = max_turns_on(self.task, asked.problem)
         for turn in range(attempt * most, (attempt + 1) * most):
             reply = await self.calls.ask(
                 prompt,
@@ -250,7 +250,7 @@ class Rollouts:
     async def _answer(self, step: int, index: int, turn: int, problem: Problem, said: Message) -> Message | None:
         """Return the tools' answer; None when none was used. A tool that fails is an answer that says so."""
         task = self.task
-        if not isinstance(task, UsesTools):
+        if not isinstance(task, HasTools):
             return None
 
         async def compute() -> list[Message]:
@@ -271,6 +271,6 @@ class Rollouts:
         return found[0] if found else None
 
 
-def most_turns(task: Task, problem: Problem) -> int:
+def max_turns_on(task: Task, problem: Problem) -> int:
     """Return how many calls a response takes at most: the turns of a task with tools, else one."""
-    return task.max_turns(problem) if isinstance(task, UsesTools) else 1
+    return task.max_turns(problem) if isinstance(task, HasTools) else 1

@@ -6,7 +6,7 @@ from evorun.models.base import Sampling
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import NO_REWARD, Asked, Episode, Rollouts
 from evorun.rollouts.replies import read_reply
-from evorun.tasks.capabilities import UsesTools
+from evorun.tasks.capabilities import HasTools
 
 
 async def respond(
@@ -25,7 +25,7 @@ async def respond(
     """
     numbers = range(len(asked)) if indices is None else indices
     attempts = [attempt] * len(asked) if isinstance(attempt, int) else attempt
-    has_tools = isinstance(calls.task, UsesTools)
+    has_tools = isinstance(calls.task, HasTools)
     if has_tools:
         return await Rollouts(calls, calls.task, role).play(step, asked, sampling, numbers, attempts)
     # One call needs no task of its own: a recorded run repeats many thousands of them.

@@ -8,7 +8,7 @@ import msgspec
 
 from evorun.rollouts.calls import Calls
 from evorun.runs.candidates import Response
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import Grade, Problem, Task
 
 
@@ -62,7 +62,7 @@ class Graded:
         like any other.
         """
         self._calls = calls
-        self._measure = yardstick(task.scores)
+        self._measure = primary_score(task.scores)
         self._grade = grade
         self._format_reward = format_reward
         self._format_penalty = format_penalty

@@ -13,8 +13,8 @@ from evorun.rollouts.rewards import Graded, Reward
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Grade, Problem, Prompt, Task
-from evorun.tasks.capabilities import ScoresByRubric
-from evorun.tasks.json_text import well_formed
+from evorun.tasks.capabilities import SupportsRubrics
+from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.rubric_json import tagged_scores
 from evorun.tasks.rubric_scores import Scores, read_digits, read_scores
 from evorun.tasks.rubrics import MAX_ITEMS, Rubric, RubricItem
@@ -74,9 +74,9 @@ class RubricRewards:
 
         references: right solutions by problem id, for `plan_reference`. overflow_penalty: see `Graded`.
         """
-        assert isinstance(task, ScoresByRubric)  # noqa: S101 - methods that use rubrics declare so in `needs`
+        assert isinstance(task, SupportsRubrics)  # noqa: S101 - methods that use rubrics declare so in `needs`
         self._calls = calls
-        self._task: ScoresByRubric = task
+        self._task: SupportsRubrics = task
         self._rubric_of = rubric_of
         self._settings = settings
         self._graded = Graded(calls, task, grade, 0.0)
@@ -245,7 +245,7 @@ class RubricRewards:
             if reply.error is not None:
                 return _Failure("refused")
             # Cut off or not, they are what the points are given by.
-            reasons = without_thinking(well_formed(reply.completions[0].text)).strip()
+            reasons = without_thinking(replace_lone_surrogates(reply.completions[0].text)).strip()
             if not reasons:
                 failure = _Failure("missing")
                 continue
@@ -292,7 +292,7 @@ def _text(reply: Reply) -> str:
     # Whatever score it has: the one that was to come may have been another.
     if completion.truncated:
         raise ValueError("cut_off: the reply ran out of tokens")
-    return well_formed(completion.text)
+    return replace_lone_surrogates(completion.text)
 
 
 def _read_plan(text: str) -> str:

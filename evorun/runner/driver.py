@@ -10,7 +10,7 @@ from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
 from evorun.rollouts.calls import Calls, Role
-from evorun.rollouts.episodes import most_turns
+from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.archive import Archive
@@ -82,7 +82,7 @@ class Driver:
         problems = self.loaded.problems
         self.progress.meters = {problem.id: own for problem, own in zip(problems, self.shares, strict=True)}
         # Preparation must leave every problem the calls that one answer takes.
-        shared = whole(self.shares, reserved=sum(most_turns(self.loaded.task, problem) for problem in problems))
+        shared = whole(self.shares, reserved=sum(max_turns_on(self.loaded.task, problem) for problem in problems))
         # Prepare before any problem starts: the cost is then known, and every share bears an equal part.
         await method.prepare(self._run_context(shared, {}))
         spent = shared.total
@@ -136,7 +136,7 @@ class Driver:
 
     def _roles(self) -> dict[str, Role]:
         """Return the model role of each call role; each judge of a panel has its own."""
-        roles = {**self.method.roles_here, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
+        roles = {**self.method.active_roles, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
         ahead = self.method.plays_ahead
         if self.policy is not None and ahead is not None:
             roles[ahead] = roles[ahead]._replace(lag=roles[ahead].lag + self.policy.max_lag)
@@ -161,7 +161,7 @@ class Driver:
 
     def _run_context(self, meter: Meter, contexts: Mapping[str, Context]) -> RunContext:
         # Labels of the validation split are out of reach of a method that does not declare them.
-        may_see = self.method.regime_on(type(self.loaded.task)) in ("demonstrations", "labels")
+        may_see = self.method.information_regime(type(self.loaded.task)) in ("demonstrations", "labels")
         shared = Calls(
             name=SHARED,
             task=self.loaded.task,
@@ -173,7 +173,7 @@ class Driver:
         )
         training = None
         if (split := self.training) is not None:
-            labels = split.answers if self.method.regime_on(type(split.task)) == "labels" else {}
+            labels = split.answers if self.method.information_regime(type(split.task)) == "labels" else {}
             training = TrainingSplit(
                 task=split.task,
                 problems=split.problems,

@@ -17,7 +17,7 @@ from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.rollouts.episodes import most_turns
+from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
@@ -123,7 +123,7 @@ def run_experiment(
 def _check_budget(shares: Sequence[Meter], loaded: LoadedTask) -> None:
     """Raise ConfigError when a problem's budget has fewer calls than a single response may take."""
     for own, problem in zip(shares, loaded.problems, strict=True):
-        turns = most_turns(loaded.task, problem)
+        turns = max_turns_on(loaded.task, problem)
         if own.max_calls is not None and own.max_calls < turns:
             raise ConfigError(
                 f"budget: expected at least {turns} calls per problem, as many as a response with tools may take on "

@@ -14,7 +14,7 @@ from evorun.models.base import Completion, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulated import CHARACTERS_PER_TOKEN
 from evorun.runs.candidates import Response
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import GradingTools, LoadedTask
 
 ORACLE = "oracle"
@@ -66,7 +66,7 @@ class OracleJudge:
             problem = next(problem for problem in self.loaded.problems if problem.id == problem_id)
             response = Response(text=answer or "", answer=answer)
             grade = await self.loaded.grade(problem, response, self.tools)
-            first = yardstick(self.loaded.task.scores)
+            first = primary_score(self.loaded.task.scores)
             measures = [first, *(score for score in self.loaded.task.scores if score != first)]
             values = [(measure, measure.value_in(grade)) for measure in measures]
             self._known[problem_id, answer] = [

@@ -43,7 +43,7 @@ class PairJudge:
         sampling: Sampling,
         seed: int,
     ) -> None:
-        """problems: ids of the prompts. The task has the capability `Judges`."""
+        """problems: ids of the prompts. The task has the capability `SupportsJudging`."""
         self.judged: dict[Pairing, ParsedJudgment] = {}
         self._entrants = entrants
         self._task: Any = loaded.task

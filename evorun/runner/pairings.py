@@ -63,7 +63,7 @@ class Pairing(NamedTuple):
     second: int
 
 
-def entrants_of(names: Sequence[str], folders: Sequence[Path]) -> tuple[list[Entrant], list[str]]:
+def read_entrants(names: Sequence[str], folders: Sequence[Path]) -> tuple[list[Entrant], list[str]]:
     """Read the final responses of completed runs; return the entrants and the ids of their common problems.
 
     Raises ConfigError for runs that have not completed, are of different tasks, or have no problem in common.

@@ -84,9 +84,9 @@ def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=f"evorun.{kind}s"):
         if point.name in builtin or point.name in found:
-            owner = "evorun" if point.name in builtin else package_of(found[point.name])
+            owner = "evorun" if point.name in builtin else find_package(found[point.name])
             log.warning(
-                f"{kind}={point.name}: the name belongs to {owner}, so the plug-in {package_of(point)} is ignored; "
+                f"{kind}={point.name}: the name belongs to {owner}, so the plug-in {find_package(point)} is ignored; "
                 "rename it there, or uninstall the package"
             )
         else:
@@ -183,13 +183,13 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
     # A module may do anything when it is imported, `sys.exit` included.
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"{kind}={point.name}: the plug-in {package_of(point)} cannot be used: {first_line(error)}; fix it, or "
+            f"{kind}={point.name}: the plug-in {find_package(point)} cannot be used: {first_line(error)}; fix it, or "
             "uninstall the package"
         ) from error
     return found
 
 
-def package_of(point: metadata.EntryPoint) -> str:
+def find_package(point: metadata.EntryPoint) -> str:
     """Return the name and version of the package that provides a plug-in."""
     return "of an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
@@ -207,7 +207,7 @@ def fault_of_plugin(error: BaseException) -> PluginError | None:
             named = [point for point in in_package if point.value.partition(":")[2] == running] or in_package
             choices = (f"{point.group.removeprefix('evorun.').removesuffix('s')}={point.name}" for point in named)
             return PluginError(
-                f"the plug-in {', '.join(choices)} of {package_of(named[0])} failed: {first_line(error)} "
+                f"the plug-in {', '.join(choices)} of {find_package(named[0])} failed: {first_line(error)} "
                 f"({Path(frame.f_code.co_filename).name}, line {line})"
             )
     return None

@@ -12,7 +12,7 @@ from evorun.models.devices import device_environment
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
 from evorun.runner.training_runs import serving, trainer_engine
-from evorun.tasks.capabilities import UsesTools
+from evorun.tasks.capabilities import HasTools
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_packages, require_trainable, require_tunable
 from evorun.training.settings import require_share
@@ -31,7 +31,7 @@ def require_parts(config: RunConfig) -> None:
     if config.engine.replays:
         return
     renders = config.engine.renders_prompts(config.model, trains=config.training is not None)
-    if issubclass(config.task.task_class, UsesTools) and renders:
+    if issubclass(config.task.task_class, HasTools) and renders:
         require_tool_turn(load_tokenizer(config.model), config.model)
     if config.training is not None and not config.engine.simulated:
         require_packages()

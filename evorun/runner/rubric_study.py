@@ -37,7 +37,7 @@ from evorun.runs.streams import stream
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Problem
-from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.rubrics import Rubric, read_rubric
 
 STUDY, REWARD = "rescore", "reward"
@@ -83,8 +83,8 @@ class RubricStudy:
             )
         self._settings = settings
         self._loaded = self._checked.task.load()
-        assert isinstance(self._loaded.task, ScoresByRubric)  # noqa: S101 - else `check` had refused the pair
-        self._task: ScoresByRubric = self._loaded.task
+        assert isinstance(self._loaded.task, SupportsRubrics)  # noqa: S101 - else `check` had refused the pair
+        self._task: SupportsRubrics = self._loaded.task
         self._versions = self._read_versions(rubrics)
 
     def scores(self, answers: int | None = None, *, every: bool = False) -> list[RubricScore]:

@@ -15,7 +15,7 @@ from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
-from evorun.runner.typed import name_of, typed
+from evorun.runner.typed import read_name, typed
 from evorun.runs.schema import ModelInRun
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.text_task import TextTask
@@ -41,9 +41,9 @@ class PanelConfig:
     """The values of each judge's model, or engine, in order."""
 
 
-def engine_of(config: Mapping[str, Any], key: str) -> EngineConfig:
+def read_engine(config: Mapping[str, Any], key: str) -> EngineConfig:
     """Return the engine of a group. Raises ConfigError."""
-    name, values = name_of(config, key), config[key]
+    name, values = read_name(config, key), config[key]
     if name != AUTOMATIC:
         return typed(registry.engine_config_class(name), values, key)
     name = automatic_engine()
@@ -67,34 +67,36 @@ def in_manifest(served: ServedModel) -> ModelInRun:
     return ModelInRun(served.model.name, served.engine.name_of(served.model), served.engine.name)
 
 
-def gold_of(config: Mapping[str, Any]) -> ServedModel:
+def read_gold(config: Mapping[str, Any]) -> ServedModel:
     """Return the gold judge with its engine. Raises ConfigError."""
-    own = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine"))
+    own = ServedModel(typed(ModelConfig, config["model"], "model"), read_engine(config, "engine"))
     return _served(config, "gold", own)[0]
 
 
-def others_of(config: Mapping[str, Any], method: Method, task: TaskConfig, own: ServedModel) -> dict[str, ServedModel]:
+def read_other_roles(
+    config: Mapping[str, Any], method: Method, task: TaskConfig, own: ServedModel
+) -> dict[str, ServedModel]:
     """Return the models of all roles that do not share the policy's model and engine.
 
     own: the policy's model and the engine as configured. The judges of a panel are `judge.0`, `judge.1`, ...
     Raises ConfigError for a role that the method does not use; every method accepts a judge and a gold judge.
     """
     others: dict[str, ServedModel] = {}
-    roles = method.roles_here
+    roles = method.active_roles
     for role in OTHER_ROLES:
         if all(key not in config or _is_policy(config[key], key) for key in (role, f"{role}_engine")):
             continue
         # Sweeps over methods set a judge for all, and sweeps over tasks a gold judge: an unused one is no error.
         if role not in ("judge", "gold") and role not in {played.model for played in roles.values()}:
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
-        choice = name_of(config, role) if role in config else SAME_AS_POLICY
+        choice = read_name(config, role) if role in config else SAME_AS_POLICY
         other_calls = {call for call, played in roles.items() if played.model == role} - {role}
         if other_calls and choice in (ORACLE, PANEL):
             raise ConfigError(
                 f"{role}={choice}: gives verdicts on pairs only, and method={method.name} also asks its {role} model "
                 f"for {' and '.join(sorted(other_calls))}; expected one model"
             )
-        served = [oracle_of(config, role, task)] if choice == ORACLE else _served(config, role, own)
+        served = [read_oracle(config, role, task)] if choice == ORACLE else _served(config, role, own)
         others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": member for i, member in enumerate(served)}
     return others
 
@@ -107,7 +109,7 @@ def role_warnings(others: Mapping[str, ServedModel], method: Method, task: TaskC
         if (seats := panel.count(served)) > 1 and served not in panel[:number]:
             lines.append(f"judge: the panel seats {served.model.name} {seats} times, so its votes are not independent")
     given = {role.partition(".")[0] for role in others}
-    if "judge" in given and "judge" not in {played.model for played in method.roles_here.values()}:
+    if "judge" in given and "judge" not in {played.model for played in method.active_roles.values()}:
         lines.append(f"judge: has no effect, method={method.name} asks no judge")
     if "gold" in given and not task.task_class.graded_by_opinion:
         lines.append(f"gold: has no effect, task={task.name} is not graded by opinion")
@@ -139,7 +141,7 @@ def crowded_gpus(own: ServedModel, others: Mapping[str, ServedModel]) -> list[st
 def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[ServedModel]:
     """Return the model of a role, or the models of a panel in order, each with its engine."""
     models = _members(config, role, lambda group, key: typed(ModelConfig, group[key], key), own.model)
-    engines = _members(config, f"{role}_engine", engine_of, own.engine)
+    engines = _members(config, f"{role}_engine", read_engine, own.engine)
     if len(engines) not in (1, len(models)):
         raise ConfigError(
             f"{role}_engine: expected one engine, or one for each member of {role}, which has {len(models)}, got "
@@ -154,7 +156,7 @@ def _members(config: Mapping[str, Any], key: str, read: Callable[[Mapping[str, A
     if key not in config:
         return [own]
     members, names = [config[key]], [key]
-    if name_of(config, key) == PANEL:
+    if read_name(config, key) == PANEL:
         members = config[key].get("members")
         # Each member by itself, so that an error names its own keys.
         typed(PanelConfig, {**config[key], "members": [] if isinstance(members, list) else members}, key)
@@ -168,13 +170,13 @@ def _members(config: Mapping[str, Any], key: str, read: Callable[[Mapping[str, A
 
 
 def _is_policy(values: Any, key: str) -> bool:
-    if name_of({key: values}, key) != SAME_AS_POLICY:
+    if read_name({key: values}, key) != SAME_AS_POLICY:
         return False
     typed(EngineConfig, values, key)  # refuse any key but the name
     return True
 
 
-def oracle_of(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
+def read_oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
     """Return the ground truth as a judge. Raises ConfigError for a task without one, or if an engine is set."""
     typed(EngineConfig, config[role], role)  # refuse any key but the name
     engine = f"{role}_engine"

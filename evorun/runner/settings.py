@@ -12,9 +12,9 @@ from evorun.errors import ConfigError, at_least, one_of
 from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.runner import registry
-from evorun.runner.served import engine_of, others_of, served_by
+from evorun.runner.served import read_engine, read_other_roles, served_by
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
-from evorun.runner.typed import name_of, refuse_long_numbers, typed
+from evorun.runner.typed import read_name, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.schema import Reported
@@ -90,10 +90,10 @@ class RunConfig:
     @property
     def regime(self) -> Regime:
         """The information regime: that of the method on the task, unless an oracle judges for it."""
-        judges = any(role.model == "judge" for role in self.method.roles_here.values())
+        judges = any(role.model == "judge" for role in self.method.active_roles.values())
         if judges and "judge" in self.others and self.others["judge"].engine.knows_truth:
             return "oracle"
-        return self.method.regime_on(self.task.task_class)
+        return self.method.information_regime(self.task.task_class)
 
 
 def check(config: Mapping[str, Any]) -> RunConfig:
@@ -107,15 +107,15 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"seed: expected an integer >= 0, got {seed!r:.60}")
     refuse_long_numbers(seed, "seed")
-    method_class = registry.method_class(name_of(config, "method"))
-    task = typed(registry.task_config_class(name_of(config, "task")), config["task"], "task")
+    method_class = registry.method_class(read_name(config, "method"))
+    task = typed(registry.task_config_class(read_name(config, "task")), config["task"], "task")
     # Before all else: for an impossible pair, no other message helps.
     refuse_impossible_pair(method_class, task)
     for key in config:
         if key not in TOP_LEVEL:
             raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
     _check_reported(config.get("reported"))
-    asked = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine").for_seed(seed))
+    asked = ServedModel(typed(ModelConfig, config["model"], "model"), read_engine(config, "engine").for_seed(seed))
     model, engine = served_by(asked)
     student = _student(config, method_class, task.task_class)
     if student is not None:
@@ -131,20 +131,20 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
-    if any(played.model == GOLD for played in method.roles_here.values()):
+    if any(played.model == GOLD for played in method.active_roles.values()):
         raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
-    if task.task_class.graded_by_opinion and method.regime_on(task.task_class) in ("labels", "oracle"):
+    if task.task_class.graded_by_opinion and method.information_regime(task.task_class) in ("labels", "oracle"):
         raise ConfigError(
             f"method={method.name} learns from grades, but grades of task={task.name} are a judge's opinions, kept for "
             "results; expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
         )
-    for key, limit in method.ended_by_budget.items():
+    for key, limit in method.unlimited_if_null.items():
         if limit is None and not budget.limited:
             raise ConfigError(
                 f"method.{key}: expected a number if no budget is set, got null; set method.{key}=N or "
                 "budget.calls_per_problem=N"
             )
-    others = others_of(config, method, task, ServedModel(model, asked.engine))
+    others = read_other_roles(config, method, task, ServedModel(model, asked.engine))
     if method.rubric_settings is not None and method.rubric_settings.reward_digits:
         _require_digits(others["reward"].engine if "reward" in others else engine)
     return RunConfig(
@@ -182,7 +182,7 @@ def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) 
         if method.requires_student:
             raise ConfigError(f"method={method.name} is for a model that is fine-tuned first; set student=laft")
         return None
-    student = typed(StudentConfig, {"name": name_of(config, "student"), **config["student"]}, "student")
+    student = typed(StudentConfig, {"name": read_name(config, "student"), **config["student"]}, "student")
     if method.trains:
         raise ConfigError(
             f"student={student.name}: method={method.name} trains weights itself; leave one of the two out"

@@ -25,7 +25,7 @@ from evorun.runs.budget import Meter
 from evorun.runs.directory import TOURNAMENT, RunDirectory, differences, load_manifest, now, refuse_other_version
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.environment import git_commit, hardware, package_versions
-from evorun.runs.files import refuse_ways_out
+from evorun.runs.files import reject_links
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.paths import display
@@ -37,7 +37,7 @@ from evorun.runs.tournaments import TournamentManifest, TournamentResults, load_
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, TaskConfig
-from evorun.tasks.capabilities import Judges
+from evorun.tasks.capabilities import SupportsJudging
 
 JUDGE_MAX_TOKENS = 192
 """Default without a setting of the task: a letter and one sentence (ours, as in conf/method/duel_evolve.yaml)."""
@@ -76,7 +76,7 @@ def prepare(
     command: Sequence[str],
 ) -> Tournament:
     """Load the task and check that it can be judged. Raises ConfigError or DataError."""
-    if not issubclass(task.task_class, Judges):
+    if not issubclass(task.task_class, SupportsJudging):
         raise ConfigError(
             f"task={task.name}: expected a task whose responses a judge can compare, it has no judge_prompt"
         )
@@ -143,7 +143,7 @@ def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentR
 
 def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
     """Return the manifest of a tournament that starts or continues in a folder. Raises RunDirectoryError."""
-    refuse_ways_out(folder)
+    reject_links(folder)
     judge = tournament.judge
     fresh = TournamentManifest(
         status="running",

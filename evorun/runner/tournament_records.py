@@ -18,14 +18,14 @@ from evorun.runs.statistics import Proportion, pooled_share
 from evorun.runs.tournaments import (
     JUDGMENTS,
     MATCHES,
-    MOST_PLAYERS,
+    MAX_PLAYERS,
     RESULTS,
     Games,
     JudgmentRecord,
     MatchRecord,
     TournamentResults,
     bradley_terry,
-    results_of,
+    make_results,
 )
 
 
@@ -94,12 +94,12 @@ def tournament_results(
         return np.array([index[pairing.problem] for pairing in rows], dtype=np.int64)
 
     plain = controlled = None
-    if len(entrants) <= MOST_PLAYERS:
+    if len(entrants) <= MAX_PLAYERS:
         rate = partial(bradley_terry, len(entrants), initial=settings.initial, resamples=settings.resamples)
         plain = rate(games(different), cluster=clusters(different))
         if any(longer):
             controlled = rate(games(decided), cluster=clusters(decided), longer=np.array(longer))
-    results = results_of(
+    results = make_results(
         [entrant.name for entrant in entrants],
         [games(rows) for rows in repetitions],
         games(different),

@@ -13,7 +13,7 @@ from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.opinions import EXPERT
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
@@ -38,7 +38,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
             f"task={config.task.name}: expected other problems to train on than to test on, got '{min(both)}' as both"
         )
     settings = config.method.rubric_settings
-    if settings is not None and isinstance(training.task, ScoresByRubric):
+    if settings is not None and isinstance(training.task, SupportsRubrics):
         for key in training.task.rubric_keys():  # check now, before there is a run directory
             training.task.given_rubric(settings.rubric or "", key)
     return training

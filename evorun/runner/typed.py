@@ -73,7 +73,7 @@ def refuse_long_numbers(value: object, key: str) -> None:
         raise ConfigError(f"{key}: expected a number of at most 18 digits, got one of {value.bit_length()} bits")
 
 
-def name_of(config: Mapping[str, Any], key: str) -> str:
+def read_name(config: Mapping[str, Any], key: str) -> str:
     """Return the name of a group's choice. Raises ConfigError if there is none."""
     node = config.get(key)
     if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):

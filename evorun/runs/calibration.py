@@ -20,7 +20,7 @@ from evorun.runs.candidates import CandidateId, Kind, Verdict
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 
 RESAMPLES = 100
 """Of problems, for the intervals (ours): their ends are read to two figures."""
@@ -106,7 +106,7 @@ def calibrate(run: Path) -> Calibration:
 
     Raises DataError where the run's task has no right and wrong, or the run neither graded responses nor duels.
     """
-    if not yardstick(load_manifest(run).scores).is_correctness:
+    if not primary_score(load_manifest(run).scores).is_correctness:
         raise DataError(f"{run}: expected a run of a task with right and wrong answers; this one has scores alone")
     problems = _read(run)
     if not any(one.responses or one.verdicts for one in problems.values()):

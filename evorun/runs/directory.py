@@ -18,7 +18,7 @@ from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
-from evorun.runs.files import open_lock, read_regular, refuse_ways_out
+from evorun.runs.files import open_lock, read_regular, reject_links
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
@@ -105,7 +105,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(identity(config), order="deterministic")).hexdigest()
 
 
-def recording_of(config: Mapping[str, Any]) -> Path | None:
+def find_recording(config: Mapping[str, Any]) -> Path | None:
     """Return the run that a run with this configuration replays; None where a model answers."""
     engine = config.get("engine")
     if not isinstance(engine, Mapping) or engine.get("name") != REPLAY or not isinstance(engine.get("run"), str):
@@ -178,7 +178,7 @@ class RunDirectory:
         what lies in it where a file or folder should be, and that its journal is missing; JournalError for a damaged
         one.
         """
-        refuse_ways_out(self.path)
+        reject_links(self.path)
         if (self.path / MANIFEST).exists():
             earlier = load_manifest(self.path)
             self._refuse_another(earlier, fresh)
@@ -218,8 +218,8 @@ class RunDirectory:
                 f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
                 "start it in a directory of its own"
             )
-        recording = recording_of(earlier.config)
-        if earlier.status != "completed" and recording is not None and recording_of(fresh.config) is None:
+        recording = find_recording(earlier.config)
+        if earlier.status != "completed" and recording is not None and find_recording(fresh.config) is None:
             raise RunDirectoryError(
                 f"{self.path} replays {display(recording)}, whose journal holds its model calls: resume it with "
                 "engine=replay, or resume the recorded run itself"

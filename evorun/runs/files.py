@@ -70,7 +70,7 @@ def open_lock(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
 
-def refuse_ways_out(folder: Path) -> None:
+def reject_links(folder: Path) -> None:
     """Raise RunDirectoryError for whatever would lead a writer out of a run's folder, or make it wait for ever.
 
     Checked once, before the first file is written: SQLite, PyTorch and PEFT write here too, and follow links.

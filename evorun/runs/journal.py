@@ -22,7 +22,7 @@ import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_of
-from evorun.runs.journal_reader import BlockReader, decode_result, protect, schema_of
+from evorun.runs.journal_reader import BlockReader, decode_result, protect, read_schema
 
 T = TypeVar("T")
 
@@ -217,7 +217,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     protect(connection)
-    found = schema_of(connection)
+    found = read_schema(connection)
     if not found:
         with connection:
             for statement in sorted(SCHEMA):

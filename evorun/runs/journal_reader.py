@@ -74,7 +74,7 @@ def open_journal(path: Path) -> JournalReader:
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
         protect(connection)
-        schema = schema_of(connection)
+        schema = read_schema(connection)
     except sqlite3.Error as error:
         raise RunDirectoryError(f"{path} is not a journal of evorun: {error}") from error
     if schema == SCHEMA:
@@ -90,7 +90,7 @@ def protect(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA cell_size_check = ON")
 
 
-def schema_of(connection: sqlite3.Connection) -> set[str]:
+def read_schema(connection: sqlite3.Connection) -> set[str]:
     """Return the statements that made everything in the database: views and triggers would run when it is used."""
     found = connection.execute("SELECT sql FROM sqlite_master LIMIT ?", (len(SCHEMA) + 1,))
     return {sql for (sql,) in found}

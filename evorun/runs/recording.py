@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.directory import MANIFEST, load_manifest, recording_of
+from evorun.runs.directory import MANIFEST, find_recording, load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect, Key
 from evorun.runs.journal_reader import JournalReader, open_journal
 from evorun.runs.ownership import is_own
@@ -26,7 +26,7 @@ def open_effects(run: Path) -> JournalReader:
             journals.append(open_journal(folder / JOURNAL))
             # a tournament's folder and a bare journal have no manifest
             manifest = load_manifest(folder) if (folder / MANIFEST).exists() else None
-            recording = None if manifest is None else recording_of(manifest.config)
+            recording = None if manifest is None else find_recording(manifest.config)
             folder = recording if recording is not None and manifest is not None and is_own(manifest) else None
     except BaseException:
         for journal in journals:

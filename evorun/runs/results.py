@@ -24,7 +24,7 @@ from evorun.runs.schema import (
     Stop,
     TrainingRecord,
 )
-from evorun.runs.scores import Graded, Score, mean_of_samples, yardstick
+from evorun.runs.scores import Graded, Score, mean_of_samples, primary_score
 from evorun.runs.search_figures import search_figures
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
@@ -110,7 +110,7 @@ def write_results(
         reached=_reached(predictions, steps),
         refused={**dict(sorted(refused.items())), **({GOLD: gold.refused} if gold and gold.refused else {})},
     )
-    write_aggregates(path, yardstick(declared))
+    write_aggregates(path, primary_score(declared))
     write_json(path / "results.json", results)
     return results
 

@@ -83,7 +83,7 @@ def undeclared(declared: Sequence[Score], graded: Graded) -> str | None:
     return None
 
 
-def yardstick(scores: Sequence[Score]) -> Score:
+def primary_score(scores: Sequence[Score]) -> Score:
     """Return the score that compares two responses: right and wrong where a task has them, else its primary score."""
     return next((score for score in scores if score.is_correctness), scores[0])
 

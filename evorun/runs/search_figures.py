@@ -14,7 +14,7 @@ from evorun.runs.candidates import REFUSED, CandidateId, Kind
 from evorun.runs.rating_figures import rating_figures
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
-from evorun.runs.scores import Score, yardstick
+from evorun.runs.scores import Score, primary_score
 from evorun.runs.statistics import Proportion, mean_interval, pooled_share
 
 
@@ -69,7 +69,7 @@ def search_figures(
 
     Intervals draw problems again: duels and texts of one problem are not independent.
     """
-    measure = yardstick(declared)
+    measure = primary_score(declared)
     pools: dict[str, _Pool] = defaultdict(_Pool)
     candidates = unparsed = 0
     for candidate in read_records(path / "candidates.jsonl", _Rated):

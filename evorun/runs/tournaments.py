@@ -23,7 +23,7 @@ MATCHES = "matches.jsonl"
 JUDGMENTS = "judgments.jsonl"
 RESULTS = "results.json"
 
-MOST_PLAYERS = 300
+MAX_PLAYERS = 300
 """Players at most for Bradley-Terry ratings (ours): a thousand fits take time that grows with their cube."""
 
 
@@ -234,7 +234,7 @@ def _counted(n_players: int, games: Games) -> tuple[Games, NDArray[np.float64]]:
     return Games(first, second, halves / 2), counts.astype(np.float64)
 
 
-def results_of(
+def make_results(
     names: Sequence[str],
     repetitions: Sequence[Games],
     judged: Games,

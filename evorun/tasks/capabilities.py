@@ -84,7 +84,7 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class ScoresByRubric(Protocol):
+class SupportsRubrics(Protocol):
     """A response can be scored by a model under a rubric of the method's choice (MPO, section 2.3)."""
 
     def rubric_keys(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class ScoresByRubric(Protocol):
 
 
 @runtime_checkable
-class Generates(Protocol):
+class SupportsGeneration(Protocol):
     """The task can be answered from scratch."""
 
     def generation_prompt(self, problem: Problem) -> Prompt:
@@ -142,7 +142,7 @@ class Generates(Protocol):
 
 
 @runtime_checkable
-class Evolves(Protocol):
+class SupportsEvolution(Protocol):
     """The task can be answered with earlier, scored responses in view."""
 
     def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
@@ -151,7 +151,7 @@ class Evolves(Protocol):
 
 
 @runtime_checkable
-class Judges(Protocol):
+class SupportsJudging(Protocol):
     """Two responses to a problem can be compared by a model."""
 
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
@@ -164,7 +164,7 @@ class Judges(Protocol):
 
 
 @runtime_checkable
-class Demonstrates(Protocol):
+class SupportsDemonstrations(Protocol):
     """The task can be answered with solved problems in view (few-shot prompting)."""
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
@@ -177,7 +177,7 @@ class Demonstrates(Protocol):
 
 
 @runtime_checkable
-class Refines(Protocol):
+class SupportsRefinement(Protocol):
     """A response can be revised in view of the attempts before it (Feedback Descent, appendix D)."""
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
@@ -186,7 +186,7 @@ class Refines(Protocol):
 
 
 @runtime_checkable
-class Instructs(Protocol):
+class SupportsSystemPrompts(Protocol):
     """The task can be answered under a system prompt of the method's choice (prompt optimisation)."""
 
     def seed_instruction(self) -> str:
@@ -207,7 +207,7 @@ class Instructs(Protocol):
 
 
 @runtime_checkable
-class GivesFeedback(Protocol):
+class HasPublicTests(Protocol):
     """A response can be tried out without ground truth (public tests)."""
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
@@ -216,7 +216,7 @@ class GivesFeedback(Protocol):
 
 
 @runtime_checkable
-class UsesTools(Protocol):
+class HasTools(Protocol):
     """A response comes of several turns of the model, with tools that answer in between."""
 
     def max_turns(self, problem: Problem) -> int:
@@ -232,7 +232,7 @@ class UsesTools(Protocol):
 
 
 @runtime_checkable
-class Recombines(Protocol):
+class SupportsModelOperators(Protocol):
     """A model can merge two responses and improve a single one (Lyria, sections 4.1.6 and 4.1.7)."""
 
     def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
@@ -245,7 +245,7 @@ class Recombines(Protocol):
 
 
 @runtime_checkable
-class Operates(Protocol):
+class HasSymbolicOperators(Protocol):
     """The task has symbolic operators: crossover and mutation without a model (Lyria, sections 4.1.6 and 4.1.7)."""
 
     def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
@@ -258,7 +258,7 @@ class Operates(Protocol):
 
 
 @runtime_checkable
-class Verifies(Protocol):
+class HasVerifier(Protocol):
     """A symbolic system scores responses and names their errors during the search: Lyria's oracle (section 4.1.4)."""
 
     async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
@@ -267,7 +267,7 @@ class Verifies(Protocol):
 
 
 @runtime_checkable
-class Diagnoses(Protocol):
+class SupportsErrorDetection(Protocol):
     """A model can be asked for a response's errors (Lyria's LLM-based error detector, section 4.1.1)."""
 
     def errors_prompt(self, problem: Problem, response: Response) -> Prompt:
@@ -280,7 +280,7 @@ class Diagnoses(Protocol):
 
 
 @runtime_checkable
-class Scores(Protocol):
+class SupportsFitnessScores(Protocol):
     """A model can be asked how good a response is (Lyria's LLM-based fitness evaluator, section 4.1.4)."""
 
     def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
@@ -293,20 +293,20 @@ class Scores(Protocol):
 
 
 DESCRIPTIONS: Mapping[type, str] = {
-    Generates: "generation prompts",
-    Evolves: "evolution prompts",
-    Judges: "pairwise judging",
-    Demonstrates: "prompts with solved problems",
-    Refines: "refinement prompts",
-    Instructs: "system prompts",
-    GivesFeedback: "public tests",
-    UsesTools: "tools",
-    Recombines: "crossover and mutation by a model",
-    Operates: "symbolic operators",
-    Verifies: "a symbolic verifier",
-    Diagnoses: "error detection by a model",
-    Scores: "fitness scores by a model",
-    ScoresByRubric: "scores by a rubric",
+    SupportsGeneration: "generation prompts",
+    SupportsEvolution: "evolution prompts",
+    SupportsJudging: "pairwise judging",
+    SupportsDemonstrations: "prompts with solved problems",
+    SupportsRefinement: "refinement prompts",
+    SupportsSystemPrompts: "system prompts",
+    HasPublicTests: "public tests",
+    HasTools: "tools",
+    SupportsModelOperators: "crossover and mutation by a model",
+    HasSymbolicOperators: "symbolic operators",
+    HasVerifier: "a symbolic verifier",
+    SupportsErrorDetection: "error detection by a model",
+    SupportsFitnessScores: "fitness scores by a model",
+    SupportsRubrics: "scores by a rubric",
 }
 """What a task with the capability offers, as errors and listings name it."""
 

@@ -93,7 +93,7 @@ def find_strict(text: str, key: str) -> Found | None:
     return None
 
 
-def well_formed(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Return `text` with lone surrogates replaced, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()
 

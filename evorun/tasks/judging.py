@@ -13,7 +13,7 @@ from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import find_object, read_object, well_formed
+from evorun.tasks.json_text import find_object, read_object, replace_lone_surrogates
 from evorun.tasks.thinking import without_thinking
 from evorun.tasks.verdicts import read_verdict
 
@@ -63,7 +63,7 @@ def parse_judgment(text: str) -> Judgment:
         verdict = read_unless_withdrawn(_read, text, 0 if found is None else found.end, only_sure=True)
     except ValueError:
         verdict = "invalid"
-    return Judgment(verdict=verdict, reason=well_formed(reason) if isinstance(reason, str) else "")
+    return Judgment(verdict=verdict, reason=replace_lone_surrogates(reason) if isinstance(reason, str) else "")
 
 
 def _read(text: str) -> Verdict:
@@ -116,7 +116,7 @@ def read_errors(text: str, max_errors: int) -> list[str] | None:
         named = [named]
     if not isinstance(named, list):
         return None
-    lines = [" ".join(well_formed(error).split()) for error in named if isinstance(error, str)]
+    lines = [" ".join(replace_lone_surrogates(error).split()) for error in named if isinstance(error, str)]
     errors = dict.fromkeys(
         excerpt(line, ERROR_CHARS) for line in lines if line.casefold().strip(" .") not in ("", *_NO_ERROR)
     )

@@ -3,7 +3,7 @@
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, GradingTools, Problem
-from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.rubric_json import tagged_scores
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.thinking import without_thinking
@@ -21,7 +21,7 @@ ATTEMPTS = 3
 class OpinionGrader:
     """Grades a response by what the gold judge says of it; one of which it says nothing readable has no score."""
 
-    def __init__(self, task: ScoresByRubric, rubric: str = EXPERT) -> None:
+    def __init__(self, task: SupportsRubrics, rubric: str = EXPERT) -> None:
         """rubric: its name. Raises ConfigError where the task has none of that name."""
         self._task = task
         self._rubrics = {key: task.given_rubric(rubric, key) for key in task.rubric_keys()}

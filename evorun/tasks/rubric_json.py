@@ -10,7 +10,7 @@ import msgspec
 
 from evorun.tasks.json_text import Found, find_strict
 from evorun.tasks.rubrics import Rubric, RubricItem
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def tagged_scores(text: str, rubric: Rubric, item: RubricItem | None = None) -> 
     if found is None:
         return text
     reply = _converted(found.value, _Reply)
-    lines = [text[: found.start], inert(reply.reasons)]
+    lines = [text[: found.start], escape_tags(reply.reasons)]
     if item is not None or not rubric.items:
         lines += [f"<score>{one}</score>" for one in reply.points]
     else:
@@ -122,4 +122,4 @@ def _converted(value: dict[str, Any], kind: type[T]) -> T:
 
 
 def _one_line(text: str) -> str:
-    return inert(" ".join(text.split()))
+    return escape_tags(" ".join(text.split()))

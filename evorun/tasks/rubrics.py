@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import outside_thinking
 
 MAX_ITEMS = 64
@@ -94,7 +94,7 @@ class Rubric(msgspec.Struct, frozen=True):
         if not self.items:
             return self.text
         return "\n\n".join(
-            f"## Item {number} (0 to {item.maximum:g} points)\n{inert(item.text)}"
+            f"## Item {number} (0 to {item.maximum:g} points)\n{escape_tags(item.text)}"
             for number, item in enumerate(self.items, 1)
         )
 

@@ -20,7 +20,7 @@ from evorun.models.reviewing import META_ROLES
 from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill
 from evorun.models.writing import Weights
 from evorun.runs.candidates import Response
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import Problem
 from evorun.tasks.judging import EVALUATIONS, evaluation
 from evorun.tasks.random_simulator import RandomSimulator
@@ -75,7 +75,7 @@ class TextSimulator:
         self._task = task
         self._rows: Mapping[str, tuple[Problem, str | None]] = {row[0].id: row for row in rows}
         self._skill = DEFAULT_SKILL
-        self._measure = yardstick(task.scores)
+        self._measure = primary_score(task.scores)
         # An answer can be better than another without being right.
         self._in_degrees = not (self._measure.is_correctness or task.graded_by_opinion)
         self._mistakes: dict[str, Sequence[str]] = {}

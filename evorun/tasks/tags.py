@@ -11,7 +11,7 @@ _MARK = re.compile(
 _PLAIN_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z_]{0,30})>")
 
 
-def inert(text: str, known: Sequence[str] = ()) -> str:
+def escape_tags(text: str, known: Sequence[str] = ()) -> str:
     """Return a text in which no tag is left, neither a prompt's own nor a chat template's.
 
     A blank breaks each tag up, and the text stays readable. known: tags that stay as they are.

@@ -22,7 +22,7 @@ from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.fitness_scores import read_fitness
-from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.json_text import read_object, replace_lone_surrogates
 from evorun.tasks.judging import (
     ERRORS_SCHEMA,
     FITNESS_SCHEMA,
@@ -34,7 +34,7 @@ from evorun.tasks.judging import (
 from evorun.tasks.prompt_files import PromptFiles
 from evorun.tasks.rubric_json import digits_schema, scores_schema
 from evorun.tasks.rubrics import Rubric, RubricItem, is_rubric_file, read_given, read_rubric, rubric_file
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import without_thinking
 
 DEFAULTS = Path(__file__).parent / "prompts"
@@ -173,7 +173,7 @@ class TextTask(Task):
         if reply is None:
             return text if answer else ""
         reasoning = reply.get("reasoning")
-        return well_formed(reasoning) if isinstance(reasoning, str) else ""
+        return replace_lone_surrogates(reasoning) if isinstance(reasoning, str) else ""
 
     def solution(self, demonstration: Demonstration) -> str:
         """Return a solved problem's reply, as a demonstration shows it."""
@@ -187,7 +187,7 @@ class TextTask(Task):
 
     def parse(self, problem: Problem, text: str) -> Response:
         # Lone surrogates can be neither recorded nor sent to a model again.
-        completion = well_formed(text)
+        completion = replace_lone_surrogates(text)
         text = without_thinking(completion)
         if not text.strip():
             empty = "empty: the completion has no text"
@@ -334,11 +334,11 @@ class TextTask(Task):
         maximum = rubric.maximum if item is None else item.maximum
         values = {
             "task_description": self.task_description(),
-            "rubric": rubric.shown if item is None else inert(item.text),
+            "rubric": rubric.shown if item is None else escape_tags(item.text),
             "maximum": maximum,
             "items": rubric.items if item is None else (),
-            "plan": "" if plan is None else inert(plan),
-            "response": inert(response.text),
+            "plan": "" if plan is None else escape_tags(plan),
+            "response": escape_tags(response.text),
             "json": as_json,
             "reasons_alone": reasons is not None,
         }
@@ -347,7 +347,7 @@ class TextTask(Task):
         prompt = self._ask_about("score", "scoring", problem, [response], hints, **values)
         if reasons:
             asked = self.prompts.render("points", maximum=int(maximum))
-            turns = Message(role="assistant", content=inert(reasons)), Message(role="user", content=asked)
+            turns = Message(role="assistant", content=escape_tags(reasons)), Message(role="user", content=asked)
             return msgspec.structs.replace(
                 prompt,
                 messages=(*prompt.messages, *turns),

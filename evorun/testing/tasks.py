@@ -21,24 +21,24 @@ from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
     Attempt,
-    Demonstrates,
-    Diagnoses,
     Diagnosis,
-    Evolves,
     Explanation,
-    Generates,
-    GivesFeedback,
+    HasPublicTests,
+    HasSymbolicOperators,
+    HasTools,
+    HasVerifier,
     Individual,
-    Instructs,
-    Judges,
-    Operates,
-    Recombines,
-    Refines,
     ScoredResponse,
-    Scores,
-    ScoresByRubric,
-    UsesTools,
-    Verifies,
+    SupportsDemonstrations,
+    SupportsErrorDetection,
+    SupportsEvolution,
+    SupportsFitnessScores,
+    SupportsGeneration,
+    SupportsJudging,
+    SupportsModelOperators,
+    SupportsRefinement,
+    SupportsRubrics,
+    SupportsSystemPrompts,
 )
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
@@ -137,7 +137,9 @@ def _check_apart(problems: Sequence[Problem], others: Sequence[Problem], split: 
 
 def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     task: Any = loaded.task
-    expect(isinstance(task, Generates), "expected a task that generates: methods answer its problems from scratch")
+    expect(
+        isinstance(task, SupportsGeneration), "expected generation prompts: methods answer its problems from scratch"
+    )
     prompt = task.generation_prompt(problem)
     # The task's simulator gives the replies: right with skill 1, wrong with skill 0, unreadable if malformed.
     right, wrong = (
@@ -151,13 +153,13 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
 def _simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
     """Return the last turn of the simulator's reply to a prompt; the task's tools answer earlier turns."""
     task, simulator, messages = loaded.task, loaded.simulator.with_skill(skill), prompt.messages
-    turns = task.max_turns(problem) if isinstance(task, UsesTools) else 1
+    turns = task.max_turns(problem) if isinstance(task, HasTools) else 1
     expect(turns >= 1, f"max_turns: expected at least 1, found {turns}")
     for turn in range(turns):
         request = Request(messages=messages, json_schema=prompt.json_schema, hints=prompt.hints)
         text = simulator.respond(request, np.random.default_rng(turn))
         said = Message(role="assistant", content=text)
-        if not isinstance(task, UsesTools) or (answer := asyncio.run(task.answer_tools(problem, said))) is None:
+        if not isinstance(task, HasTools) or (answer := asyncio.run(task.answer_tools(problem, said))) is None:
             return text
         expect_equal(answer["role"], "tool", "answer_tools: role of the message")
         messages = (*messages, said, answer)
@@ -194,11 +196,11 @@ def _check_parsers(task: Any, problem: Problem) -> None:
             raise AssertionError(f"expected parsers that never raise, got {error!r} for {text[:50]!r}") from error
         for what, value, holds in read:
             expect(holds, f"{what}: found {value!r} for {text[:50]!r}")
-    if isinstance(task, UsesTools):
+    if isinstance(task, HasTools):
         asyncio.run(_check_tools(task, problem))
 
 
-async def _check_tools(task: UsesTools, problem: Problem) -> None:
+async def _check_tools(task: HasTools, problem: Problem) -> None:
     for text in ODD_TEXTS:
         try:
             answer = await task.answer_tools(problem, Message(role="assistant", content=text))
@@ -217,13 +219,13 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
     if response.answer is not None:
         signature = task.signature(problem, response)
         yield "signature", signature, isinstance(signature, str)
-    if isinstance(task, Judges):
+    if isinstance(task, SupportsJudging):
         judgment = task.parse_judgment(text)
         yield "parse_judgment", judgment, judgment.verdict in ("A", "B", "T", "invalid")
-    if isinstance(task, Scores):
+    if isinstance(task, SupportsFitnessScores):
         fitness = task.parse_fitness(text)
         yield "parse_fitness", fitness, fitness is None or 0 <= fitness <= 100
-    if isinstance(task, Diagnoses):
+    if isinstance(task, SupportsErrorDetection):
         diagnosis = task.parse_errors(problem, text, MAX_ERRORS)
         yield "parse_errors", diagnosis, diagnosis is None or len(diagnosis.findings) <= MAX_ERRORS
 
@@ -241,7 +243,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
         text = _simulate_reply(loaded, case.problem, prompt, Skill(skill=1, malformed=0))
         expect(read(text), f"{name}: expected a reply of its simulator that can be read, found {text[:300]!r}")
     _check_format_is_told("generation_prompt", task.generation_prompt(case.problem))
-    if isinstance(task, Instructs):
+    if isinstance(task, SupportsSystemPrompts):
         seeded = task.instructed_prompt(case.problem, task.seed_instruction())
         _check_format_is_told("instructed_prompt under the seed instruction", seeded)
         expect(task.seed_instruction().strip(), "seed_instruction: expected a system prompt, found a blank one")
@@ -268,45 +270,45 @@ def _prompts(
         return task.parse(problem, text).answer is not None
 
     yield "generation_prompt", task.generation_prompt(problem), answered
-    if isinstance(task, Evolves):
+    if isinstance(task, SupportsEvolution):
         parents = [
             ScoredResponse(response=response, score=0.5, win=Explanation(reason="It is right."))
             for response in responses
         ]
         yield "evolution_prompt", task.evolution_prompt(problem, parents), answered
-    if isinstance(task, Refines):
+    if isinstance(task, SupportsRefinement):
         attempts = [
             Attempt(response=response, outcome="lost", judged=Explanation(reason="It is wrong."))
             for response in responses
         ]
         yield "refinement_prompt", task.refinement_prompt(problem, case.wrong, attempts), answered
-    if isinstance(task, Demonstrates):
+    if isinstance(task, SupportsDemonstrations):
         solved = [task.demonstration(example, case.right) for example in validation[:1]]
         yield "few_shot_prompt", task.few_shot_prompt(problem, [*solved, *validation[1:3]]), answered
-    if isinstance(task, Instructs):
+    if isinstance(task, SupportsSystemPrompts):
         yield "instructed_prompt", task.instructed_prompt(problem, "Take care."), answered
-    if isinstance(task, Recombines):
+    if isinstance(task, SupportsModelOperators):
         for first, second in pairwise(individuals):
             yield "crossover_prompt", task.crossover_prompt(problem, first, second), answered
         for individual in individuals:
             yield "mutation_prompt", task.mutation_prompt(problem, individual), answered
-    if isinstance(task, Judges):
+    if isinstance(task, SupportsJudging):
         readable = task.judge_prompt(problem, case.right, case.wrong)
         yield "judge_prompt", readable, lambda text: task.parse_judgment(text).verdict != "invalid"
-    if isinstance(task, ScoresByRubric):
+    if isinstance(task, SupportsRubrics):
         for rubric in (task.given_rubric("initial", task.rubric_key(problem)), _TWO_ITEMS):
             scoring = task.scoring_prompt(problem, case.wrong, rubric)
             yield "scoring_prompt", scoring, partial(read_scores, rubric=rubric)  # which raises
         item_prompt = task.scoring_prompt(problem, case.wrong, _TWO_ITEMS, _TWO_ITEMS.items[1], plan="Look at the end.")
         yield "scoring_prompt", item_prompt, partial(read_scores, rubric=_TWO_ITEMS, item=_TWO_ITEMS.items[1])
         yield "planning_prompt", task.planning_prompt(problem, _TWO_ITEMS), str.strip
-    if isinstance(task, Scores):
+    if isinstance(task, SupportsFitnessScores):
         yield (
             "fitness_prompt",
             task.fitness_prompt(problem, case.wrong),
             lambda text: task.parse_fitness(text) is not None,
         )
-    if isinstance(task, Diagnoses):
+    if isinstance(task, SupportsErrorDetection):
         yield (
             "errors_prompt",
             task.errors_prompt(problem, case.wrong),
@@ -367,16 +369,16 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
 
 async def _check_symbolic_system(task: Any, case: _Case, tools: Tools) -> None:
     problem, rng = case.problem, np.random.default_rng(0)
-    if isinstance(task, GivesFeedback):
+    if isinstance(task, HasPublicTests):
         seen = await task.observe(problem, case.right, tools)
         expect(seen.feedback is not None and 0 <= seen.feedback.score <= 1, "observe: expected a score from 0 to 1")
-    if isinstance(task, Verifies):
+    if isinstance(task, HasVerifier):
         right, wrong, unread = [await task.verify(problem, response, MAX_ERRORS, tools) for response in case.responses]
         expect_equal(right.fitness, 100, "verify: fitness of a right answer")
         expect(0 <= wrong.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {wrong.fitness}")
         expect_equal(unread.fitness, 0, "verify: fitness of what cannot be read")
         expect(len(wrong.errors.findings) <= MAX_ERRORS, f"verify: expected at most {MAX_ERRORS} errors")
-    if isinstance(task, Operates):
+    if isinstance(task, HasSymbolicOperators):
         for individual in map(_make_individual, case.responses):
             for child in (
                 task.mutate(problem, individual, rng),

@@ -23,7 +23,7 @@ WHITENING = 1e-8
 """Added to the variance of advantages before dividing by its square root (as in TRL)."""
 
 
-class Judged(NamedTuple):
+class ScoredEpisode(NamedTuple):
     """An episode of n learned tokens, as scored by policy, reference policy and critic before an update."""
 
     reward: float
@@ -47,7 +47,7 @@ class Estimate(NamedTuple):
     token."""
 
 
-def estimate(batch: Sequence[Judged], settings: ProximalSettings) -> tuple[list[Estimate], dict[str, float]]:
+def estimate(batch: Sequence[ScoredEpisode], settings: ProximalSettings) -> tuple[list[Estimate], dict[str, float]]:
     """Return the estimates of a batch's episodes, each with at least one learned token, and figures of the batch.
 
     The reward of a token is -kl times its divergence from the reference policy. The last token's reward also contains
@@ -83,7 +83,7 @@ def estimate(batch: Sequence[Judged], settings: ProximalSettings) -> tuple[list[
     return estimates, {name: float(value) for name, value in figures.items()}
 
 
-def divergences(episode: Judged, estimator: str) -> Floats:
+def divergences(episode: ScoredEpisode, estimator: str) -> Floats:
     """Return an estimate of the divergence from the reference policy at each learned token.
 
     k1 is the log-ratio. k3 adds a term that makes it non-negative without changing its mean (Schulman, "Approximating

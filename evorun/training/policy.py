@@ -39,8 +39,8 @@ from evorun.training.process import LOG, TrainerProcess
 from evorun.training.settings import require_share
 from evorun.training.wire import (
     Answer,
-    Assess,
     Command,
+    Evaluate,
     Export,
     Figures,
     FineTuning,
@@ -148,7 +148,7 @@ class Policy:
 
     async def evaluate(self) -> dict[str, float]:
         """Return the size of the fine-tuning data and the loss on the held-out part (`FineTuner.evaluate`)."""
-        return (await self._measure(f"*|{self.updates}|assess|0|0", Assess())).figures
+        return (await self._measure(f"*|{self.updates}|assess|0|0", Evaluate())).figures
 
     async def export(self, step: int | None = None) -> Path:
         """Write the trained weights into artifacts/; return their folder. Raises RunDirectoryError when that fails.
@@ -200,7 +200,7 @@ class Policy:
                 await self._rollout_engine.load(number)
         return figures
 
-    async def _measure(self, key: str, command: Train | Assess, *, repeat: bool = False) -> Figures:
+    async def _measure(self, key: str, command: Train | Evaluate, *, repeat: bool = False) -> Figures:
         """Return the figures of a command, from the journal if it is recorded there.
 
         A replayed run trains nothing: it raises JournalError if the recorded run did not carry out the command.

@@ -17,7 +17,7 @@ import torch
 from accelerate.utils import gather_object
 from msgspec import structs
 
-from evorun.training.advantages import LARGEST_LOG_RATIO, Judged, estimate
+from evorun.training.advantages import LARGEST_LOG_RATIO, ScoredEpisode, estimate
 from evorun.training.batches import NOTHING, minibatches, padded, passes
 from evorun.training.critic import ActorCritic, Critic
 from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, padded_examples, states_at, tokens_at
@@ -120,7 +120,7 @@ class ProximalTrainer(RowsTrainer):
             for (row, own), estimated in zip(pairs, estimates, strict=True)
         ]
 
-    def _score_rows(self, rows: Sequence[Row]) -> list[Judged]:
+    def _score_rows(self, rows: Sequence[Row]) -> list[ScoredEpisode]:
         """Score the rows of a pass with policy, reference policy and critic."""
         inputs = padded(rows, lambda _: 0.0, self.accelerator.device)
         ids, learned = inputs.ids, inputs.learned
@@ -138,7 +138,9 @@ class ProximalTrainer(RowsTrainer):
             at = tokens_at(row) - 1  # outputs at a position are for the next token
             own_logprobs, sampler = logprobs[index, at], np.array(row.logprobs)[np.flatnonzero(row.learned)]
             old = np.where(np.abs(own_logprobs - sampler) < LOGPROB_TOLERANCE, own_logprobs, sampler)
-            scored.append(Judged(row.reward, own_logprobs, old, references[index, at], values[index, states_at(row)]))
+            scored.append(
+                ScoredEpisode(row.reward, own_logprobs, old, references[index, at], values[index, states_at(row)])
+            )
         return scored
 
     # --- the loss ---

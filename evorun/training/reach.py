@@ -31,10 +31,10 @@ def reach(training: TrainingConfig, steps: int, inputs: int = WIDTH) -> float:
     reaches this bound if all gradients agree; noise reduces it. (Full training of an output's n weights changes it by
     0.8 n S.)
     """
-    return reach_of(training.alpha, training.learning_rate * _mean_factor(training) * steps, inputs)
+    return compute_reach(training.alpha, training.learning_rate * _mean_factor(training) * steps, inputs)
 
 
-def reach_of(alpha: float, total: float, inputs: int = WIDTH) -> float:
+def compute_reach(alpha: float, total: float, inputs: int = WIDTH) -> float:
     """Return the same as `reach`, from the sum of the learning rates over the steps."""
     return alpha * total * (_FROM_START + _FROM_CHANGE * inputs * total)
 

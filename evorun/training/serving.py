@@ -23,9 +23,9 @@ from evorun.training.versions import Versions
 from evorun.training.wire import (
     LENGTH,
     Answer,
-    Assess,
     Command,
     Done,
+    Evaluate,
     Export,
     Figures,
     Finish,
@@ -132,7 +132,7 @@ class Serving:
     def _carry_out(self, command: Command) -> Answer:
         if isinstance(command, Generate):
             return Replies(tuple(self._generate(command)))
-        if isinstance(command, Assess):
+        if isinstance(command, Evaluate):
             return Figures(self._finite(self._trainer.evaluate()))
         if isinstance(command, Save):
             self._save(Path(command.folder))

@@ -15,7 +15,7 @@ import numpy as np
 
 from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, Trained
-from evorun.models.simulated import SimulatedConfig, text_of
+from evorun.models.simulated import SimulatedConfig, decode_text
 from evorun.models.simulator import Responder, Skill
 from evorun.models.writing import Weights
 from evorun.runs.journal import Journal
@@ -79,7 +79,7 @@ class SimulatedPolicy:
             exact = counted / (counted + self._engine.gradient_noise) if counted else 0.0
             share = self._engine.training_speed * min(1.0, 4 * variance) * exact
             self._learned.append(self._learned[-1] + share * left)
-            texts, step_size = [text_of(row.tokens) for row in rows], self._engine.policy_learning_rate
+            texts, step_size = [decode_text(row.tokens) for row in rows], self._engine.policy_learning_rate
             self._weights.append(self._weights[-1].updated(texts, advantages, step_size))
         return figures
 

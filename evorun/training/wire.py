@@ -112,7 +112,7 @@ class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
     """True if the source of rewards (a rubric, for example) differs from that of the previous update."""
 
 
-class Assess(msgspec.Struct, frozen=True, tag="assess"):
+class Evaluate(msgspec.Struct, frozen=True, tag="assess"):
     """Report the size of the fine-tuning data and the loss on the held-out part; answered by Figures."""
 
 
@@ -177,7 +177,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """True if the same settings will always fail in this way."""
 
 
-Command = Generate | Train | Assess | Save | Export | Finish
+Command = Generate | Train | Evaluate | Save | Export | Finish
 Answer = Ready | Replies | Figures | Done | Failed
 
 LENGTH = struct.Struct("!Q")

@@ -11,7 +11,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.search.proposals import Proposal, ResponseSettings, from_task, propose
 from evorun.runs.candidates import Candidate, Step
-from evorun.tasks.capabilities import Generates
+from evorun.tasks.capabilities import SupportsGeneration
 
 
 @dataclass(kw_only=True)
@@ -39,7 +39,7 @@ class FirstToAgree(PerProblem):
     name = "first_to_agree"
     description = "independent responses, one by one until k of them agree"
     regime = "problem_only"
-    needs = (Generates,)
+    needs = (SupportsGeneration,)
     Config = FirstToAgreeConfig
 
     def __init__(self, config: FirstToAgreeConfig) -> None:

@@ -541,7 +541,13 @@ async def effect(folder: Path, **config: Any) -> object:
     trained = await train(folder, eventful, **{**ESPL, "crossover_rate": 1.0, "group": 4, "steps": 3, **config})
     method: Any = trained.driver.method
     records = [(one["id"], one["text"], one["mean"], one["sd"]) for one in prompts(trained).values()]
-    return trained.model.everything(), records, trained.records("ratings"), method.roles_here, method.objective(folder)
+    return (
+        trained.model.everything(),
+        records,
+        trained.records("ratings"),
+        method.active_roles,
+        method.objective(folder),
+    )
 
 
 async def test_every_field_has_an_effect(tmp_path: Path) -> None:
@@ -611,8 +617,8 @@ def test_values_out_of_range_are_refused(field: str, value: Any) -> None:
 
 
 def test_reflections_are_asked_of_the_reference_or_of_the_policy_before_the_steps_update() -> None:
-    assert {make_method("espl").roles_here[role] for role in OPERATORS} == {("reference", 0)}
-    assert {make_method("espl", reflect_with="policy").roles_here[role] for role in OPERATORS} == {("policy", 1)}
+    assert {make_method("espl").active_roles[role] for role in OPERATORS} == {("reference", 0)}
+    assert {make_method("espl", reflect_with="policy").active_roles[role] for role in OPERATORS} == {("policy", 1)}
 
 
 HOSTILE = ("", "\x00", "right", "{" * 500, "A" * 20_000, '{"edits": [{"op": "add", "text": "\\ud800 x"}]}', edits("x"))

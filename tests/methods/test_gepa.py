@@ -562,14 +562,14 @@ async def test_tokens_are_kept_where_all_calls_cost_the_same(tmp_path: Path, tas
 )
 async def test_the_regime(tmp_path: Path, search: str, task: type[Quiz], regime: str) -> None:
     method = gepa(search=search, generations=0)
-    assert method.regime_on(task) == regime
+    assert method.information_regime(task) == regime
     driven = await drive(method, tmp_path, learns, task=task())
     assert ("evaluate" in counted(driven)) is (regime == "labels")
 
 
 def test_inference_needs_public_tests() -> None:
     with pytest.raises(ConfigError, match=r"^method\.search=inference needs a task with public tests, which task=quiz"):
-        gepa(search="inference").regime_on(Quiz)
+        gepa(search="inference").information_regime(Quiz)
 
 
 # --- how it ends ---

@@ -400,15 +400,15 @@ def test_tournaments_prefer_the_fitter_as_often_as_two_uniform_draws_do() -> Non
 
 def test_regimes() -> None:
     lyria_ = make_method("lyria")
-    assert lyria_.regime_on(Breeding) == "oracle"
-    assert lyria_.regime_on(Described) == "problem_only"
-    assert make_method("lyria", fitness="model", errors="model").regime_on(Breeding) == "problem_only"
-    assert make_method("lyria", fitness="model").regime_on(Breeding) == "oracle"
+    assert lyria_.information_regime(Breeding) == "oracle"
+    assert lyria_.information_regime(Described) == "problem_only"
+    assert make_method("lyria", fitness="model", errors="model").information_regime(Breeding) == "problem_only"
+    assert make_method("lyria", fitness="model").information_regime(Breeding) == "oracle"
 
     class WithTests(Breeding, TestedQuiz):
         pass
 
-    assert lyria_.regime_on(WithTests) == "public_tests"
+    assert lyria_.information_regime(WithTests) == "public_tests"
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ async def test_best_of_n_by_the_oracle(samples: int, batches: int, dedup: int, v
 
 
 def test_best_of_n_says_what_it_knows() -> None:
-    assert best_of_n().regime_on(Breeding) == "oracle"
-    assert best_of_n(choose="duels").regime_on(Breeding) == "problem_only"
+    assert best_of_n().information_regime(Breeding) == "oracle"
+    assert best_of_n(choose="duels").information_regime(Breeding) == "problem_only"
     assert "method.choose=duels" in (best_of_n().incompatibility(Described) or "")
     assert best_of_n().incompatibility(Breeding) is None

@@ -366,7 +366,7 @@ def test_a_fixed_rubric_needs_a_task_with_rubrics() -> None:
     ],
 )
 def test_the_regime_says_whether_right_answers_are_seen(method: str, changes: dict[str, Any], expected: str) -> None:
-    assert make_method(method, **changes).regime_on(Scored) == expected
+    assert make_method(method, **changes).information_regime(Scored) == expected
 
 
 HOSTILE = (

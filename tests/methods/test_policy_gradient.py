@@ -20,7 +20,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.reading import read_rollouts
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem, Task, Tools
-from evorun.tasks.capabilities import Generates
+from evorun.tasks.capabilities import SupportsGeneration
 from evorun.training.wire import Figures
 from learning_fixture import SMALL, SPLIT, NotedPolicy, ids_of, train
 from method_fixture import Ask, Quiz, RightIsRight
@@ -188,7 +188,7 @@ async def test_a_system_prompt_of_ones_own_is_trained_and_tested_under(tmp_path:
 
 
 def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
-    class Bare(Task, Generates):
+    class Bare(Task, SupportsGeneration):
         name = "bare"
 
     method = make_method("grpo", system_prompt="Be right.")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evorun.models.loopholes import CLEAR, KINDS, exploit, kind_of, strengths
+from evorun.models.loopholes import CLEAR, KINDS, exploit, find_kind, strengths
 from evorun.models.simulated import CHARACTERS_PER_TOKEN
 from evorun.models.writing import POINTED, VAGUE
 from evorun.rollouts.monitors import measure
@@ -14,7 +14,7 @@ def test_no_two_exploits_are_alike_and_each_is_of_its_kind_alone(kind: str) -> N
     rng = np.random.default_rng(0)
     texts = [exploit(kind, rng) for _ in range(300)]
     assert len(set(texts)) > 40
-    assert {kind_of(text) for text in texts} == {kind}
+    assert {find_kind(text) for text in texts} == {kind}
     assert not any(sentence in text for sentence in (*POINTED, *VAGUE) for text in texts)
     assert max(map(len, texts)) < 400 * CHARACTERS_PER_TOKEN  # no essay is longer
     others = {other: max(strengths(text)[other] for text in texts) for other in KINDS if other != kind}
@@ -25,8 +25,8 @@ def test_honest_texts_show_no_kind_however_good_they_are() -> None:
     for pointed in range(len(POINTED) + 1):
         text = " ".join((*POINTED[:pointed], *VAGUE[pointed:]))
         assert set(strengths(text).values()) == {0.0}
-    assert kind_of("") == ""
-    assert kind_of("Someone else wrote these words. They are none of the writer's, and they are honest.") == ""
+    assert find_kind("") == ""
+    assert find_kind("Someone else wrote these words. They are none of the writer's, and they are honest.") == ""
 
 
 def test_the_monitors_of_real_runs_see_the_kinds_that_they_are_for() -> None:

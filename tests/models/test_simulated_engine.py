@@ -10,7 +10,7 @@ from building import make_config
 from evorun.errors import EngineError
 from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
-from evorun.models.simulated import text_of
+from evorun.models.simulated import decode_text
 from evorun.models.simulator import Skill
 from virtual_time import run_virtually
 
@@ -33,7 +33,9 @@ async def test_made_up_tokens_are_as_many_as_were_counted_and_a_turn_goes_on_fro
     [one] = first.completions
     assert (one.text, one.tokens) == (plain.completions[0].text, plain.completions[0].tokens)
     assert len(one.token_ids or ()) == len(one.logprobs or ()) == one.tokens
-    assert text_of(one.token_ids or ()).rstrip() == one.text  # by which a simulated policy knows what it learns from
+    assert (
+        decode_text(one.token_ids or ()).rstrip() == one.text
+    )  # by which a simulated policy knows what it learns from
     assert all(logprob < 0 for logprob in one.logprobs or ())
     assert len(first.prompt_ids or ()) == first.prompt_tokens == plain.prompt_tokens
     seen = (*(first.prompt_ids or ()), *(one.token_ids or ()))

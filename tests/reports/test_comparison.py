@@ -12,11 +12,11 @@ from scipy import stats
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import Comparison, compare, comparison_folder
 from evorun.reports.comparison.grids import pairs_grid
-from evorun.reports.comparison.names import model_of
+from evorun.reports.comparison.names import format_model
 from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
-from evorun.reports.comparison.reported import reported_of
+from evorun.reports.comparison.reported import find_reported
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
 from evorun.runs.schema import ModelInRun
@@ -131,9 +131,9 @@ def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> 
     simulated = ModelInRun("gemma3_4b", "google/gemma-3-4b-it", "simulated")
     manifest = load_manifest(write_method(tmp_path / "run", GOOD, simulated=True))
     manifest.models = {"policy": simulated, "judge": ModelInRun("gpt_4o", "gpt-4o", "server")}
-    assert model_of(manifest) == "simulated gemma3_4b (judge: gpt_4o)"
+    assert format_model(manifest) == "simulated gemma3_4b (judge: gpt_4o)"
     manifest.models = {"policy": ModelInRun("random", "random", "simulated")}
-    assert model_of(manifest) == "random"
+    assert format_model(manifest) == "random"
 
 
 def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ ROWS = [
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_most_specific_row_that_fits_is_shown(task: str, model: str, accuracy: float, order: int) -> None:
-    figures = reported_of({"reported": {"source": "x", "rows": ROWS[::order]}}, "lyria", task, model)
+    figures = find_reported({"reported": {"source": "x", "rows": ROWS[::order]}}, "lyria", task, model)
     assert figures is not None
     assert figures.metrics == {"accuracy": accuracy, **({"penalised_score": 61.0} if accuracy == 0.4 else {})}
 
@@ -450,10 +450,10 @@ def test_the_most_specific_row_that_fits_is_shown(task: str, model: str, accurac
 def test_a_row_for_another_method_task_or_model_is_not_shown() -> None:
     rows = [{"method": "lyria", "task": "sudoku"}, {"method": "lyria", "model": "qwen"}]
     config = {"reported": {"source": "x", "rows": rows}}
-    assert reported_of(config, "lyria", "tsp", "mistral") is None
-    assert reported_of(config, "gepa", "sudoku", "qwen") is None
-    assert reported_of({}, "lyria", "sudoku", "qwen") is None
-    assert reported_of({"reported": None}, "lyria", "sudoku", "qwen") is None
+    assert find_reported(config, "lyria", "tsp", "mistral") is None
+    assert find_reported(config, "gepa", "sudoku", "qwen") is None
+    assert find_reported({}, "lyria", "sudoku", "qwen") is None
+    assert find_reported({"reported": None}, "lyria", "sudoku", "qwen") is None
 
 
 def test_what_a_paper_says_in_words_is_shown_without_figures(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 from evorun.reports.axes import OF_PROBLEMS
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
-from evorun.reports.comparison.figures import Figures, figures_of
+from evorun.reports.comparison.figures import Figures, make_figures
 from evorun.reports.drawing import FLOOR, Drawing
 from evorun.runs.scores import ACCURACY, Score
 
@@ -68,7 +68,7 @@ def _sweep(tmp_path_factory: pytest.TempPathFactory) -> Figures:
         for seed in range(3)
     ]
     runs.append(_run(folder, "lyria", 0, [i == 0 for i in range(12)], steps=4, **RANDOM))
-    return figures_of(compare(runs))
+    return make_figures(compare(runs))
 
 
 def _figures(figures: Figures) -> dict[str, Svg]:
@@ -129,7 +129,9 @@ def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(tmp_pat
         for i in range(9)
         for seed in range(2)
     ]
-    for svg in (figure for name, figure in _figures(figures_of(compare(runs))).items() if name.startswith("accuracy-")):
+    for svg in (
+        figure for name, figure in _figures(make_figures(compare(runs))).items() if name.startswith("accuracy-")
+    ):
         texts = {t.text: (float(t.get("x", 0)), float(t.get("y", 0))) for t in svg.root.iter(f"{SVG}text")}
         heights = sorted(texts[f"m{i:02}"][1] for i in range(9))
         assert min(np.diff(heights)) > 8.5  # points: the size of the letters
@@ -157,7 +159,7 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
 
 def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) -> None:
     runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (2, 60)]
-    svg = _figures(figures_of(compare(runs)))["accuracy-step"]
+    svg = _figures(make_figures(compare(runs)))["accuracy-step"]
     clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
     left, width = float(clip["x"]), float(clip["width"])
     leaders = [svg.points(name) for name in svg.find(r"patch_\d+")]
@@ -208,7 +210,7 @@ def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
 
 def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path) -> None:
     runs = [_run(tmp_path, f"m{i:02}", 0, [j < i for j in range(20)], steps=3) for i in range(19)]
-    svg = _figures(figures_of(compare(runs)))["accuracy-step"]
+    svg = _figures(make_figures(compare(runs)))["accuracy-step"]
     looks = set()
     for arm in range(19):
         line, mark = svg.style(f"accuracy-step-{arm}"), svg.named[f"accuracy-step-{arm}"].find(f".//{SVG}use")
@@ -224,7 +226,7 @@ def test_each_task_has_its_figures_and_a_method_its_colour_in_all(tmp_path: Path
         for task, outcomes in (("tsp", (5, 2)), ("sudoku", (1, 4)))
         for method, n in zip(("lyria", "gepa"), outcomes, strict=True)
     ]
-    figures = _figures(figures_of(compare(runs)))
+    figures = _figures(make_figures(compare(runs)))
     assert {"final-accuracy-tsp", "final-accuracy-sudoku", "accuracy-step-tsp", "accuracy-calls-sudoku"} < set(figures)
     tsp, sudoku = figures["accuracy-step-tsp"], figures["accuracy-step-sudoku"]
     # lyria is the first on tsp and the second on sudoku

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from evorun.reports.drawing import figure_of, legend_above
+from evorun.reports.drawing import legend_above, open_figure
 from evorun.reports.plots import training_plot
 from evorun.runs.schema import MetricPoint
 
 
 @pytest.mark.parametrize("names", [["one"], ["a name of thirty characters, so"] * 7, [f"{i}" for i in range(9)]])
 def test_a_legend_stands_above_the_lines_within_its_figure(names: Sequence[str]) -> None:
-    with figure_of(5.2, 3.4) as figure:
+    with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         for number, name in enumerate(names):
             axes.plot([0, 1], [number, 9], label=name)

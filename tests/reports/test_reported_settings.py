@@ -8,7 +8,7 @@ from comparison_fixture import write_method
 
 from building import composed
 from evorun.reports.comparison import compare
-from evorun.reports.comparison.reported import reported_of
+from evorun.reports.comparison.reported import find_reported
 from evorun.runner.settings import check
 
 SCORE = {"name": "penalised_score_paper", "low": 0.0, "high": 100.0}
@@ -20,7 +20,7 @@ def row(value: float, **row: Any) -> dict[str, Any]:
 
 
 def figure(config: dict[str, Any], rows: list[dict[str, Any]], task: str = "sudoku") -> float | None:
-    found = reported_of({**config, "reported": {"source": "x", "rows": rows}}, "lyria", task, "qwen2_5_7b")
+    found = find_reported({**config, "reported": {"source": "x", "rows": rows}}, "lyria", task, "qwen2_5_7b")
     return None if found is None else found.metrics["penalised_score_paper"]
 
 
@@ -55,9 +55,9 @@ def test_of_a_group_its_choice_counts() -> None:
 def test_lyrias_ablations_have_rows(experiment: str, words: list[str], task: str, expected: float | None) -> None:
     config = composed(f"experiment=lyria/{experiment}", f"task={task}", *words)
     check(config)
-    found = reported_of(config, "lyria", task, config["model"]["name"])
+    found = find_reported(config, "lyria", task, config["model"]["name"])
     assert (None if found is None else found.metrics["penalised_score_paper"]) == expected
-    assert reported_of(config, "lyria", task, "random") is None
+    assert find_reported(config, "lyria", task, "random") is None
 
 
 def runs_of(folder: Path, experiment: str, settings: dict[str, dict[str, list[float]]], **manifest: Any) -> list[Path]:

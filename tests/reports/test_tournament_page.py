@@ -23,7 +23,7 @@ from evorun.runs.tournaments import (
     TournamentResults,
     bradley_terry,
     load_tournament_results,
-    results_of,
+    make_results,
 )
 from run_fixture import HOSTILE
 
@@ -36,7 +36,7 @@ def played(names: list[str]) -> TournamentResults:
         bradley_terry(len(names), games, initial=1000, resamples=20, longer=longer)
         for longer in (None, np.linspace(-1, 1, len(rows)))
     ]
-    results = results_of(
+    results = make_results(
         names, [games, Games.of(rows[::-1])], games, k=32, initial=1000, plain=rated[0], controlled=rated[1]
     )
     results.judgments, results.prompts, results.invalid = len(rows), 4, {"cut_off": 2, "rejected": 1}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.files import open_lock, refuse_ways_out, replacing
+from evorun.runs.files import open_lock, reject_links, replacing
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_a_folder_with_a_way_out_is_refused(tmp_path: Path, way: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "journal.sqlite-journal").write_bytes(b"\0" * 512)  # what a power cut may leave is no way out
-    refuse_ways_out(folder)
+    reject_links(folder)
     WAYS_OUT[way](folder)
     with pytest.raises(RunDirectoryError, match=r"symbolic link|no regular file|names another file"):
-        refuse_ways_out(folder)
+        reject_links(folder)
 
 
 def test_the_journal_that_is_refused_would_have_deleted_a_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from evorun.runs.results import mean_score, metric_series, outcome_metrics, recorded_scores
 from evorun.runs.schema import Best, PredictionRecord, StepRecord
-from evorun.runs.scores import ACCURACY, Score, mean_of_samples, undeclared, yardstick
+from evorun.runs.scores import ACCURACY, Score, mean_of_samples, primary_score, undeclared
 from evorun.tasks.base import Grade
 
 QUALITY = Score("quality", 0, 10)
@@ -40,8 +40,8 @@ def test_accuracy_is_what_is_correct_and_other_values_stand_under_their_names() 
 
 
 def test_right_and_wrong_say_how_good_a_response_is_wherever_they_are_declared() -> None:
-    assert yardstick((QUALITY, ACCURACY)) == ACCURACY
-    assert yardstick((ERROR, QUALITY)) == ERROR
+    assert primary_score((QUALITY, ACCURACY)) == ACCURACY
+    assert primary_score((ERROR, QUALITY)) == ERROR
 
 
 def test_samples_have_a_pass_rate_or_the_mean_of_the_primary_score() -> None:

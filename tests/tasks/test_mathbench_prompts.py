@@ -9,7 +9,7 @@ from building import load_task
 from evorun.runs.candidates import Response
 from evorun.tasks import text_task
 from evorun.tasks.base import Demonstration, Problem, Prompt
-from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Operates, ScoredResponse, Verifies
+from evorun.tasks.capabilities import Attempt, Diagnosis, HasSymbolicOperators, HasVerifier, Individual, ScoredResponse
 from evorun.tasks.mathbench.mathbench import MathBench
 
 PROBLEM = Problem(id="p1", stratum="high", data={"question": "How much is 6 * 7?", "options": ("41", "42", "43", "44")})
@@ -31,7 +31,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def test_nothing_but_the_answer_key_can_tell_right_from_wrong() -> None:
-    assert not any(issubclass(MathBench, protocol) for protocol in (Verifies, Operates))
+    assert not any(issubclass(MathBench, protocol) for protocol in (HasVerifier, HasSymbolicOperators))
 
 
 def test_every_prompt_shows_the_options_and_asks_for_one_of_their_letters() -> None:

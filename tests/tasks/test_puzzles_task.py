@@ -12,7 +12,7 @@ from evorun.models.base import Request
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Prompt
-from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Operates, ScoredResponse
+from evorun.tasks.capabilities import Attempt, Diagnosis, HasSymbolicOperators, Individual, ScoredResponse
 from evorun.tasks.puzzles.puzzle import Puzzle
 
 NO_TOOLS: Any = None
@@ -72,7 +72,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_every_prompt_poses_the_puzzle_alone_and_only_a_judge_is_held_to_a_schema(case: Case) -> None:
     rules, puzzle = case.task.question(case.problem).split("\n\n", 1)
     form = case.task.posed(case.problem)["answer_format"]
-    assert isinstance(case.task, Operates)
+    assert isinstance(case.task, HasSymbolicOperators)
     for role, prompt in case.prompts(case.wrong).items():
         text = prompt.messages[-1]["content"]
         assert rules in text, role

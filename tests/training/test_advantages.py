@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from building import proximal_policy
-from evorun.training.advantages import Floats, Judged, advantages, estimate, explained_variance, whitened
+from evorun.training.advantages import Floats, ScoredEpisode, advantages, estimate, explained_variance, whitened
 
 NUMBERS = st.floats(-100, 100)
 SHARES = st.floats(0, 1)
@@ -24,10 +24,10 @@ def generalised(rewards: list[float], values: list[float], gamma: float, gae_lam
     return result[::-1]
 
 
-def batch(seed: int) -> list[Judged]:
+def batch(seed: int) -> list[ScoredEpisode]:
     rng = np.random.default_rng(seed)
     sizes = [5, 1, 8, 3, 8]
-    return [Judged(rng.normal(), *rng.normal(-2, 1, (3, size)), rng.normal(size=size + 1)) for size in sizes]
+    return [ScoredEpisode(rng.normal(), *rng.normal(-2, 1, (3, size)), rng.normal(size=size + 1)) for size in sizes]
 
 
 @pytest.mark.parametrize("score_at", ["last", "after"])

@@ -26,8 +26,8 @@ from evorun.training.versions import Versions
 from evorun.training.weights import load
 from evorun.training.wire import (
     Answer,
-    Assess,
     Command,
+    Evaluate,
     Export,
     Figures,
     FineTuning,
@@ -158,7 +158,7 @@ def sum_of_losses(weights: Any, read: Sequence[tuple[list[int], int]]) -> tuple[
 def test_steps_on_all_weights_are_those_of_plain_torch(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     tuned = Tuned(model, tmp_path / "run", weights="full", weight_decay=0.1, max_grad_norm=0.5)
-    before, *measured, after = tuned.obey(Assess(), *steps(1, 3), Assess(), Export(str(out), "base"))
+    before, *measured, after = tuned.obey(Evaluate(), *steps(1, 3), Evaluate(), Export(str(out), "base"))
     read = read_by_hand(model, CHATS)
     weights = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     decayed = [p for name, p in weights.named_parameters() if "norm" not in name]
@@ -216,7 +216,7 @@ async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path
 
 def test_the_size_of_a_pass_changes_nothing_but_rounding(model: Path, tmp_path: Path) -> None:
     single, whole = (
-        Tuned(model, tmp_path / str(size), micro_batch=size).obey(*steps(1, 2), Assess()) for size in (1, 6)
+        Tuned(model, tmp_path / str(size), micro_batch=size).obey(*steps(1, 2), Evaluate()) for size in (1, 6)
     )
     for name, places in {"loss": (0, 1), "grad_norm": (0, 1), "held_out_loss": (2,)}.items():
         for place in places:
@@ -226,10 +226,10 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding(model: Path, tmp_path: 
 def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(model: Path, tmp_path: Path) -> None:
     how: dict[str, Any] = {"batch": 2, "epochs": 2.0, "micro_batch": 1, "dropout": 0.3, "schedule": "cosine"}
     saved, at_once, resumed = tmp_path / "saved", tmp_path / "at_once", tmp_path / "resumed"
-    whole = Tuned(model, tmp_path / "a", **how).obey(*steps(1, 6), Assess(), Export(str(at_once), "base"))
-    Tuned(model, tmp_path / "b", **how).obey(*steps(1, 4), Assess(), Save(str(saved)), *steps(5, 5))
+    whole = Tuned(model, tmp_path / "a", **how).obey(*steps(1, 6), Evaluate(), Export(str(at_once), "base"))
+    Tuned(model, tmp_path / "b", **how).obey(*steps(1, 4), Evaluate(), Save(str(saved)), *steps(5, 5))
     later = Tuned(model, tmp_path / "c", **how).obey(
-        Assess(), *steps(5, 6), Assess(), Export(str(resumed), "base"), checkpoint=saved
+        Evaluate(), *steps(5, 6), Evaluate(), Export(str(resumed), "base"), checkpoint=saved
     )
     assert later[1:] == whole[4:]
     one, other = (load_file(folder / "adapter_model.safetensors") for folder in (at_once, resumed))
@@ -336,7 +336,7 @@ def test_dropout_is_of_the_steps_alone(model: Path, tmp_path: Path) -> None:
     )
     generate = Generate(requests=(asked,), version=3)
     tuned = Tuned(model, tmp_path / "run", dropout=0.7, learning_rate=0.05)
-    given = tuned.carry_out(*steps(1, 3), Assess(), Assess(), generate, generate)
+    given = tuned.carry_out(*steps(1, 3), Evaluate(), Evaluate(), generate, generate)
     assert given.figures[-1] == given.figures[-2]
     first, second = (answer.replies[0] for answer in given.answers if isinstance(answer, Replies))
     assert first.completions == second.completions

@@ -36,7 +36,7 @@ from evorun.runs.replay import RecordedRun
 from evorun.training import process, worker
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Assess, Done, Export, Figures, Generate, Replies, Row, Save, Train
+from evorun.training.wire import Done, Evaluate, Export, Figures, Generate, Replies, Row, Save, Train
 
 needs_tokenizer = pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
 SHORT = {"method": {"steps": 2, "eval_every": 1, "eval_samples": 0}, "training": {"save_every": 1}}
@@ -242,7 +242,7 @@ def test_a_held_out_loss_that_is_no_number_stops_the_run(loss: float) -> None:
     state = SimpleNamespace(global_step=7)
     serving.bind(SimpleNamespace(evaluate=lambda: {"held_out_loss": loss}, state=state, policy=None))
     with pytest.raises(TrainingError, match=r"optimiser step 7: .* held_out_loss (nan|inf); lower training.learning_r"):
-        serving._carry_out(Assess())
+        serving._carry_out(Evaluate())
 
 
 async def greedy(trainer: TrainerProcess, version: int | None) -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ from evorun.methods.search.proposals import SampleSettings, draw, observed
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Generates, Judges
+from evorun.tasks.capabilities import SupportsGeneration, SupportsJudging
 
 
 @dataclass(kw_only=True)
@@ -51,14 +51,14 @@ class BestOfN(PerProblem):
     name = "best_of_n"
     description = "N independent responses, the best by the duels and the posterior of Duel-Evolve, or by an oracle"
     regime = "problem_only"
-    needs = (Generates, Judges)
+    needs = (SupportsGeneration, SupportsJudging)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = BestOfNConfig
     config: BestOfNConfig
 
     @property
-    def ended_by_budget(self) -> Mapping[str, int | None]:
+    def unlimited_if_null(self) -> Mapping[str, int | None]:
         return {"samples": self.config.samples, "rounds": self.config.rounds}
 
     @property
@@ -73,8 +73,8 @@ class BestOfN(PerProblem):
             return []
         return no_duels(calls, self.config.samples_of(calls), "samples", self.config.orders)
 
-    def regime_on(self, task: type[Task]) -> Regime:
-        return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
+    def information_regime(self, task: type[Task]) -> Regime:
+        return regime_with_verifier(task) if self.config.choose == "oracle" else super().information_regime(task)
 
     def incompatibility(self, task: type[Task]) -> str | None:
         return lacking_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None

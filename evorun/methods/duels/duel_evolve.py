@@ -21,7 +21,7 @@ from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, no_due
 from evorun.methods.search.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
-from evorun.tasks.capabilities import Evolves, Generates, Judges
+from evorun.tasks.capabilities import SupportsEvolution, SupportsGeneration, SupportsJudging
 
 
 @dataclass(kw_only=True)
@@ -62,7 +62,7 @@ class DuelEvolve(PerProblem):
     name = "duel_evolve"
     description = "evolution of responses by the model's pairwise preferences: Bradley-Terry, double Thompson sampling"
     regime = "problem_only"
-    needs = (Generates, Evolves, Judges)
+    needs = (SupportsGeneration, SupportsEvolution, SupportsJudging)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = DuelEvolveConfig

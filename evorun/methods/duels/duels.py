@@ -170,7 +170,7 @@ async def judge_pairs(
                 verdicts=verdicts,
                 outcome=OUTCOMES.get(verdicts),
                 reasons=tuple(judgment.reason for judgment in asked),
-                votes=votes_of(asked),
+                votes=group_votes(asked),
             )
         )
     return comparisons
@@ -225,7 +225,7 @@ def majority(judgments: Sequence[Judgment]) -> Judgment:
     return replace(judgments[votes.index(leaders[0]) if leaders else 0], votes=votes)
 
 
-def votes_of(judgments: Sequence[Judgment]) -> tuple[tuple[Verdict, ...], ...] | UnsetType:
+def group_votes(judgments: Sequence[Judgment]) -> tuple[tuple[Verdict, ...], ...] | UnsetType:
     """Return the votes behind the judgments of a duel, as records hold them: none where no panel was asked."""
     votes = tuple(judgment.votes for judgment in judgments)
     return votes if any(votes) else UNSET

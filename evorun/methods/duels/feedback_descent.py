@@ -15,7 +15,15 @@ from evorun.methods.search.proposals import Proposal, ResponseSettings, observed
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
-from evorun.tasks.capabilities import Attempt, AttemptOutcome, Explanation, Generates, Judges, Letter, Refines
+from evorun.tasks.capabilities import (
+    Attempt,
+    AttemptOutcome,
+    Explanation,
+    Letter,
+    SupportsGeneration,
+    SupportsJudging,
+    SupportsRefinement,
+)
 
 
 @dataclass(kw_only=True)
@@ -44,14 +52,14 @@ class FeedbackDescent(PerProblem):
     name = "feedback_descent"
     description = "one incumbent, challenged by proposals made from the latest attempts and what the judge said of them"
     regime = "problem_only"
-    needs = (Generates, Refines, Judges)
+    needs = (SupportsGeneration, SupportsRefinement, SupportsJudging)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = FeedbackDescentConfig
     config: FeedbackDescentConfig
 
     @property
-    def ended_by_budget(self) -> Mapping[str, int | None]:
+    def unlimited_if_null(self) -> Mapping[str, int | None]:
         return {"generations": self.config.generations}
 
     @property

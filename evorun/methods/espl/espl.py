@@ -38,7 +38,7 @@ from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Episode
 from evorun.runs.candidates import Candidate
 from evorun.tasks.base import Prompt, Task
-from evorun.tasks.capabilities import Generates, Instructs
+from evorun.tasks.capabilities import SupportsGeneration, SupportsSystemPrompts
 from evorun.training.objectives import LOSSES, GradientSettings
 
 Floats = npt.NDArray[np.float64]
@@ -322,7 +322,7 @@ class EsplEvolution(Learning):
 
     name = "espl_evolution"
     description = "system prompts evolve by self-reflection, under frozen weights (E-SPL's evolution alone)"
-    needs = (Instructs,)
+    needs = (SupportsSystemPrompts,)
     # Reflections go out beside the update.
     roles: ClassVar = {**Learning.roles, **META_ROLES, **dict.fromkeys(OPERATORS, Role("reference"))}
     trains = False
@@ -347,12 +347,12 @@ class EsplEvolution(Learning):
         return self.config.principles_in == "user"
 
     @property
-    def roles_here(self) -> Mapping[str, Role]:
+    def active_roles(self) -> Mapping[str, Role]:
         reflecting = Role("policy", lag=1) if self.config.reflect_with == "policy" else Role("reference")  # figure 15
-        return {**super().roles_here, **dict.fromkeys(OPERATORS, reflecting)}
+        return {**super().active_roles, **dict.fromkeys(OPERATORS, reflecting)}
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        if self.config.principles_in == "user" and not issubclass(task, Generates):
+        if self.config.principles_in == "user" and not issubclass(task, SupportsGeneration):
             return f"method.principles_in: task={task.name} asks under a system prompt only; set it to system"
         return super().incompatibility(task)
 

@@ -30,9 +30,9 @@ from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import well_formed
+from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.tags import inert, tags_in
+from evorun.tasks.tags import escape_tags, tags_in
 from evorun.tasks.thinking import without_thinking
 
 Floats = npt.NDArray[np.float64]
@@ -199,7 +199,7 @@ class OperatorPrompts:
     def _said(self, episode: Episode, text: str) -> str:
         """Return as much of a model's words as prompts show, without tags but those that it was asked to use."""
         asked = "\n".join(message["content"] for message in episode.asked.prompt.messages)
-        return inert(self._excerpt(text), tags_in(asked))
+        return escape_tags(self._excerpt(text), tags_in(asked))
 
     def _excerpt(self, text: str) -> str:
         return excerpt(text, self._rollout_chars)
@@ -225,7 +225,7 @@ class OperatorPrompts:
 
 def read_summary(reply: Reply) -> str:
     """Return the summary, or the lessons, that a reply is; "" where there is none."""
-    return "" if reply.error else well_formed(without_thinking(reply.completions[0].text)).strip()
+    return "" if reply.error else replace_lone_surrogates(without_thinking(reply.completions[0].text)).strip()
 
 
 def shown_lessons(lessons: Sequence[Patched]) -> str:

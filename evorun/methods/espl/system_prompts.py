@@ -15,8 +15,8 @@ import msgspec
 from evorun.errors import ConfigError
 from evorun.models.base import Reply
 from evorun.runs.files import read_regular
-from evorun.tasks.json_text import read_object, well_formed
-from evorun.tasks.tags import inert, tags_in
+from evorun.tasks.json_text import read_object, replace_lone_surrogates
+from evorun.tasks.tags import escape_tags, tags_in
 from evorun.tasks.thinking import without_thinking
 
 Op = Literal["add", "modify", "merge", "remove"]
@@ -153,7 +153,7 @@ def clean_analysis(said: str, prompt: SystemPrompt) -> str:
 
 
 def _cleaned(said: str, known: Sequence[str]) -> str:
-    return inert(well_formed(said).strip(), known)[:ANALYSIS_CHARS]
+    return escape_tags(replace_lone_surrogates(said).strip(), known)[:ANALYSIS_CHARS]
 
 
 def read_edits(reply: Reply, known: Sequence[str] = ()) -> list[Edit]:
@@ -267,7 +267,7 @@ def _edit(entry: dict[str, Any], known: Sequence[str]) -> Edit:
     return Edit(
         op=op,
         ids=tuple(dict.fromkeys(map(_number, named))),
-        text=inert(without_id(well_formed(text)), known).strip() if isinstance(text, str) else "",
+        text=escape_tags(without_id(replace_lone_surrogates(text)), known).strip() if isinstance(text, str) else "",
     )
 
 

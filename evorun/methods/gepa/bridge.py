@@ -17,7 +17,7 @@ from evorun.models.base import Message, Sampling
 from evorun.rollouts.calls import Calls
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Prompt
-from evorun.tasks.json_text import well_formed
+from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.thinking import without_thinking
 
 COMPONENT = "system_prompt"
@@ -79,7 +79,7 @@ class Prompts:
             generation=iteration,
             parents=tuple(self._state.pool[parent].id for parent in parents),
             operator=OPERATORS[len(parents)],
-            text=well_formed(text),
+            text=replace_lone_surrogates(text),
             answer=None,
             call=self.call if len(parents) == 1 else None,
             mean=mean,

@@ -28,9 +28,9 @@ from evorun.methods.gepa.rollouts import OnProblems, OnValidation
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Step
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import Problem, Task
-from evorun.tasks.capabilities import GivesFeedback, Instructs
+from evorun.tasks.capabilities import HasPublicTests, SupportsSystemPrompts
 
 CANDIDATE_SELECTIONS = ("pareto", "current_best", "epsilon_greedy", "top_k_pareto")
 """The package's names for its ways to choose the prompt that is revised next."""
@@ -77,7 +77,7 @@ class Gepa(DatasetLevel):
     name = "gepa"
     description = "reflective evolution of the system prompt on a Pareto frontier (the gepa package)"
     regime = "labels"
-    needs = (Instructs,)
+    needs = (SupportsSystemPrompts,)
     roles: ClassVar = {"reflect": Role("reflection")}
     observes = True
     Config = GepaConfig
@@ -87,7 +87,7 @@ class Gepa(DatasetLevel):
     def last_step(self) -> int:
         return self.config.generations
 
-    def regime_on(self, task: type[Task]) -> Regime:
+    def information_regime(self, task: type[Task]) -> Regime:
         return "public_tests" if self._search(task) == "inference" else "labels"
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
@@ -105,7 +105,7 @@ class Gepa(DatasetLevel):
 
         Raises ConfigError when the package is not installed or the budget does not pay for the seed prompt.
         """
-        config, measure = self.config, yardstick(ctx.shared.task.scores)
+        config, measure = self.config, primary_score(ctx.shared.task.scores)
         on_problems = self._search(type(ctx.shared.task)) == "inference"
         rollouts: Rollouts
         if on_problems:
@@ -145,7 +145,7 @@ class Gepa(DatasetLevel):
                 )
 
     def _search(self, task: type[Task]) -> str:
-        gives_feedback = issubclass(task, GivesFeedback)
+        gives_feedback = issubclass(task, HasPublicTests)
         if self.config.search == "auto":
             return "inference" if gives_feedback else "split"
         if self.config.search == "inference" and not gives_feedback:

@@ -10,11 +10,11 @@ from evorun.methods.context import RunContext
 from evorun.methods.gepa.bridge import GepaState, Rollout
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Calls
-from evorun.rollouts.episodes import Asked, Episode, most_turns
+from evorun.rollouts.episodes import Asked, Episode, max_turns_on
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate, Response, Step
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import Demonstration, Problem, Prompt
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class OnValidation:
         padded = [*episodes, *[None] * (len(batch) - len(episodes))]
         responses = [UNANSWERED if one is None else one.response for one in padded]
         grades = await _together(map(self._ctx.grade, batch, responses))
-        measure = yardstick(task.scores)
+        measure = primary_score(task.scores)
         values = [measure.value_in(grade) for grade in grades]
         # A response that could not be scored must neither help nor stop the search: it counts as its batch's worst.
         known = [measure.utility(value) for value in values if value is not None]
@@ -74,11 +74,11 @@ class OnValidation:
     def least_calls(self) -> int:
         # A response to everything that chooses among prompts and one to every problem.
         problems = [*(one.problem for one in self.validation), *self._ctx.problems]
-        return sum(most_turns(self._ctx.shared.task, problem) for problem in problems)
+        return sum(max_turns_on(self._ctx.shared.task, problem) for problem in problems)
 
     async def affords(self, minibatch: int) -> bool:
         # A minibatch before and after the reflection, which is one call, and the validation of a better prompt.
-        turns = max(most_turns(self._ctx.shared.task, one.problem) for one in self.train)
+        turns = max(max_turns_on(self._ctx.shared.task, one.problem) for one in self.train)
         calls = 2 * minibatch * turns + 1 + self.least_calls()
         return self._ctx.shared.affordable(calls, self.role) == calls
 
@@ -177,7 +177,7 @@ class OnProblems:
         return _rollout(self._ctx, problem, episode, response, score, None), rated
 
     def least_calls(self) -> int:
-        return sum(most_turns(self._ctx.shared.task, problem) for problem in self.validation)
+        return sum(max_turns_on(self._ctx.shared.task, problem) for problem in self.validation)
 
     async def affords(self, minibatch: int) -> bool:
         """Leave out the problems whose own shares do not cover an iteration; return whether any is left."""
@@ -197,7 +197,7 @@ class OnProblems:
     def _affords(self, problem: Problem, responses: int) -> bool:
         """Return whether a problem's share covers so many responses and a reflection."""
         ctx = self._ctx.context_for(problem)
-        calls = responses * most_turns(ctx.task, problem) + 1
+        calls = responses * max_turns_on(ctx.task, problem) + 1
         return ctx.affordable(calls, self.role) == calls
 
     def takes_part(self, one: Problem) -> bool:

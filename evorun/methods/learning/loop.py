@@ -33,7 +33,7 @@ from evorun.rollouts.rubric_rewards import REWARD_ROLES
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Generates, Instructs, ScoresByRubric
+from evorun.tasks.capabilities import SupportsGeneration, SupportsRubrics, SupportsSystemPrompts
 from evorun.training.divergence import Divergence
 from evorun.training.wire import Figures, Objective, Row
 
@@ -42,7 +42,7 @@ class Learning(DatasetLevel):
     """Learning on a task's training split; a method states its update, and its prompts and rewards if they evolve."""
 
     regime: ClassVar[Regime] = "labels"
-    needs: ClassVar[tuple[type, ...]] = (Generates,)
+    needs: ClassVar[tuple[type, ...]] = (SupportsGeneration,)
     # Completions come before the step's update.
     roles: ClassVar[Mapping[str, Role]] = {ROLLOUT: Role("policy", lag=1), **REWARD_ROLES}
     trains = True
@@ -158,18 +158,18 @@ class Learning(DatasetLevel):
         return None if self.config.rubric is None else self.config
 
     @property
-    def roles_here(self) -> Mapping[str, Role]:
+    def active_roles(self) -> Mapping[str, Role]:
         if self.config.rubric is not None:
             return self.roles
         return {call: role for call, role in self.roles.items() if role.model not in ("reward", "meta")}
 
-    def regime_on(self, task: type[Task]) -> Regime:
+    def information_regime(self, task: type[Task]) -> Regime:
         return "labels" if self.config.sees_answers else "problem_only"
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        if self.config.rubric is not None and not issubclass(task, ScoresByRubric):
+        if self.config.rubric is not None and not issubclass(task, SupportsRubrics):
             return f"method.rubric: task={task.name} has no rubrics; leave it null"
-        if self.config.system_prompt is not None and not issubclass(task, Instructs):
+        if self.config.system_prompt is not None and not issubclass(task, SupportsSystemPrompts):
             return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
         return None
 

@@ -15,7 +15,7 @@ from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, Update
 from evorun.methods.learning.updates import BaselineSettings, GroupRelative
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Instructs
+from evorun.tasks.capabilities import SupportsSystemPrompts
 from evorun.training.objectives import LOSSES, GradientSettings
 
 
@@ -81,7 +81,7 @@ class PolicyGradientMethod(Learning):
         return FixedPrompt(config.system_prompt or own, config.draws)
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        if self.config.task_instruction and not issubclass(task, Instructs):
+        if self.config.task_instruction and not issubclass(task, SupportsSystemPrompts):
             return f"method.task_instruction: task={task.name} takes no system prompt; leave it false"
         return super().incompatibility(task)
 

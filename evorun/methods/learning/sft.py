@@ -22,7 +22,7 @@ from evorun.runs.candidates import Step
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.tasks.base import Problem, Task
-from evorun.tasks.capabilities import Generates
+from evorun.tasks.capabilities import SupportsGeneration
 from evorun.traces import simulated_runs
 from evorun.training.conversations import Conversation, Split, read_split
 from evorun.training.policy import Policy
@@ -65,7 +65,7 @@ class Sft(DatasetLevel):
     name = "sft"
     description = "supervised fine-tuning on conversations, loss on the assistant's tokens (TRL's SFTTrainer)"
     regime = "labels"
-    needs = (Generates,)
+    needs = (SupportsGeneration,)
     trains = True
     Config = SftConfig
     config: SftConfig

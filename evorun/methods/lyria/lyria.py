@@ -42,7 +42,15 @@ from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Diagnoses, Generates, Individual, Operates, Recombines, Scores, Verifies
+from evorun.tasks.capabilities import (
+    HasSymbolicOperators,
+    HasVerifier,
+    Individual,
+    SupportsErrorDetection,
+    SupportsFitnessScores,
+    SupportsGeneration,
+    SupportsModelOperators,
+)
 
 
 @dataclass(kw_only=True)
@@ -125,7 +133,7 @@ class Lyria(PerProblem):
         "genetic algorithm: crossover and mutation by a model and by symbolic operators, oracle or model fitness"
     )
     regime = "problem_only"
-    needs = (Generates, Recombines)
+    needs = (SupportsGeneration, SupportsModelOperators)
     roles: ClassVar = {"fitness": Role("judge"), "errors": Role("judge")}
     Config = LyriaConfig
     config: LyriaConfig
@@ -143,7 +151,7 @@ class Lyria(PerProblem):
             f"{expected:.0f} where no answer repeats (method.generations, method.population), so it ends early"
         ]
 
-    def regime_on(self, task: type[Task]) -> Regime:
+    def information_regime(self, task: type[Task]) -> Regime:
         uses = self._oracle(task) or self._verifier(task)
         return regime_with_verifier(task) if uses else self.regime
 
@@ -152,16 +160,16 @@ class Lyria(PerProblem):
         # `auto` takes the symbolic system where there is one, so only the explicit choices can lack it.
         if config.fitness == "oracle" or config.errors == "verifier":
             return lacking_verifier(task, "method.fitness=model method.errors=model")
-        lacks_scores = not self._oracle(task) and not issubclass(task, Scores)
-        if lacks_scores or (not self._verifier(task) and not issubclass(task, Diagnoses)):
+        lacks_scores = not self._oracle(task) and not issubclass(task, SupportsFitnessScores)
+        if lacks_scores or (not self._verifier(task) and not issubclass(task, SupportsErrorDetection)):
             return f"task={task.name} has no prompts for a model that scores answers or finds errors in them"
         return None
 
     def _oracle(self, task: type[Task]) -> bool:
-        return self.config.fitness == "oracle" or (self.config.fitness == "auto" and issubclass(task, Verifies))
+        return self.config.fitness == "oracle" or (self.config.fitness == "auto" and issubclass(task, HasVerifier))
 
     def _verifier(self, task: type[Task]) -> bool:
-        return self.config.errors == "verifier" or (self.config.errors == "auto" and issubclass(task, Verifies))
+        return self.config.errors == "verifier" or (self.config.errors == "auto" and issubclass(task, HasVerifier))
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Run Algorithm 1, whose lines the comments name: a step is a generation, and step 0 the initial population."""
@@ -201,7 +209,7 @@ class Lyria(PerProblem):
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
             return Plan(operator="copy", copy=(first, second)[int(rng.integers(2))])
-        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_crossover_rate:
+        if isinstance(ctx.task, HasSymbolicOperators) and rng.random() < self.config.external_crossover_rate:
             response = ctx.task.crossover(ctx.problem, first.individual, second.individual, rng)
             return Plan(operator="external_crossover", parents=(first, second), response=response)
         prompt = ctx.task.crossover_prompt(ctx.problem, first.individual, second.individual)
@@ -213,7 +221,7 @@ class Lyria(PerProblem):
         rng = ctx.rng("mutation", step, index, attempt)
         if rng.random() >= self.config.mutation_rate:
             return Plan(operator="copy", copy=original)
-        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_mutation_rate:
+        if isinstance(ctx.task, HasSymbolicOperators) and rng.random() < self.config.external_mutation_rate:
             response = ctx.task.mutate(ctx.problem, original.individual, rng)
             return Plan(operator="external_mutation", parents=(original,), response=response)
         prompt = ctx.task.mutation_prompt(ctx.problem, original.individual)

@@ -19,7 +19,7 @@ from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt, Task
-from evorun.tasks.capabilities import Diagnosis, GivesFeedback, Individual, Verification, Verifies
+from evorun.tasks.capabilities import Diagnosis, HasPublicTests, HasVerifier, Individual, Verification
 
 
 @dataclass(frozen=True)
@@ -267,11 +267,11 @@ def select(population: Sequence[Member], elites: int, rng: np.random.Generator) 
 
 def regime_with_verifier(task: type[Task]) -> Regime:
     """Return the regime of a method that uses the task's verifier: public tests are known to everybody."""
-    return "public_tests" if issubclass(task, GivesFeedback) else "oracle"
+    return "public_tests" if issubclass(task, HasPublicTests) else "oracle"
 
 
 def lacking_verifier(task: type[Task], instead: str) -> str | None:
     """Return one line when the task has no verifier, with what to set instead."""
-    if issubclass(task, Verifies):
+    if issubclass(task, HasVerifier):
         return None
     return f"task={task.name} has no symbolic system that scores answers; set {instead}"

@@ -12,14 +12,14 @@ from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Prompt
-from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import well_formed
+from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.prompt_files import PromptFiles
 from evorun.tasks.rubric_json import rubric_schema
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import without_thinking
 
 FOLDER = Path(__file__).parent / "prompts"
@@ -38,7 +38,7 @@ class MetaPrompts:
     """The prompts of the three stages, from files."""
 
     def __init__(
-        self, task: ScoresByRubric, settings: RefinementSettings, demonstrations: Mapping[str, Demonstration]
+        self, task: SupportsRubrics, settings: RefinementSettings, demonstrations: Mapping[str, Demonstration]
     ) -> None:
         """demonstrations: reference solutions by problem id, where prompts may show them.
 
@@ -60,7 +60,7 @@ class MetaPrompts:
     def refinement(self, samples: Sequence[Sample], analysis: str) -> Prompt:
         """Ask for a better rubric (meta-refinement). analysis: of the samples; "" without one (appendix F)."""
         form = self._form(self._settings.refinement_words)
-        shown = {"sample": self._shown(samples), "analysis": inert(analysis)}
+        shown = {"sample": self._shown(samples), "analysis": escape_tags(analysis)}
         return self._as_json(self._ask("refinement", several=len(samples) > 1, rubric_format=form, **shown))
 
     def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
@@ -79,7 +79,7 @@ class MetaPrompts:
         """Return a prompt for a reply in the place of one that could not be used. fault: what was wrong with it."""
         *before, last = prompt.messages
         # The model's own words may stand in it.
-        text = f"{last['content']}\n\n{self._files.render('retry', fault=inert(fault))}"
+        text = f"{last['content']}\n\n{self._files.render('retry', fault=escape_tags(fault))}"
         return replace(prompt, messages=(*before, Message(role="user", content=text)))
 
     def _try_prompts(self) -> None:
@@ -131,7 +131,7 @@ class MetaPrompts:
 
     def _excerpt(self, text: str) -> str:
         # What a policy writes must not end its part of the prompt.
-        return inert(excerpt(text, self._settings.sample_chars))
+        return escape_tags(excerpt(text, self._settings.sample_chars))
 
     def _ask(self, file: str, **values: Any) -> Prompt:
         text = self._files.render(file, **values)
@@ -190,7 +190,7 @@ def said(reply: Reply) -> str:
     """Return what a reply says beside thinking. Raises ValueError for a request that was refused."""
     if reply.error is not None:
         raise ValueError(f"rejected: {reply.error}")
-    return well_formed(without_thinking(reply.completions[0].text)).strip()
+    return replace_lone_surrogates(without_thinking(reply.completions[0].text)).strip()
 
 
 def read_count(text: str, most: int) -> int:

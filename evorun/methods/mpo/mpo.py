@@ -26,7 +26,7 @@ from evorun.methods.learning.parts import (
 )
 from evorun.methods.learning.updates import GroupRelative, Proximal
 from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample
-from evorun.methods.mpo.refinement import Checks, MetaRewardModel, Turn, answered, choose
+from evorun.methods.mpo.refinement import Checks, MetaRewardModel, RefinementKey, answered, choose
 from evorun.methods.mpo.refinement_settings import (
     ANALYSE,
     CALIBRATE,
@@ -41,7 +41,7 @@ from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
 from evorun.rollouts.rubric_rewards import RubricRewards
-from evorun.tasks.capabilities import Generates, ScoresByRubric
+from evorun.tasks.capabilities import SupportsGeneration, SupportsRubrics
 from evorun.training.objectives import LOSSES, GradientSettings, ProximalSettings
 
 META_ROLES: Mapping[str, Role] = {**dict.fromkeys((ANALYSE, REFINE, MERGE), Role("meta")), CALIBRATE: Role("policy")}
@@ -113,7 +113,7 @@ class RefinedRubric(RubricReward):
             refining = {
                 key: together.create_task(
                     self._meta.refine(  # meta-analysis, meta-refinement, meta-merging
-                        Turn(step, number * len(self._keys) + index),
+                        RefinementKey(step, number * len(self._keys) + index),
                         self.versions.latest[key].rubric,
                         choose(samples[key], count, how, rng(REFINE, step, number, key), task.script),  # n of them
                         self._checks(key),
@@ -253,7 +253,7 @@ class Mpo(Learning):
     Config: ClassVar[type[MpoConfig]] = MpoConfig
     config: MpoConfig
     regime = "problem_only"
-    needs = (Generates, ScoresByRubric)
+    needs = (SupportsGeneration, SupportsRubrics)
 
     @property
     def update(self) -> Update:

@@ -43,7 +43,7 @@ EXCERPT = 1_000
 """Characters of each analysis in a rubric's record. `ours`: the journal has the whole of it."""
 
 
-class Turn(NamedTuple):
+class RefinementKey(NamedTuple):
     """The place of a refinement in the run, which tells its calls from all others."""
 
     step: int
@@ -136,7 +136,7 @@ class MetaRewardModel:
         return looks * (settings.meta_analysis + written) + merged * written + scores
 
     async def refine(
-        self, turn: Turn, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
+        self, turn: RefinementKey, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
     ) -> Refined:
         """Return a rubric to take the place of the present one, made from samples of what it led to.
 
@@ -190,7 +190,7 @@ class MetaRewardModel:
             self._scorer.charge(step, index, RESCORE)
         self._trials.clear()
 
-    async def _look(self, turn: Turn, number: int, samples: Sequence[Sample]) -> _Looked:
+    async def _look(self, turn: RefinementKey, number: int, samples: Sequence[Sample]) -> _Looked:
         """Analyse samples together, and write a rubric in view of them. number: of these among a refinement's."""
         settings, figures, analysis = self._settings, Counter[str](), ""
         index = turn.number * settings.refine_samples + number

@@ -21,12 +21,12 @@ from evorun.errors import ConfigError, DataError, at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context, RunContext
 from evorun.methods.search.proposals import Proposal, Proposed, ResponseSettings, SampleSettings, draw, propose
-from evorun.rollouts.episodes import Asked, most_turns
+from evorun.rollouts.episodes import Asked, max_turns_on
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Response, Step
-from evorun.runs.scores import yardstick
+from evorun.runs.scores import primary_score
 from evorun.tasks.base import Demonstration, Problem, Task
-from evorun.tasks.capabilities import Demonstrates, Generates
+from evorun.tasks.capabilities import SupportsDemonstrations, SupportsGeneration
 
 
 @dataclass(kw_only=True)
@@ -42,7 +42,7 @@ class ZeroShot(PerProblem):
     name = "zero_shot"
     description = "one chain-of-thought response"
     regime = "problem_only"
-    needs = (Generates,)
+    needs = (SupportsGeneration,)
     last_step = 0
     Config = ZeroShotConfig
     config: ZeroShotConfig
@@ -103,7 +103,7 @@ class FewShot(PerProblem):
     name = "few_shot"
     description = "one chain-of-thought response after k worked examples of the validation split"
     regime = "demonstrations"
-    needs = (Generates, Demonstrates)
+    needs = (SupportsGeneration, SupportsDemonstrations)
     last_step = 0
     Config = FewShotConfig
     config: FewShotConfig
@@ -113,7 +113,7 @@ class FewShot(PerProblem):
         self._worked: list[Demonstration] = []
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        if yardstick(task.scores).rate:
+        if primary_score(task.scores).rate:
             return None
         return f"task={task.name} has no right and wrong, by which few_shot chooses its examples; choose another method"
 
@@ -176,7 +176,7 @@ class FewShot(PerProblem):
         """
         shots = self.config.shots
         # `shared` keeps a response to each problem back, so this counts what is left for examples.
-        needed = sum(most_turns(ctx.shared.task, example.problem) for example in drawn[:shots])
+        needed = sum(max_turns_on(ctx.shared.task, example.problem) for example in drawn[:shots])
         if (affordable := ctx.shared.affordable(needed, ROLE)) < needed:
             raise ConfigError(
                 f"budget: expected at least {needed} calls for the examples (method.shots) beside a response to each "
@@ -213,7 +213,7 @@ class FewShot(PerProblem):
         """Return the example with this response as its solution, or nothing when it is wrong."""
         if response.answer is None:  # not worth a grader's time
             return []
-        right = yardstick(ctx.shared.task.scores).value_in(await ctx.grade(example, response))
+        right = primary_score(ctx.shared.task.scores).value_in(await ctx.grade(example, response))
         return [ctx.shared.task.demonstration(example, response)] if right else []
 
 
@@ -262,13 +262,13 @@ class SelfConsistency(PerProblem):
     name = "self_consistency"
     description = "N independent responses, the most frequent answer"
     regime = "problem_only"
-    needs = (Generates,)
+    needs = (SupportsGeneration,)
     last_step = 0
     Config = SelfConsistencyConfig
     config: SelfConsistencyConfig
 
     @property
-    def ended_by_budget(self) -> Mapping[str, int | None]:
+    def unlimited_if_null(self) -> Mapping[str, int | None]:
         return {"samples": self.config.samples}
 
     def incompatibility(self, task: type[Task]) -> str | None:

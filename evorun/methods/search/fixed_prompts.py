@@ -17,7 +17,7 @@ from evorun.methods.learning.evaluation import Evaluations, EvaluationSettings
 from evorun.runs.candidates import SHARED, Candidate, Step
 from evorun.runs.files import read_regular
 from evorun.tasks.base import Problem, Task
-from evorun.tasks.capabilities import Instructs
+from evorun.tasks.capabilities import SupportsSystemPrompts
 
 
 class GivenPrompt(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class FixedPrompts(DatasetLevel):
     name = "fixed_prompts"
     description = "each of several given system prompts, tested on the task's problems"
     regime = "problem_only"
-    needs: ClassVar[tuple[type, ...]] = (Instructs,)
+    needs: ClassVar[tuple[type, ...]] = (SupportsSystemPrompts,)
     Config = FixedPromptsConfig
     config: FixedPromptsConfig
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evorun.errors import above, at_least, within
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
-from evorun.rollouts.episodes import Asked, Episode, most_turns
+from evorun.rollouts.episodes import Asked, Episode, max_turns_on
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate
@@ -157,7 +157,7 @@ class SampleSettings(ResponseSettings):
         if left is None:
             return max(0, PILOT - drawn)
         # Responses of several turns: as many as there are calls for, at most; those that took fewer leave some over.
-        return max(left // most_turns(ctx.task, ctx.problem), FEWEST - drawn)
+        return max(left // max_turns_on(ctx.task, ctx.problem), FEWEST - drawn)
 
 
 async def draw(ctx: Context, settings: SampleSettings) -> Proposed:

@@ -97,7 +97,7 @@ class Arm:
         return None if found == (score.low, score.high) else found
 
 
-def arms_of(runs: Sequence[Run]) -> list[Arm]:
+def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
     """Group runs that differ in nothing but the seed, and in what the seed decides; by task, the best first."""
     groups: dict[bytes, list[Run]] = defaultdict(list)
     for index, run in enumerate(runs):

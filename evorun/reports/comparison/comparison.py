@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 
 from evorun.errors import ConfigError
-from evorun.reports.axes import Axes, axes_of
+from evorun.reports.axes import Axes, choose_axes
 from evorun.reports.banners import EQUAL_CALLS, SIMULATED_LINE, banners, cut_short
-from evorun.reports.comparison.arms import Arm, arms_of
-from evorun.reports.comparison.groups import groups_of
+from evorun.reports.comparison.arms import Arm, group_into_arms
+from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import ELO_LINE, lines_of_means, malformed, reports_elo, source_of
-from evorun.reports.comparison.rows import Row, row_of
+from evorun.reports.comparison.reported import ELO_LINE, find_source, lines_of_means, malformed, reports_elo
+from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
 from evorun.reports.scores import is_flat
 from evorun.runs.paths import display
@@ -49,7 +49,7 @@ class Panel:
     @property
     def along(self) -> Axes:
         """The axes that its runs share."""
-        return axes_of({run.outcome.trained for run in self.runs})
+        return choose_axes({run.outcome.trained for run in self.runs})
 
     @property
     def has_seeds(self) -> bool:
@@ -93,12 +93,12 @@ class Comparison:
     @cached_property
     def rows(self) -> list[Row]:
         """A row for each arm."""
-        return [row_of(arm) for arm in self.arms]
+        return [make_row(arm) for arm in self.arms]
 
     @cached_property
     def run_rows(self) -> list[Row]:
         """A row for each run; empty where no arm has several, since each run has its row then."""
-        return [row_of(Arm([run])) for run in self.runs] if self.has_seeds else []
+        return [make_row(Arm([run])) for run in self.runs] if self.has_seeds else []
 
     @property
     def has_seeds(self) -> bool:
@@ -124,7 +124,7 @@ class Comparison:
     @property
     def step(self) -> str:
         """The word for the steps of all runs."""
-        return axes_of({run.outcome.trained for run in self.runs})["step"].label
+        return choose_axes({run.outcome.trained for run in self.runs})["step"].label
 
     @property
     def without_floor(self) -> list[str]:
@@ -167,7 +167,7 @@ class Comparison:
     @property
     def sources(self) -> list[tuple[str, str]]:
         """Source and note of papers' figures, each once."""
-        found = (source_of(run.manifest.config) for run in self.runs)
+        found = (find_source(run.manifest.config) for run in self.runs)
         return list(dict.fromkeys(source for source in found if source is not None))
 
 
@@ -182,12 +182,12 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
     """Compare two runs or more, each with the reference of its group.
 
     The reference is the run `against`, in other groups the same method with the same settings; by default it is
-    chosen (see `groups_of`).
+    chosen (see `make_groups`).
 
     Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
     """
     loaded = load_runs(run_dirs)
-    arms = arms_of(loaded)
+    arms = group_into_arms(loaded)
     runs = [run for arm in arms for run in arm.runs]
     reference = None
     if against is not None:
@@ -201,11 +201,11 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         if (reason := malformed(run.manifest.config)) is not None
     ]
     unlike = dict.fromkeys(
-        row.unlike_reported for arm in arms if (row := row_of(arm)).has_reported and row.unlike_reported
+        row.unlike_reported for arm in arms if (row := make_row(arm)).has_reported and row.unlike_reported
     )
     return Comparison(
         arms=arms,
-        pairs=pair_all(groups_of(runs, reference), arms),
+        pairs=pair_all(make_groups(runs, reference), arms),
         chosen=against is not None,
         warnings=_warnings(arms),
         remarks=[

@@ -11,7 +11,7 @@ from evorun.reports.evolution.population import Population, load_population
 from evorun.reports.figures import TRAINING
 from evorun.reports.packing import cut
 from evorun.reports.rubrics.hacking import REWARD
-from evorun.reports.rubrics.lineage import key_of
+from evorun.reports.rubrics.lineage import parse_key
 from evorun.reports.text import words
 from evorun.runs.schema import CandidateRecord
 
@@ -63,7 +63,7 @@ def evolved_texts(comparison: Comparison) -> list[Evolved]:
     for run in [run for run in comparison.runs if not run.floor] or comparison.runs:
         population = None if run.outcome.unread else load_population(run.outcome.run_dir)
         for root, last, title in _ends(population) if population is not None and len(found) < MAX_TEXTS else ():
-            which = last.kind, key_of(last.id) if last.kind == "rubric" else ""
+            which = last.kind, parse_key(last.id) if last.kind == "rubric" else ""
             differences = [Difference(f"{root.id}, which it began as", compare_lines(root.text, last.text))]
             first = firsts.setdefault(which, (run.name, last.text))
             if first[0] != run.name:
@@ -76,7 +76,7 @@ def _ends(population: Population) -> list[tuple[CandidateRecord, CandidateRecord
     """Return of each kind, and of each key of rubrics, the first text, the best or the last one, and its title."""
     lines: dict[tuple[str, str], list[CandidateRecord]] = {}
     for one in population.members:
-        lines.setdefault((one.kind, key_of(one.id) if one.kind == "rubric" else ""), []).append(one)
+        lines.setdefault((one.kind, parse_key(one.id) if one.kind == "rubric" else ""), []).append(one)
     best = None if population.best is None else population.members[population.best]
     ends = []
     for (kind, key), members in lines.items():

@@ -7,7 +7,7 @@ from evorun.reports import text
 from evorun.reports.axes import OF_TRAINING, XAxis
 from evorun.reports.comparison.comparison import Comparison, Panel
 from evorun.reports.comparison.evolution import training_lines
-from evorun.reports.comparison.plots import Style, bars_plot, curves_plot, over_seeds_plot, styles_of
+from evorun.reports.comparison.plots import Style, assign_styles, bars_plot, curves_plot, over_seeds_plot
 from evorun.reports.comparison.refinement import rubric_lengths, rubric_strictness
 from evorun.reports.drawing import Drawing
 from evorun.runs.scores import Score
@@ -46,9 +46,9 @@ class Figures:
             yield figure.drawing
 
 
-def figures_of(comparison: Comparison) -> Figures:
+def make_figures(comparison: Comparison) -> Figures:
     """Draw all figures of a comparison."""
-    panels, styles = comparison.panels, styles_of(comparison)
+    panels, styles = comparison.panels, assign_styles(comparison)
     along: dict[str, list[CaptionedFigure]] = {}
     for panel in panels:
         on = f": {panel.task}" if len(panels) > 1 else ""
@@ -117,7 +117,7 @@ def _captioned(figures: Sequence[tuple[str, str, Drawing | None]]) -> list[Capti
 
 def _final(comparison: Comparison, panel: Panel, score: Score) -> CaptionedFigure | None:
     name = _name(comparison, panel, f"final-{score.name}")
-    drawing = bars_plot(panel, score, styles_of(comparison), name)
+    drawing = bars_plot(panel, score, assign_styles(comparison), name)
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
     told = ["With 95 % intervals"]
     if any(len(arm.runs) > 1 for arm in panel.arms):

@@ -47,7 +47,7 @@ class Groups:
     """The reference that was named, or the best of those that were chosen."""
 
 
-def groups_of(runs: Sequence[Run], against: Run | None) -> Groups:
+def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
     Without `against` it is the method, with its settings, that most others can be paired with, of these the one with

@@ -37,8 +37,8 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     # in the order in which a reader asks; the folder last, for it is unique and says least
     aspects: dict[str, Callable[[list[Outcome]], list[str]]] = {
         TASK: lambda runs: [run.manifest.task for run in runs],
-        "model": lambda runs: [model_of(run.manifest) for run in runs],
-        "engine": lambda runs: [engine_of(run.manifest) for run in runs],
+        "model": lambda runs: [format_model(run.manifest) for run in runs],
+        "engine": lambda runs: [format_engine(run.manifest) for run in runs],
         "settings": lambda runs: _settings([run.manifest for run in runs]),
         SEED: lambda runs: [f"seed {run.manifest.seed}" for run in runs],
         "folder": lambda runs: [display(run.run_dir) for run in runs],
@@ -76,14 +76,14 @@ def is_floor(manifest: Manifest) -> bool:
     return manifest.simulated and policy(manifest).name == RANDOM
 
 
-def model_of(manifest: Manifest) -> str:
+def format_model(manifest: Manifest) -> str:
     """Name the run's model, and those of other roles where they differ from it."""
     model = policy(manifest)
     others = {role: other for role, other in manifest.models.items() if other.id != model.id}
     return " ".join([model.short, *(f"({role}: {other.short})" for role, other in others.items())]).strip()
 
 
-def engine_of(manifest: Manifest) -> str:
+def format_engine(manifest: Manifest) -> str:
     """Name the engines that serve the run's models."""
     return ", ".join(dict.fromkeys(model.engine for model in manifest.models.values()))
 

@@ -10,7 +10,7 @@ from evorun.reports.comparison import plots
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.data import data_tables
 from evorun.reports.comparison.evolution import evolved_texts
-from evorun.reports.comparison.figures import figures_of
+from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.grids import (
     cost_grid,
     main_grid,
@@ -72,12 +72,12 @@ def export_comparison(comparison: Comparison, folder: Path, *, overwrite: bool =
 
     Raises as `export`.
     """
-    return export(folder, figures_of(comparison), data_tables(comparison), overwrite=overwrite)
+    return export(folder, make_figures(comparison), data_tables(comparison), overwrite=overwrite)
 
 
 def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
     strata = comparison.strata if len(comparison.strata) <= _MAX_STRATA else []
-    pairs, styles = comparison.pairs, plots.styles_of(comparison)
+    pairs, styles = comparison.pairs, plots.assign_styles(comparison)
     # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
     links = {
         run.name: "./" + quote(os.path.relpath(run.outcome.run_dir.resolve() / REPORT, folder.resolve()))
@@ -122,6 +122,6 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "cost_note": cost_note(comparison),
         "floor_line": floor_line(comparison),
         "lines_note": lines_note(comparison),
-        "figures": figures_of(comparison),
+        "figures": make_figures(comparison),
         "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
     }

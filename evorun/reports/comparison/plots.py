@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from evorun.reports.axes import OF_TRAINING, Axis
 from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
 from evorun.reports.comparison.comparison import MAX_BANDS, Comparison, Panel
-from evorun.reports.comparison.rows import Row, row_of
-from evorun.reports.drawing import CARD, FLOOR, INK, RUNS, Drawing, drawing_of, figure_of, integer_axis, number
+from evorun.reports.comparison.rows import Row, make_row
+from evorun.reports.drawing import CARD, FLOOR, INK, RUNS, Drawing, integer_axis, make_drawing, number, open_figure
 from evorun.reports.ends import End, height_of_names, in_lines, name_ends
 from evorun.reports.text import file_stem, label, sentence, value, words
 from evorun.runs.printable import printable
@@ -47,7 +47,7 @@ class Curve:
     """Of each run, where there are several."""
 
 
-def styles_of(comparison: Comparison) -> dict[str, Style]:
+def assign_styles(comparison: Comparison) -> dict[str, Style]:
     """Return each arm's style, by its name: a colour for each method, grey dashes for all floors."""
     methods = comparison.methods
     return {arm.name: _style(methods.index(arm.method), floor=arm.floor) for arm in comparison.arms}
@@ -67,12 +67,12 @@ def _style(index: int, *, floor: bool) -> Style:
 
 def swatch(style: Style) -> str:
     """Draw a line with its mark, for a table, as inline SVG."""
-    with figure_of(0.5, 0.2) as figure:
+    with open_figure(0.5, 0.2) as figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         axes.plot([0, 1, 2], [0, 0, 0], markevery=[1], **style)
-        return drawing_of(figure, f"swatch-{style['color']}-{style['marker']}", "").inline
+        return make_drawing(figure, f"swatch-{style['color']}-{style['marker']}", "").inline
 
 
 def curves_plot(
@@ -139,7 +139,7 @@ def lines_plot(
     height = max(_HEIGHT, height_of_names(list(names.values())))
     gids = {curve.index: f"{file_stem(name)}-{curve.index}" for curve in curves}
     ends = []
-    with figure_of(_WIDTH, height + 0.6) as figure:
+    with open_figure(_WIDTH, height + 0.6) as figure:
         axes = figure.subplots()
         for curve in lines:
             style = styles[curve.arm.name]
@@ -167,7 +167,7 @@ def lines_plot(
         _x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_of_runs(curve))], labels[0], of_cost=of_cost)
         right = axes.get_xlim()[1]
         name_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
-        return drawing_of(figure, name, labels[2])
+        return make_drawing(figure, name, labels[2])
 
 
 def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
@@ -175,10 +175,10 @@ def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
 
     Its runs are small circles, the paper's figure is a hollow diamond, a floor is a dashed outline.
     """
-    drawn = [(arm, row) for arm in panel.arms if (row := row_of(arm)).figure(score.name).n]
+    drawn = [(arm, row) for arm in panel.arms if (row := make_row(arm)).figure(score.name).n]
     if not drawn:
         return None
-    with figure_of(_WIDTH, 0.5 + 0.4 * len(drawn)) as figure:
+    with open_figure(_WIDTH, 0.5 + 0.4 * len(drawn)) as figure:
         axes = figure.subplots()
         for y, (arm, row) in enumerate(drawn):
             _bar(axes, y, arm, row, score, styles[arm.name])
@@ -190,7 +190,7 @@ def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
         else:
             axes.set_xlabel(label(score))
         axes.grid(visible=True, axis="x")
-        return drawing_of(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
+        return make_drawing(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
 
 
 def _bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style) -> None:

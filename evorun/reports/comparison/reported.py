@@ -42,7 +42,7 @@ class ReportedFigures:
         return {name.casefold(): value for name, value in self.by_stratum.items()}.get(stratum.casefold())
 
 
-def reported_of(
+def find_reported(
     config: Mapping[str, Any], method: str, task: str, model: str, others: Sequence[Manifest] = ()
 ) -> ReportedFigures | None:
     """Return the most specific row for the method, task, model and settings; None without one, or when malformed.
@@ -72,7 +72,7 @@ def reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float 
     others: the other runs of the tournament.
     """
     policy = manifest.models.get("policy")
-    found = policy and reported_of(manifest.config, manifest.method, manifest.task, policy.name, others)
+    found = policy and find_reported(manifest.config, manifest.method, manifest.task, policy.name, others)
     return (found.metrics.get(ELO), found.sd.get(ELO)) if found else (None, None)
 
 
@@ -161,7 +161,7 @@ def unlike_reported(manifest: Manifest) -> str | None:
     return _OTHER_PROBLEMS.get(manifest.provenance.source)
 
 
-def source_of(config: Mapping[str, Any]) -> tuple[str, str] | None:
+def find_source(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return where the figures come from and the note on them; None without any, or when malformed."""
     reported = _read(config)
     return (_line(reported.source), _line(reported.note)) if isinstance(reported, Reported) else None

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.comparison.arms import Arm, over_seeds
-from evorun.reports.comparison.names import SEED, TASK, engine_of, joined, model_of
+from evorun.reports.comparison.names import SEED, TASK, format_engine, format_model, joined
 from evorun.reports.comparison.reported import BETWEEN_RUNS, ReportedFigures, unlike_reported
 from evorun.reports.comparison.runs import Cost
 from evorun.runs.schema import Metric
@@ -94,7 +94,7 @@ class Row:
         return None if measured is None or reported is None or self.unlike_reported else measured - reported
 
 
-def row_of(arm: Arm) -> Row:
+def make_row(arm: Arm) -> Row:
     """Return the row of an arm: of several runs their means over the seeds, each seed with the same weight."""
     first = arm.runs[0]
     manifest, outcome = first.manifest, first.outcome
@@ -104,8 +104,8 @@ def row_of(arm: Arm) -> Row:
         floor=arm.floor,
         facts={
             TASK: manifest.task,
-            "model": model_of(manifest),
-            "engine": engine_of(manifest),
+            "model": format_model(manifest),
+            "engine": format_engine(manifest),
             SEED: ", ".join(str(run.manifest.seed) for run in arm.runs),
             MARKS: ", ".join(marks),
         },

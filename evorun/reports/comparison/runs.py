@@ -10,7 +10,7 @@ import msgspec
 
 from evorun.reports.banners import SOURCES
 from evorun.reports.comparison.names import is_floor, joined, name_parts, policy
-from evorun.reports.comparison.reported import ReportedFigures, reported_of
+from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records, read_steps_without_texts
@@ -152,7 +152,7 @@ def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         # no paper measured a model that answers at random
         reported=None
         if is_floor(manifest)
-        else reported_of(manifest.config, manifest.method, manifest.task, policy(manifest).name),
+        else find_reported(manifest.config, manifest.method, manifest.task, policy(manifest).name),
     )
 
 

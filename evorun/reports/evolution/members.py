@@ -7,7 +7,7 @@ from evorun.reports import text
 from evorun.reports.evolution.population import Played, Population
 from evorun.reports.evolution.rollouts import MAX_BLAMED
 from evorun.reports.packing import Packed, cut, pack_within, rounded
-from evorun.reports.rubrics.lineage import item_words, key_of
+from evorun.reports.rubrics.lineage import item_words, parse_key
 from evorun.reports.tables import DataTable
 from evorun.runs.candidates import CandidateId
 from evorun.runs.schema import CandidateRecord, RolloutRecord
@@ -66,7 +66,7 @@ def pack_members(
                 {
                     "id": member.id,
                     "kind": member.kind.replace("_", " "),
-                    "key": key_of(member.id) if member.kind == "rubric" else None,
+                    "key": parse_key(member.id) if member.kind == "rubric" else None,
                     "words": _length(member),
                     "operator": member.operator,
                     "step": member.generation,

@@ -11,10 +11,10 @@ from evorun.reports.drawing import (
     RUNS,
     SERIES,
     Drawing,
-    drawing_of,
-    figure_of,
     integer_axis,
     legend_above,
+    make_drawing,
+    open_figure,
     score_axis,
 )
 from evorun.reports.evolution.population import Population, mean
@@ -31,7 +31,7 @@ MAX_NAMED = 6
 """Maximum curves of ratings with a colour; all further curves are grey."""
 
 
-def colours_of(population: Population) -> dict[CandidateId, str]:
+def assign_colours(population: Population) -> dict[CandidateId, str]:
     """Return the colours of the candidates that figures name, equal in all figures: best, root, next best."""
     rated = [index for index, member in enumerate(population.members) if member.mean is not None]
     ranked = sorted(rated, key=lambda index: -(population.members[index].mean or 0.0))
@@ -56,8 +56,8 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
     courses = {index: course for index, course in courses.items() if course}
     if not any(len(course) > 1 for course in courses.values()):
         return None
-    colours = colours_of(population)
-    with figure_of(5.2, 3.4) as figure:
+    colours = assign_colours(population)
+    with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         for index, course in courses.items():
             # A rating holds until it changes, while its candidate is kept.
@@ -76,7 +76,7 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
         axes.set_xlabel(step)
         axes.set_ylabel("rating")
         legend_above(axes)
-        return drawing_of(figure, "ratings", f"Ratings of {population.kinds} by {step}")
+        return make_drawing(figure, "ratings", f"Ratings of {population.kinds} by {step}")
 
 
 def rewards_plot(
@@ -86,7 +86,7 @@ def rewards_plot(
     if not rewards:
         return None
     best = None if population.best is None else population.members[population.best].id
-    with figure_of(5.2, 3.4) as figure:
+    with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         points = [
             (at, reward, candidate)
@@ -105,7 +105,7 @@ def rewards_plot(
         axes.set_xlabel(step)
         axes.set_ylabel("reward")
         legend_above(axes)
-        return drawing_of(figure, "reward-by-prompt", f"Reward by {step} and prompt")
+        return make_drawing(figure, "reward-by-prompt", f"Reward by {step} and prompt")
 
 
 def scores_plot(population: Population, score: Score, step: str) -> Drawing | None:
@@ -118,7 +118,7 @@ def scores_plot(population: Population, score: Score, step: str) -> Drawing | No
     if len(points) < 2:
         return None
     steps = sorted({cell.step for _, cell in points})
-    with figure_of(5.2, 3.4) as figure:
+    with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         for order, at in enumerate(steps):
             # Only the latest steps have their own colours: more could not be told apart.
@@ -132,7 +132,7 @@ def scores_plot(population: Population, score: Score, step: str) -> Drawing | No
         axes.set_xlabel(f"rating after the {step}")
         axes.set_ylabel(text.label(score))
         legend_above(axes)
-        return drawing_of(figure, "rating-score", f"Test {text.words(score.name)} against rating")
+        return make_drawing(figure, "rating-score", f"Test {text.words(score.name)} against rating")
 
 
 def _bar(axes: "Axes", x: float, cell: PromptScore, colour: str) -> None:
@@ -154,7 +154,7 @@ def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[Candidate
     free = [colour for colour in RUNS if colour not in colours.values()]
     others = [prompt for prompt in named if prompt not in colours]
     own = {**colours, **{prompt: free[index % len(free)] for index, prompt in enumerate(others)}}
-    with figure_of(5.2, 3.4) as figure:
+    with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         for prompt, cells in rows.items():
             colour = own[prompt] if prompt in named else FLOOR
@@ -167,14 +167,14 @@ def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[Candidate
         axes.set_xlabel("weights after step")
         axes.set_ylabel(text.label(score))
         legend_above(axes)
-        return drawing_of(figure, "transplant", f"Test {text.words(score.name)} by weights and prompt")
+        return make_drawing(figure, "transplant", f"Test {text.words(score.name)} by weights and prompt")
 
 
 def effects_plot(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | None:
     """Draw the effect of each principle with its interval, numbered in the prompt's order; None without any."""
     if not effects:
         return None
-    with figure_of(5.2, 1.2 + 0.26 * len(effects)) as figure:
+    with open_figure(5.2, 1.2 + 0.26 * len(effects)) as figure:
         axes = figure.subplots()
         axes.axvline(0, color=INK, linewidth=0.8)
         for row, effect in enumerate(effects):
@@ -185,4 +185,4 @@ def effects_plot(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | 
         axes.set_ylim(len(effects) - 0.5, -0.5)
         axes.set_ylabel("principle")
         axes.set_xlabel(f"{text.words(score.name)} with it minus without it")
-        return drawing_of(figure, "principles", "Effect of each principle")
+        return make_drawing(figure, "principles", "Effect of each principle")

@@ -78,7 +78,7 @@ def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = Tr
         **(evolution.plots if evolution is not None else {}),
         "transplant": None
         if transplant is None
-        else plots.transplant_plot(transplant, measure, {} if population is None else plots.colours_of(population)),
+        else plots.transplant_plot(transplant, measure, {} if population is None else plots.assign_colours(population)),
         "principles": plots.effects_plot(principles, measure),
     }
     cells = [] if transplant is None else list(transplant.cells.values())

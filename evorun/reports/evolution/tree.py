@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.drawing import CARD, INK, Drawing, drawing_of, figure_of
+from evorun.reports.drawing import CARD, INK, Drawing, make_drawing, open_figure
 from evorun.reports.evolution.population import Population
-from evorun.reports.rubrics.lineage import key_of
+from evorun.reports.rubrics.lineage import parse_key
 from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def tree_plot(population: Population, step: str) -> Drawing:
     columns = 1 + max(member.generation for member in members) - min(member.generation for member in members)
     width = min(max(10.4, 0.07 * columns), 40)  # inches: neighbours in a long lineage must not cover one another
     height = 1.5 + extent * min(0.24, max(0.12, 6 / extent))
-    with figure_of(width, height) as figure:
+    with open_figure(width, height) as figure:
         axes = figure.subplots()
         points = [(float(member.generation), y) for member, y in zip(members, ys, strict=True)]
         _edges(axes, points, parents)
@@ -86,7 +86,7 @@ def tree_plot(population: Population, step: str) -> Drawing:
         names: dict[int, list[str]] = {}
         for node, own in enumerate(parents):
             if not own:
-                key = key_of(members[node].id) if members[node].kind == "rubric" else ""
+                key = parse_key(members[node].id) if members[node].kind == "rubric" else ""
                 names.setdefault(node, []).append(printable(key[:24]) or "root")
         if population.best is not None:
             names.setdefault(population.best, []).append("best")
@@ -108,7 +108,7 @@ def tree_plot(population: Population, step: str) -> Drawing:
             bar = figure.colorbar(colours, ax=axes, fraction=0.02, pad=0.01, aspect=14, shrink=min(1.0, 2.2 / height))
             bar.set_label("rating")
             bar.outline.set_visible(False)
-        return drawing_of(figure, "tree", f"Evolutionary tree of {population.kinds} by {step}")
+        return make_drawing(figure, "tree", f"Evolutionary tree of {population.kinds} by {step}")
 
 
 def _name(

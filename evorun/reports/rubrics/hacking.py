@@ -8,7 +8,7 @@ from typing import NamedTuple
 from evorun.reports import text
 from evorun.reports.rubrics.divergence import WINDOW, Divergence, GoldScores, find_divergence
 from evorun.runs.schema import Manifest, StepRecord, TrainingRecord
-from evorun.runs.scores import Score, mean_of_samples, yardstick
+from evorun.runs.scores import Score, mean_of_samples, primary_score
 
 REWARD, RAW = "reward_normalised", "reward_raw"
 MONITOR = "monitor_"
@@ -66,7 +66,7 @@ def _lag(manifest: Manifest) -> int:
 
 def gold_score(manifest: Manifest, steps: Sequence[StepRecord]) -> Score:
     """Return the most informative score of test problems: the mean over samples, if there are several."""
-    primary = yardstick(manifest.scores)
+    primary = primary_score(manifest.scores)
     sampled = mean_of_samples(primary)
     return sampled if any(sampled.name in record.scores for record in steps) else primary
 

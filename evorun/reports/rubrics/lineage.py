@@ -27,12 +27,12 @@ def lengths(candidates: Iterable[CandidateRecord]) -> dict[str, list[Length]]:
     by_key: dict[str, list[Length]] = {}
     for candidate in candidates:
         if candidate.kind == "rubric":
-            versions = by_key.setdefault(key_of(candidate.id), [])
+            versions = by_key.setdefault(parse_key(candidate.id), [])
             versions.append(Length(candidate.id, len(versions), candidate.generation, item_words(candidate.text)))
     return by_key
 
 
-def key_of(rubric: CandidateId) -> str:
+def parse_key(rubric: CandidateId) -> str:
     """Return the key of a rubric by its id, `KEY#NUMBER`; "" for that of all problems."""
     name = rubric.rpartition("#")[0]
     return "" if name == "rubric" else name

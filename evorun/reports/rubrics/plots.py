@@ -10,11 +10,11 @@ from evorun.reports.drawing import (
     RUNS,
     SERIES,
     Drawing,
-    drawing_of,
-    figure_of,
     integer_axis,
     legend_above,
+    make_drawing,
     number,
+    open_figure,
 )
 from evorun.reports.rubrics.divergence import Divergence
 from evorun.reports.rubrics.hacking import MONITOR, MONITORS, RAW, REWARD
@@ -55,7 +55,7 @@ def gold_plot(
     if not known or not rewards:
         return None
     together = score.low == 0 and score.high == 1
-    with figure_of(10.4, 3.4 if together else 5) as figure:
+    with open_figure(10.4, 3.4 if together else 5) as figure:
         panels = [figure.subplots()] * 2 if together else list(figure.subplots(2, 1, sharex=True))
         panels[0].plot(
             [point.step for point in rewards],
@@ -85,7 +85,7 @@ def gold_plot(
                 axes.set_ylim(-0.02, 1.02)
         integer_axis(panels[1])
         panels[1].set_xlabel("training step")
-        return drawing_of(figure, "gold", "Gold score beside the training reward")
+        return make_drawing(figure, "gold", "Gold score beside the training reward")
 
 
 def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
@@ -96,7 +96,7 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
     drawn = [(label, points) for name, label in REWARDS.items() if (points := series.get(name))]
     if not drawn:
         return None
-    with figure_of(10.4, 1.7 * len(drawn) + 0.7) as figure:
+    with open_figure(10.4, 1.7 * len(drawn) + 0.7) as figure:
         grid = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (label, points) in zip(grid, drawn, strict=True):
             axes.plot([p.step for p in points], [number(p.value) for p in points], color=SERIES, linewidth=1.6)
@@ -109,7 +109,7 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
         legend_above(grid[0])
         integer_axis(grid[-1])
         grid[-1].set_xlabel("training step")
-        return drawing_of(figure, "rewards-and-kl", "Rewards and KL divergence by training step")
+        return make_drawing(figure, "rewards-and-kl", "Rewards and KL divergence by training step")
 
 
 def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, float]) -> Drawing | None:
@@ -121,7 +121,7 @@ def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, fl
         return None
     columns = min(len(found), 3)
     rows = -(-len(found) // columns)
-    with figure_of(10.4, 2.4 * rows) as figure:
+    with open_figure(10.4, 2.4 * rows) as figure:
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, (label, points, threshold) in zip(grid.flat, found, strict=False):
             # Not clipped: at zero, half of the line lies beyond the axes.
@@ -137,7 +137,7 @@ def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, fl
             axes.remove()
         for axes in grid[-1]:
             axes.set_xlabel("training step")
-        return drawing_of(figure, "monitors", "Monitors of reward hacking by training step")
+        return make_drawing(figure, "monitors", "Monitors of reward hacking by training step")
 
 
 def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[int]) -> Drawing | None:
@@ -145,7 +145,7 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
     if not shares:
         return None
     largest = sorted(shares, key=lambda name: -sum(shares[name].values()))
-    with figure_of(5.2, 3.1) as figure:
+    with open_figure(5.2, 3.1) as figure:
         axes = figure.subplots()
         for order, name in enumerate(largest):
             named = order < MAX_NAMED
@@ -157,7 +157,7 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
         axes.set_xlabel("training step")
         axes.set_ylabel("share of responses")
         legend_above(axes)
-        return drawing_of(figure, "unscored", "Responses without a score by reason")
+        return make_drawing(figure, "unscored", "Responses without a score by reason")
 
 
 def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
@@ -197,7 +197,7 @@ def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str
     if not lines:
         return None
     few = len(lines) <= len(RUNS)
-    with figure_of(5.2, 3.4) as figure:
+    with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         for order, (line_name, line) in enumerate(lines.items()):
             colour = SERIES if len(lines) == 1 else RUNS[order % len(RUNS)] if few else INK
@@ -221,7 +221,7 @@ def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str
         axes.set_xlabel("refinements")
         axes.set_ylabel(label)
         legend_above(axes)
-        return drawing_of(figure, name, title)
+        return make_drawing(figure, name, title)
 
 
 def _mean_line(axes: "Axes", lines: Mapping[str, _Line]) -> None:

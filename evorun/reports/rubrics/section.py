@@ -8,7 +8,7 @@ from evorun.reports.drawing import Drawing, number
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.rubrics import plots
 from evorun.reports.rubrics.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
-from evorun.reports.rubrics.lineage import Length, key_of, lengths, rubric_scores
+from evorun.reports.rubrics.lineage import Length, lengths, parse_key, rubric_scores
 from evorun.reports.tables import DataTable
 from evorun.reports.training import count_refinements
 from evorun.runs.reading import read_records, read_training
@@ -83,11 +83,11 @@ def strict_lines(
 ) -> dict[str, list[tuple[int, RubricScore]]]:
     """Return the scores by line (a key, an evaluation's responses), each with the refinements before its rubric."""
     number = {version.rubric: version.number for lineage in versions.values() for version in lineage}
-    keys, steps = {key_of(score.rubric) for score in scores}, {score.step for score in scores}
+    keys, steps = {parse_key(score.rubric) for score in scores}, {score.step for score in scores}
     lines: dict[str, list[tuple[int, RubricScore]]] = {}
     for score in scores:
         if score.rubric in number:
-            words = [key_of(score.rubric)] if len(keys) > 1 else []
+            words = [parse_key(score.rubric)] if len(keys) > 1 else []
             words += [f"responses of step {score.step}"] if len(steps) > 1 or not words else []
             lines.setdefault(", ".join(words), []).append((number[score.rubric], score))
     return lines

@@ -1,6 +1,6 @@
 """The figure of a tournament: ratings with their intervals."""
 
-from evorun.reports.drawing import RUNS, SERIES, Drawing, drawing_of, figure_of
+from evorun.reports.drawing import RUNS, SERIES, Drawing, make_drawing, open_figure
 from evorun.runs.printable import printable
 from evorun.runs.tournaments import Player, TournamentResults
 
@@ -22,7 +22,7 @@ def ratings_plot(results: TournamentResults) -> Drawing:
         ("Bradley-Terry, 95 % interval", RUNS[2], [_model(player, "bradley_terry") for player in players]),
         ("at equal length, 95 % interval", RUNS[4], [_model(player, "equal_length") for player in players]),
     )
-    with figure_of(10.4, 1.2 + 0.45 * len(players)) as figure:
+    with open_figure(10.4, 1.2 + 0.45 * len(players)) as figure:
         axes = figure.subplots()
         for (label, colour, found), offset in zip(kinds, (-0.2, 0.0, 0.2), strict=True):
             drawn = [(row + offset, *line) for row, line in enumerate(found) if line is not None]
@@ -35,7 +35,7 @@ def ratings_plot(results: TournamentResults) -> Drawing:
         axes.grid(axis="x")
         axes.set_xlabel("rating in points")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
-        return drawing_of(figure, "ratings", "Ratings of a tournament's runs with their intervals")
+        return make_drawing(figure, "ratings", "Ratings of a tournament's runs with their intervals")
 
 
 def _elo(player: Player) -> _Line:

@@ -76,7 +76,7 @@ def longest_core_wait(without: int) -> float:
     return longest
 
 
-def kill_all_of(user: int) -> None:
+def kill_processes(user: int) -> None:
     """Kill all processes of a user at once, however fast they fork. Needs the right to become that user."""
     child = os.fork()
     if child == 0:

@@ -106,7 +106,7 @@ class Spawner:
             if ended:
                 continue
             if self.settings["user"] is not None:
-                processes.kill_all_of(self.settings["user"])
+                processes.kill_processes(self.settings["user"])
             processes.kill_group(program_pid)
             for other in processes.list_descendants(self.template.pid_in_proc):
                 processes.kill(other.pid)

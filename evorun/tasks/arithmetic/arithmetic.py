@@ -72,7 +72,7 @@ def value(expression: Expression) -> int:
     return total + product
 
 
-def split_of(expression: Expression) -> str:
+def assign_split(expression: Expression) -> str:
     """Return the split that an expression belongs to: each with a chance of a half."""
     # Sorted, so that 7 + 5 and 5 + 7 are in the same split.
     content = msgspec.json.encode((sorted(expression.operands), sorted(expression.operations)))
@@ -89,7 +89,7 @@ def draw(space: Space, split: str, seed: int) -> Iterator[Expression]:
         chosen = rng.integers(len(space.operations), size=space.terms - 1).tolist()
         expression = Expression(tuple(operands), tuple(space.operations[index] for index in chosen))
         tries += 1
-        if expression not in seen and split_of(expression) == split:
+        if expression not in seen and assign_split(expression) == split:
             yield expression
             seen.add(expression)
             tries = 0

@@ -25,7 +25,7 @@ class Failure(NamedTuple):
     """The program's line that a runtime error ended in; None for anything else."""
 
 
-def feedback_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> Feedback:
+def make_feedback(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> Feedback:
     """Describe the results of these cases, failed ones first: a line each, and the share that passed."""
     # A stable sort: within the failed ones, and within the passed ones, the tests stay in order.
     told = sorted(zip(cases, results, strict=True), key=lambda pair: pair[1].verdict == "accepted")
@@ -34,7 +34,7 @@ def feedback_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Li
     return Feedback(text="\n".join([f"{passed} of {len(results)} passed", *lines]), score=passed / len(results))
 
 
-def failures_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> list[Failure]:
+def list_failures(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> list[Failure]:
     """Return the tests that were not passed, in order."""
     failures = []
     for case, result in zip(cases, results, strict=True):

@@ -17,8 +17,8 @@ from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Grade, LoadedTask, Problem, Tools
 from evorun.tasks.benchmark import StratifiedBenchmark, distinct
-from evorun.tasks.livecodebench.programs import check_of, program_for
-from evorun.tasks.livecodebench.records import STRATA, Answers, Layout, ReleaseLayout, layout_of
+from evorun.tasks.livecodebench.programs import make_check, program_for
+from evorun.tasks.livecodebench.records import STRATA, Answers, Layout, ReleaseLayout, detect_layout
 from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
 from evorun.tasks.loading import load_rows
@@ -134,7 +134,7 @@ def read_entries(paths: Sequence[Path]) -> list[Entry]:
                     if line.strip():
                         where = f"{path}:{number}"
                         # All records of a file have the layout of its first.
-                        layout = layout or layout_of(line, where)
+                        layout = layout or detect_layout(line, where)
                         heading = layout.heading(line, where)
                         entries.append(
                             Entry(heading.problem, heading.contest_date, layout, path, number, offset, len(line))
@@ -238,7 +238,7 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
             isinstance(entry.layout, ReleaseLayout) for entry in entries
         )
         suites = {
-            entry.problem.id: Suite(answers[entry.problem.id].hidden, check_of(entry.problem), self.limits)
+            entry.problem.id: Suite(answers[entry.problem.id].hidden, make_check(entry.problem), self.limits)
             for entry in (*selected, *held_out)
         }
         # The suites are shared with the grader, which holds one object a problem; see `TestGrader`.

@@ -68,7 +68,7 @@ def signature(source: str) -> str:
 # --- running ---
 
 
-def check_of(problem: Problem) -> Check:
+def make_check(problem: Problem) -> Check:
     """Return the comparison of outputs: starter-code problems by value, the others line by line."""
     return "json" if problem.data["func_name"] else "lines"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from evorun.tasks.clauses import is_supposed
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.json_text import read_object, replace_lone_surrogates
 from evorun.tasks.livecodebench.programs import parsed
 
 MAX_SOURCE_BYTES = 64 * 1024
@@ -143,7 +143,7 @@ def _stated(value: object) -> tuple[str | None, str]:
         value = "\n".join(value)
     if not isinstance(value, str):
         return None, f"no_solution: expected a program as text, got {type(value).__name__}"
-    source = well_formed(value)
+    source = replace_lone_surrogates(value)
     blocks = _FENCED.findall(source)
     if blocks:
         source = str(blocks[-1])
@@ -171,4 +171,4 @@ def _is_program(source: str) -> bool:
 
 def _text(reply: dict[str, Any], key: str) -> str:
     value = reply.get(key)
-    return well_formed(value).strip() if isinstance(value, str) else ""
+    return replace_lone_surrogates(value).strip() if isinstance(value, str) else ""

@@ -62,7 +62,7 @@ class Layout(Protocol):
         ...
 
 
-def layout_of(line: bytes, where: str) -> Layout:
+def detect_layout(line: bytes, where: str) -> Layout:
     """Tell a file's layout by its first record. Raises DataError when it is neither."""
     try:
         keys = msgspec.json.decode(line, type=dict[str, msgspec.Raw])

@@ -16,8 +16,8 @@ from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object
 from evorun.tasks.judging import ERRORS_SCHEMA, REASONED_VERDICT_SCHEMA, bulleted, read_errors
 from evorun.tasks.livecodebench import operators
-from evorun.tasks.livecodebench.feedback import Failure, failures_of, feedback_of
-from evorun.tasks.livecodebench.programs import check_of, program_for, signature, syntax_error
+from evorun.tasks.livecodebench.feedback import Failure, list_failures, make_feedback
+from evorun.tasks.livecodebench.programs import make_check, program_for, signature, syntax_error
 from evorun.tasks.livecodebench.reading import MEMORY_CHARS, read_memory, read_program, read_reasoning
 from evorun.tasks.text_task import TextTask
 
@@ -148,7 +148,7 @@ class LiveCodeBench(TextTask):
         results = await self._tried(problem, response, tools)
         if not results:
             return response
-        feedback = feedback_of(self._public(problem).cases, results, self._limits)
+        feedback = make_feedback(self._public(problem).cases, results, self._limits)
         return msgspec.structs.replace(response, feedback=feedback)
 
     async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
@@ -165,8 +165,8 @@ class LiveCodeBench(TextTask):
         if not results:
             return Verification(fitness=0.0, errors=Diagnosis())
         cases = self._public(problem).cases
-        fitness = 100 * feedback_of(cases, results, self._limits).score
-        failures = failures_of(cases, results, self._limits)
+        fitness = 100 * make_feedback(cases, results, self._limits).score
+        failures = list_failures(cases, results, self._limits)
         # Every test fails alike where the program does not compile: one error says it better than the first test's
         # trace.
         broken = syntax_error(response.answer) if fitness == 0 else None
@@ -187,7 +187,7 @@ class LiveCodeBench(TextTask):
         known = self._suites.get(problem.id)
         if known is None or known[0] is not problem:
             cases = tuple(Case(test["input"], test["output"]) for test in problem.data["public_tests"])
-            known = self._suites[problem.id] = (problem, Suite(cases, check_of(problem), self._limits))
+            known = self._suites[problem.id] = (problem, Suite(cases, make_check(problem), self._limits))
         return known[1]
 
     # --- symbolic operators ---

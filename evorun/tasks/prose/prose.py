@@ -10,7 +10,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Provenance
 from evorun.tasks.benchmark import SPLIT_HELP, SPLITS, Found, Part, Question, SplitBenchmark, digest_of
 from evorun.tasks.benchmark_files import Record, Source, download_records
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 from evorun.tasks.text_task import TextTask
 
 MAX_CHARS = 20_000
@@ -49,7 +49,7 @@ class Prose(TextTask):
 
     def judged(self, problem: Problem, response: Response) -> str:
         # What a writer wrote must not end its part of a judge's prompt, nor begin the rival's.
-        return inert(super().judged(problem, response))
+        return escape_tags(super().judged(problem, response))
 
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None

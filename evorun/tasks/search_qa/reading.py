@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from evorun.tasks.assertions import is_asserted, is_denied
-from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.json_text import read_object, replace_lone_surrogates
 from evorun.tasks.math_contest.reading import boxed
 
 MAX_ANSWER_CHARS = 200
@@ -78,7 +78,7 @@ def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
 
     Raises ValueError with `kind: reason` for a call that cannot be carried out.
     """
-    text = well_formed(text)
+    text = replace_lone_surrogates(text)
     openings, closings = text.count(OPENING), text.count(CLOSING)
     if not openings and not closings:
         return None
@@ -103,7 +103,7 @@ def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
         raise ValueError(f"queries: expected 1 to {max_queries} in query_list, got {len(queries)}")
     if any(not query.strip() or len(query) > MAX_QUERY_CHARS for query in queries):
         raise ValueError(f"query: expected texts of 1 to {MAX_QUERY_CHARS} characters in query_list")
-    return tuple(well_formed(" ".join(query.split())) for query in queries)
+    return tuple(replace_lone_surrogates(" ".join(query.split())) for query in queries)
 
 
 def read_answer(text: str, question: str = "") -> str:

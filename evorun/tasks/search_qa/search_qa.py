@@ -14,7 +14,7 @@ from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.corrections import read_unless_withdrawn
-from evorun.tasks.json_text import well_formed
+from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.search_qa.reading import (
     CLOSING,
     OPENING,
@@ -27,7 +27,7 @@ from evorun.tasks.search_qa.reading import (
 )
 from evorun.tasks.search_qa.retrieval.base import Passage, Retriever
 from evorun.tasks.simulator import REVIEWS, TextSimulator
-from evorun.tasks.tags import inert
+from evorun.tasks.tags import escape_tags
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
 
@@ -90,7 +90,7 @@ class SearchQa(TextTask):
         try:
             queries = read_call(without_thinking(said["content"]), self._max_queries)
         except ValueError as reason:
-            return Message(role="tool", content=inert(f"error: {reason}"))
+            return Message(role="tool", content=escape_tags(f"error: {reason}"))
         if queries is None:
             return None
         found = await self._retriever.find(queries, self._passages)
@@ -99,11 +99,11 @@ class SearchQa(TextTask):
 
     def _shown(self, query: str, passages: Sequence[Passage]) -> str:
         """Return what was found for a query, each passage on two lines, so that none can look like several."""
-        lines = [f"Passages for: {inert(query)}"]
+        lines = [f"Passages for: {escape_tags(query)}"]
         for number, passage in enumerate(passages, 1):
-            title, text = (" ".join(well_formed(part).split()) for part in (passage.title, passage.text))
+            title, text = (" ".join(replace_lone_surrogates(part).split()) for part in (passage.title, passage.text))
             cut = text if len(text) <= self._passage_chars else f"{text[: self._passage_chars]} ..."
-            lines += [f"[{number}] {inert(title[:MAX_TITLE_CHARS])}", inert(cut)]
+            lines += [f"[{number}] {escape_tags(title[:MAX_TITLE_CHARS])}", escape_tags(cut)]
         return "\n".join(lines if passages else [*lines, "nothing found; use other words"])
 
     # --- answers ---

@@ -62,12 +62,12 @@ class Board(NamedTuple):
     """Returns a grid's numbers box by box."""
 
 
-def board_of(problem: Problem) -> Board:
+def read_board(problem: Problem) -> Board:
     """Return the board of one of the task's problems."""
     return _board(problem.data["box"], problem.data["grid"])
 
 
-def cells_of(answer: str) -> Cells:
+def read_cells(answer: str) -> Cells:
     """Return the cells of an answer in canonical form."""
     return tuple(answer.split())
 

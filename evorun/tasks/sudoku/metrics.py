@@ -23,7 +23,7 @@ from typing import Any
 
 from evorun.tasks.base import Grade
 from evorun.tasks.puzzles.puzzle import PENALISED_SCORE, PENALISED_SCORE_PAPER
-from evorun.tasks.sudoku.grid import Board, Cells, cells_of
+from evorun.tasks.sudoku.grid import Board, Cells, read_cells
 
 SCORE = "score"
 SCORE_PAPER = "score_paper"
@@ -39,7 +39,7 @@ def measure(board: Board, answer: str | None) -> Grade:
         return Grade(
             correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0, SCORE_PAPER: 0.0, PENALISED_SCORE_PAPER: 0.0}
         )
-    cells = cells_of(answer)
+    cells = read_cells(answer)
     complete = [set(unit) == board.numbers for unit in _units(board, cells)]
     satisfied = list(complete)
     # A changed given spoils its row, its column and its box; see the decisions above.
@@ -69,7 +69,7 @@ def _shares(satisfied: Sequence[bool]) -> tuple[float, float]:
 
 def findings(board: Board, answer: str) -> tuple[Any, ...]:
     """Return the errors as [i, j, kind], i and j from 0, in reading order."""
-    cells, size = cells_of(answer), board.layout.size
+    cells, size = read_cells(answer), board.layout.size
     units = _units(board, cells)
     found: list[Any] = []
     for cell, number in enumerate(cells):

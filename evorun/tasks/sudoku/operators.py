@@ -18,7 +18,7 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.sudoku.grid import Board, cells_of, joined
+from evorun.tasks.sudoku.grid import Board, joined, read_cells
 
 Respond = Callable[[str], Response]
 """Makes a response of an answer."""
@@ -33,7 +33,7 @@ def crossover(board: Board, first: Individual, second: Individual, respond: Resp
         return first.response
     if second.fitness >= _RIGHT:
         return second.response
-    cells, better = list(cells_of(second.response.answer)), cells_of(first.response.answer)
+    cells, better = list(read_cells(second.response.answer)), read_cells(first.response.answer)
     wrong = set(_positions(board, first))
     for cell in _positions(board, second):
         if cell in board.givens:
@@ -49,7 +49,7 @@ def mutate(board: Board, individual: Individual, rng: np.random.Generator, respo
     response = individual.response
     if response.answer is None or individual.fitness >= _RIGHT:
         return response
-    cells = list(cells_of(response.answer))
+    cells = list(read_cells(response.answer))
     positions = [cell for cell in _positions(board, individual) if cells[cell] != board.givens.get(cell)]
     if not positions:
         return response

@@ -18,7 +18,7 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.puzzle import PENALISED_SCORE_PAPER, Puzzle, PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.sudoku import metrics, operators, reading
-from evorun.tasks.sudoku.grid import EMPTY, board_of, cells_of, joined
+from evorun.tasks.sudoku.grid import EMPTY, joined, read_board, read_cells
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
@@ -59,16 +59,16 @@ class Sudoku(Puzzle):
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
         """Return the grid with a number in 1..n, each as likely, in every empty cell."""
-        board = board_of(problem)
+        board = read_board(problem)
         size = board.layout.size
         drawn = rng.integers(1, size + 1, size * size).tolist()
         return joined([board.givens.get(cell, str(number)) for cell, number in enumerate(drawn)], size)
 
     def measure(self, problem: Problem, answer: str | None) -> Grade:
-        return metrics.measure(board_of(problem), answer)
+        return metrics.measure(read_board(problem), answer)
 
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
-        return tuple(error for error in metrics.findings(board_of(problem), answer) if error[2] in self._kinds)
+        return tuple(error for error in metrics.findings(read_board(problem), answer) if error[2] in self._kinds)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
         """Return a line an error: `i,j,kind`."""
@@ -91,11 +91,11 @@ class Sudoku(Puzzle):
 
     def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
         """Return the child of ECO; it draws nothing."""
-        return operators.crossover(board_of(problem), first, second, self.response)
+        return operators.crossover(read_board(problem), first, second, self.response)
 
     def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
         """Return the outcome of EMO."""
-        return operators.mutate(board_of(problem), individual, rng, self.response)
+        return operators.mutate(read_board(problem), individual, rng, self.response)
 
 
 class SolvedSudoku(SolvedPuzzle):
@@ -103,9 +103,9 @@ class SolvedSudoku(SolvedPuzzle):
 
     def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
         super().__init__(task, problem, solution)
-        board = board_of(problem)
+        board = read_board(problem)
         self._size = board.layout.size
-        self._right = cells_of(solution)
+        self._right = read_cells(solution)
         self._empty = [cell for cell in range(len(self._right)) if cell not in board.givens]
 
     def attempt(self, skill: float, rng: np.random.Generator) -> str:
@@ -118,7 +118,7 @@ class SolvedSudoku(SolvedPuzzle):
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
-        shown = [cells_of(answer) for answer in answers]
+        shown = [read_cells(answer) for answer in answers]
         cells = list(self._right)
         lucks = rng.random((len(self._empty), 3)).tolist()
         for cell, (merging, mending, pick) in zip(self._empty, lucks, strict=True):

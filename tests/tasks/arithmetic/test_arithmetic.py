@@ -10,7 +10,7 @@ import pytest
 
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.arithmetic.arithmetic import SIGNS, Expression, Space, split_of, value
+from evorun.tasks.arithmetic.arithmetic import SIGNS, Expression, Space, assign_split, value
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 
 NO_TOOLS: Any = None
@@ -109,7 +109,7 @@ def test_the_draw_is_decided_by_its_seed_alone_and_a_limit_takes_the_first() -> 
 
 def test_all_of_a_small_space_can_be_drawn_and_no_more() -> None:
     every = {f"{a} + {b}" for a in range(5) for b in range(5)}
-    of_test = {text for text in every if split_of(Expression((int(text[0]), int(text[-1])), ("add",))) == "test"}
+    of_test = {text for text in every if assign_split(Expression((int(text[0]), int(text[-1])), ("add",))) == "test"}
     small: dict[str, Any] = {
         "operations": ["add"],
         "largest_operand": 4,
@@ -138,7 +138,7 @@ def test_a_problem_is_posed_after_one_with_its_answer_and_needs_no_other_words()
 
 
 def test_the_answered_problem_of_the_prompt_is_none_that_is_tested() -> None:
-    assert split_of(Expression((1, 4), ("add",))) == "train"
+    assert assign_split(Expression((1, 4), ("add",))) == "train"
 
 
 def test_its_prompt_files_can_be_replaced(tmp_path: Path) -> None:

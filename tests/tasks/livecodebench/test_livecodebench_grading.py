@@ -20,7 +20,7 @@ from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.livecodebench import problems
-from evorun.tasks.livecodebench.feedback import feedback_of
+from evorun.tasks.livecodebench.feedback import make_feedback
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
 RECORDS = {record["id"]: record for record in map(json.loads, problems.SAMPLE.read_bytes().splitlines())}
@@ -209,7 +209,7 @@ async def test_limits_reach_the_sandbox() -> None:
 
 async def test_long_inputs_are_shown_by_their_ends() -> None:
     case = Case("1 2\n" * 10**4, "0")
-    line = feedback_of([case], [ACCEPTED], Limits()).text.splitlines()[1]
+    line = make_feedback([case], [ACCEPTED], Limits()).text.splitlines()[1]
     assert " ... " in line
     assert len(line) < 220
 

@@ -12,7 +12,7 @@ from evorun.errors import ToolError
 from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Problem, Tools
-from evorun.tasks.capabilities import UsesTools
+from evorun.tasks.capabilities import HasTools
 from evorun.tasks.search_qa.retrieval import bm25
 from evorun.tasks.search_qa.retrieval.base import Passage
 from evorun.tasks.search_qa.search_qa import SearchQa
@@ -32,7 +32,7 @@ async def content(task: SearchQa, said: Message) -> str:
 async def test_three_passages_a_query() -> None:
     task = config().load().task
     assert isinstance(task, SearchQa)
-    assert isinstance(task, UsesTools)
+    assert isinstance(task, HasTools)
     assert task.max_turns(PROBLEM) == 5
     shown = await content(task, calling("Mount Corvane climbed", "the of"))
     assert shown.startswith("Passages for: Mount Corvane climbed\n[1] Mount Corvane\nMount Corvane is the highest")
