@@ -64,7 +64,11 @@ def apply_chat_template(tokenizer: Any, messages: Sequence[Message], *, tokenize
 
 @contextlib.contextmanager
 def _bounded_memory() -> Iterator[None]:
-    """Let this process grow by MAX_MEMORY and no more; on Linux only."""
+    """Let this process grow by MAX_MEMORY and no more; on Linux, and without CUDA in this process."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():  # which may reserve more at any moment, in another thread
+        yield
+        return
     try:
         pages = int(_STATM.read_text().split()[0])
     except OSError:
