@@ -358,7 +358,7 @@ def test_a_folder_that_is_handed_back_changed_is_foreign(
         else:
             (run / name).write_bytes(b"another")
         said = "its checksum is another one" if before else "it was not there"
-        assert f"expected a run as you left it, but {name} is not as the run left it: {said}; to resume" in resume()
+        assert f"expected a run as you left it, but {name} is not as the run left it: {said}; resuming" in resume()
         assert f"  {name} is not as the run left it" in resume("--trust")
         (run / name).unlink()
         assert resume() == ""  # what is gone is made again

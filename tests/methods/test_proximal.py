@@ -102,5 +102,5 @@ def test_a_value_head_that_deepspeed_would_set_back_is_refused(changes: dict[str
     training = training_config(accelerate_config=str(file))
     require_fitting(proximal_policy(**changes), training)
     file.write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}")
-    with pytest.raises(ConfigError, match="DeepSpeed's optimiser has copies"):
+    with pytest.raises(ConfigError, match="DeepSpeed's optimiser copies the value head"):
         require_fitting(proximal_policy(**changes), training)

@@ -30,7 +30,7 @@ def lines_of(split: Split) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ([], r"expected conversations, one a line, found none$"),
+        ([], r"expected conversations, one per line, found none$"),
         ([chat(), "{"], r", line 2: expected .*truncated$"),
         (["", chat(), [1]], r", line 3: expected \{\"messages\".*array"),
         ([{"text": "Why? So."}], r", line 1: expected .*missing required field `messages`"),
@@ -46,7 +46,7 @@ def lines_of(split: Split) -> tuple[list[int], list[int]]:
         ),
         (
             [{"messages": [ASKED, {"role": "assistant", "content": ""}]}],
-            r"expected conversations, one a line, found none but 1 with an empty answer$",
+            r"expected conversations, one per line, found none but 1 with an empty answer$",
         ),
     ],
 )

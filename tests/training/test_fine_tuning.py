@@ -352,7 +352,7 @@ def test_wrong_settings_are_named(model: Path, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigError, match=r"^training.target_modules: the model has no linear layer 'q_porj'; it has "):
         Tuned(model, tmp_path / "run", target_modules=["q_porj"]).trainer(Commands([]))
 
-    monkeypatch.setattr(fine_tuning, "processes", lambda: 4)
+    monkeypatch.setattr(fine_tuning, "count_processes", lambda: 4)
     with pytest.raises(
         ConfigError, match=r"^method.batch: expected a multiple of training.num_processes \(4\), got 6$"
     ):

@@ -127,7 +127,9 @@ def test_where_it_would_have_no_effect_or_fail_after_an_update_it_is_refused() -
             )
         )
     training = training_config(target_modules=TARGETS)
-    with pytest.raises(ConfigError, match=r"^training\.target_modules: .*method=sft.*all-linear leaves it out$"):
+    with pytest.raises(
+        ConfigError, match=r"^training\.target_modules: .*method=sft.*use all-linear, which leaves it out$"
+    ):
         weights.refuse_output_layer(llama, TARGETS)
     weights.refuse_output_layer(llama, ["all-linear"])
     with pytest.raises(ConfigError, match=r"vLLM takes no adapter for Qwen2ForCausalLM; expected engine=transformers"):

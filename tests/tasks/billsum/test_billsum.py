@@ -200,11 +200,14 @@ class WordTokenizer:
 
     chat_template = "any"
 
-    def apply_chat_template(self, messages: Any, *, add_generation_prompt: bool, **options: Any) -> Any:
+    def apply_chat_template(self, messages: Any, *, add_generation_prompt: bool, tokenize: bool, **options: Any) -> str:
         assert add_generation_prompt
-        text = " ".join(message["content"] for message in messages)
-        ids = list(range(3 + len(text.split())))
-        return {"input_ids": ids} if options.get("return_dict", True) else ids
+        assert not tokenize
+        return "a b c " + " ".join(message["content"] for message in messages)
+
+    def __call__(self, text: str, *, add_special_tokens: bool) -> dict[str, list[int]]:
+        assert not add_special_tokens  # the template writes them
+        return {"input_ids": list(range(len(text.split())))}
 
     def get_vocab(self) -> dict[str, int]:
         return {}
