@@ -10,7 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 import evorun
-from evorun.cli.composing import compose_faster
+from evorun.cli.hydra_cache import compose_faster
 from evorun.methods.search.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry

@@ -137,8 +137,8 @@ def _replace(config: dict[str, Any], paths: Mapping[str, Sequence[str]]) -> None
             if isinstance(given, str) and given:
                 values[key] = _absolute(given)
             elif key == "other_roots" and isinstance(given, list):
-                # Of several roots; a list among them, or in the place of the one root, holds principles
-                values[key] = [_absolute(one) if isinstance(one, str) and one else one for one in given]
+                # A text is the path of a root; a list holds a root's principles.
+                values[key] = [_absolute(root) if isinstance(root, str) and root else root for root in given]
 
 
 def _group(config: Mapping[str, Any], name: str) -> dict[str, Any]:

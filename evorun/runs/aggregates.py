@@ -1,7 +1,7 @@
 """aggregates.json: what a run's page draws of its candidates and duels, counted once, at the end of the run.
 
-To read gigabytes of records again takes longer than all else that a page needs. The file belongs to the records only
-while the manifest's checksums of both hold; else, and in a run without it, they are counted anew.
+Reading gigabytes of records again takes longer than the rest of a page. The file is valid while the manifest's
+checksums hold for it and for the records. Otherwise the records are counted again.
 """
 
 from collections import defaultdict
@@ -90,7 +90,7 @@ def write_aggregates(run_dir: Path, measure: Score) -> None:
 def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
     """Read aggregates.json; None unless it is there as the run left it. Raises DataError.
 
-    Whether the records are so too, is the caller's to know.
+    The caller checks that the records are intact, too.
     """
     return read_json(run_dir / AGGREGATES, Aggregates) if is_as_left(run_dir, manifest, AGGREGATES) else None
 
@@ -130,23 +130,23 @@ def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[B
     Candidates with equal means share a group, so groups can be fewer.
     """
     # equal numbers, not equal widths: posterior means crowd around the prior, and outer bins would be nearly empty
-    ordered = sorted(rated, key=lambda one: one.mean)
+    ordered = sorted(rated, key=lambda candidate: candidate.mean)
     n = len(ordered)
     # equal means cannot be told apart by any cut
     between = [i for i in range(1, n) if ordered[i].mean > ordered[i - 1].mean]
     cuts = {min(between, key=lambda i: abs(i - wanted * n / bins)) for wanted in range(1, bins) if between}
     edges = sorted({0, n, *cuts})
     groups = [ordered[start:end] for start, end in pairwise(edges)]
-    return [Bin(fmean(one.mean for one in members), _pooled(members, measure)) for members in groups]
+    return [Bin(fmean(member.mean for member in members), _pooled(members, measure)) for members in groups]
 
 
 def _pooled(members: Sequence[Rated], measure: Score) -> Metric:
     """Return the mean of the measure; candidates of one problem are not independent, so problems are drawn again."""
     by_problem: dict[str, list[float]] = defaultdict(list)
-    for one in members:
-        by_problem[one.problem].append(one.value)
+    for member in members:
+        by_problem[member.problem].append(member.value)
     if measure.rate:
         return pooled_share([Proportion(sum(map(bool, values)), len(values)) for values in by_problem.values()])
     sums, counts = [sum(values) for values in by_problem.values()], [len(values) for values in by_problem.values()]
-    alike = len({one.value for one in members}) == 1
+    alike = len({member.value for member in members}) == 1
     return Metric(sum(sums) / len(members), None if alike else clustered_mean(sums, counts), len(members))

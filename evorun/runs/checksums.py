@@ -30,8 +30,8 @@ def is_as_left(folder: Path, manifest: Manifest, name: str) -> bool:
 def changed_files(folder: Path, manifest: Manifest, unread: Collection[str] = ()) -> list[str]:
     """Return a line for each file of a completed run that is not as the run left it; none for one without checksums.
 
-    unread: files that the caller shows nothing of. They, and with any the journal, are not read, which for a long run
-    takes seconds; they have to be there.
+    unread: files that must exist but are not read, because the caller shows nothing of them. If there are any, the
+    journal is not read either. Reading them takes seconds for a long run.
     """
     if not manifest.files:
         return []

@@ -21,9 +21,9 @@ def interrupt(number: int, _: FrameType | None) -> NoReturn:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Have each signal that nobody handles raise KeyboardInterrupt while the block runs, as Ctrl-C does.
+    """Raise KeyboardInterrupt for each signal without a handler while the block runs, as Ctrl-C does.
 
-    Not those that are ignored, as nohup has it, and none outside of the main thread.
+    Signals that are ignored, as by nohup, stay ignored. Outside the main thread nothing changes.
     """
     found = [number for number in (*STOP_SIGNALS, *WARNING_SIGNALS) if signal.getsignal(number) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
@@ -39,7 +39,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def same_handlers_after() -> Iterator[None]:
-    """Give the signals back the handlers that they have now: an event loop leaves them with none."""
+    """Restore the present handlers of the signals after the block: an event loop removes them."""
     before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *WARNING_SIGNALS)}
     try:
         yield

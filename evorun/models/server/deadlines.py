@@ -1,4 +1,4 @@
-"""The end of attempts that nobody will answer: long after the slowest of the answers that came lately."""
+"""Deadlines of attempts that get no answer: long after the slowest of the latest answers."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ ANSWERS_BEFORE_LEARNED = 20
 TIMES_SLOWEST = 4.0
 """An attempt ends after so many times the slowest answer, and twice that when it is repeated. `ours`."""
 MIN_DEADLINE = 0.25
-"""Seconds that every attempt has, once hundreds of answers came. `ours`."""
+"""Shortest deadline in seconds, after hundreds of answers. `ours`."""
 DEADLINE_OF_FIRST = 40.0
-"""The same, times the answers so far: the slowest of a few may be far from the slowest. `ours`: 2 s after 20."""
+"""Shortest deadline in seconds times the number of answers: the slowest of a few says little. `ours`: 2 s after 20."""
 FORGOTTEN = 1 / 512
 """Share of the slowest answer's excess that each answer forgets. `ours`."""
 

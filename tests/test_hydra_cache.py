@@ -25,7 +25,7 @@ import json, sys
 from unittest import mock
 from evorun.cli import compose
 with mock.patch.object(compose, "compose_faster"):
-    from test_composing import values
+    from test_hydra_cache import values
     print(json.dumps([values(words) for words in json.loads(sys.argv[1])]))
 """
 

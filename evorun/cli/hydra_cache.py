@@ -1,7 +1,7 @@
-"""Hydra's composition without the work that it would do anew each time.
+"""Hydra's composition without the work that it repeats each time.
 
 Hydra composes a run twice and each job of a sweep twice. Each time it parses its files, copies all stored choices, and
-lists the choices so far in every file that it reads. What it composes stays the same: tests/test_composing.py.
+lists the choices so far in every file that it reads. What it composes stays the same: tests/test_hydra_cache.py.
 """
 
 import pickle
