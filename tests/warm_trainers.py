@@ -144,6 +144,10 @@ def train(link: socket.socket, descriptors: list[int], order: dict[str, Any]) ->
     os.close(written)
     os.environ.clear()
     os.environ.update(order["environment"])
+    # The hub's client has read its variables already, those of the process that is forked.
+    constants = importlib.import_module("huggingface_hub.constants")
+    constants.HF_HUB_DISABLE_TELEMETRY = os.environ.get("HF_HUB_DISABLE_TELEMETRY") == "1"
+    constants.ENDPOINT = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
     os.chdir(order["folder"])
     code = 1
     try:

@@ -32,6 +32,13 @@ _HUB_VARIABLES = (
 )
 """Environment variables that the trainer needs to download weights; proxies may need passwords."""
 
+NO_TELEMETRY = {"HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Keeps TRL's trainers from reporting their use to the hub.
+
+Their thread looks the hub's address up, which reads the environment, while accelerate clears and restores it; now and
+then, that ended the process with a segmentation fault.
+"""
+
 
 class TrainerProcess:
     """A running trainer. Takes one command at a time; `close` ends it."""
@@ -74,6 +81,7 @@ class TrainerProcess:
                 stdout=output,
                 stderr=output,
                 env=child_environment(keep=_HUB_VARIABLES)
+                | NO_TELEMETRY
                 | device_environment("training.devices", job.training.devices),
                 start_new_session=True,
             )

@@ -1,6 +1,7 @@
 """The trainer process: `python -m evorun.training.worker JOB.json`, or several of them under `accelerate launch`."""
 
 import contextlib
+import faulthandler
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from evorun.training.wire import Failed, Job, PolicyGradient, ProximalPolicy, Re
 
 def main(path: str) -> int:
     """Train as the job file says; return the exit code."""
+    faulthandler.enable()  # a crash in torch's native code leaves its Python stack in trainer.log
     # torch's OpenMP reads it at its start: threads that spin while they wait are very slow on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -5,8 +5,10 @@ import asyncio
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +62,31 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, model: Path, settings: dict[str, Any]) -> Path:
+def hub() -> Iterator[socket.socket]:
+    """The address where a trainer would look for the hub; nothing answers there."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, model: Path, settings: dict[str, Any], hub: socket.socket) -> Path:
     """A run that nothing has disturbed."""
-    return finished(tmp_path_factory.mktemp("undisturbed") / "run", model, **settings)
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
+        return finished(tmp_path_factory.mktemp("undisturbed") / "run", model, **settings)
 
 
 def graded(settings: dict[str, Any]) -> int:
     """Return how often the training split's grader has been asked."""
     return len(Path(settings["task"]["count"]).read_bytes())
+
+
+def test_it_reports_to_nobody(run: Path, hub: socket.socket) -> None:
+    """With weights on this disk, a trainer has nothing to ask of the hub, and nothing to tell it (TRL's telemetry)."""
+    assert (run / "trainer.log").exists()
+    with pytest.raises(BlockingIOError):
+        hub.accept()
 
 
 def test_it_leaves_figures_of_each_step_and_evaluations(run: Path) -> None:
