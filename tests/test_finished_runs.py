@@ -104,7 +104,7 @@ def test_records_that_were_edited_are_told_without_advice_that_cannot_work(run: 
     assert done.returncode == 1
     *_, line = done.stderr.splitlines()
     assert "candidates.jsonl" in line
-    assert "remove it to have it made again from the journal" in line
+    assert "remove it, and the run writes it again from the journal" in line
     assert "evorun resume" not in line
     (run / "candidates.jsonl").unlink()  # as the line says
     assert evorun_here("resume", "run", cwd=run.parent).returncode == 0

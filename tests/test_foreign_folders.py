@@ -357,7 +357,7 @@ def test_a_folder_that_is_handed_back_changed_is_foreign(
             write_journal(run / name, [])
         else:
             (run / name).write_bytes(b"another")
-        said = "its checksum is another one" if before else "it was not there"
+        said = "its checksum differs" if before else "it was not there"
         assert f"expected a run as you left it, but {name} is not as the run left it: {said}; resuming" in resume()
         assert f"  {name} is not as the run left it" in resume("--trust")
         (run / name).unlink()
@@ -392,6 +392,6 @@ def test_a_run_is_made_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
     done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 0
-    assert "a resume of this run will ask whether to trust it: cannot keep a key" in done.stderr
+    assert "resuming this run will ask whether to trust it, since no key to sign it can be kept" in done.stderr
     assert "add --trust" in evorun_here("resume", "run", cwd=tmp_path).stderr
     assert evorun_here("resume", "run", "--trust", cwd=tmp_path).returncode == 0

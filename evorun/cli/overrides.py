@@ -19,13 +19,13 @@ from evorun.cli.explain import explain
 from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
 from evorun.runner import registry
-from evorun.runs.directory import HOW_IT_TRAINS
+from evorun.runs.directory import TRAINING_EXECUTION_KEYS
 from evorun.runs.files import reject_links
 
 # Groups that decide how a run executes but not its results: their keys may change on a resume.
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
 _LONG_NUMBER = re.compile(r"[0-9][0-9_]{1000}")
-MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
+MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in TRAINING_EXECUTION_KEYS)
 
 
 def permit_unlisted_key(argument: str) -> str:

@@ -11,7 +11,7 @@ from evorun.cli.plain import composed, with_absolute_runs
 from evorun.errors import ConfigError
 from evorun.runs.checksums import changed_state, check_journal
 from evorun.runs.configs import leaves, refuse_interpolations
-from evorun.runs.directory import HOW_IT_RUNS, load_manifest, refuse_other_version
+from evorun.runs.directory import EXECUTION_KEYS, load_manifest, refuse_other_version
 from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
@@ -68,7 +68,7 @@ def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], con
 
 def _settings(config: Mapping[str, Any]) -> list[str]:
     """Return a line per text, switch and unusual number; those of servers, engines and the sandbox come last."""
-    groups = sorted(config, key=lambda group: group in HOW_IT_RUNS)
+    groups = sorted(config, key=lambda group: group in EXECUTION_KEYS)
     usual = _usual(config)
     shown = [
         f"{key} = {value!r}" + (f" (by default {usual[key]!r})" if usual.get(key, value) != value else "")

@@ -51,7 +51,7 @@ class _Call(NamedTuple):
 class Remember(Protocol):
     """`evorun.runs.journal.Journal.remember`, without its options."""
 
-    async def __call__(self, key: str, about: bytes, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+    async def __call__(self, key: str, inputs: bytes, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
         """Return the result."""
         ...
 
@@ -104,13 +104,13 @@ class Calls:
         """Return how many of so many calls the budget still allows; fewer than asked marks it as exhausted."""
         return self._meter.admit(calls, role)
 
-    def left_of_share(self, share: float, role: str) -> int | None:
+    def calls_left_in_share(self, share: float, role: str) -> int | None:
         """Return how many more calls of a role fit into a share of the whole budget.
 
         Of tokens at the mean cost of the role's calls so far; None while that is unknown. Raises ValueError without a
         budget.
         """
-        return self._meter.left_of_share(share, role)
+        return self._meter.calls_left_in_share(share, role)
 
     def key(self, step: int, role: str, index: int, attempt: int) -> str:
         """Return the key of a call in the journal."""
@@ -215,7 +215,7 @@ class Calls:
         self,
         step: int,
         what: str,
-        about: Any,
+        inputs: Any,
         compute: Callable[[], Awaitable[T]],
         kind: type[T],
         *,
@@ -224,7 +224,7 @@ class Calls:
     ) -> T:
         """Return a value that takes time to compute, such as a reward, from the journal where it is there.
 
-        about: all that the value depends on, as JSON. kind: its type.
+        inputs: all that the value depends on; encoded as JSON. kind: its type.
         """
-        encoded = msgspec.json.encode(about, order="deterministic")
+        encoded = msgspec.json.encode(inputs, order="deterministic")
         return await self._remember(self.key(step, what, index, attempt), encoded, compute, kind)

@@ -4,7 +4,7 @@ from dataclasses import astuple, dataclass
 
 from evorun.models.base import Reply
 from evorun.runs.candidates import REFUSED, Response
-from evorun.runs.results import SELDOM_COUNTS
+from evorun.runs.results import RARE_COUNTS
 from evorun.tasks.base import Problem, Task
 
 
@@ -54,5 +54,5 @@ class TextCounts:
             "unparsable_texts": self.unparsable_texts,
             "rejected_requests": self.rejected_requests,
             "truncated_texts": self.truncated_texts,
-            **{name: count for name in SELDOM_COUNTS if (count := getattr(self, name))},
+            **{name: count for name in RARE_COUNTS if (count := getattr(self, name))},
         }

@@ -62,7 +62,7 @@ class GraderTools:
             self._asked.add(key)
             refused = int(reply.error is not None)
             self._usage.add(Usage(1, reply.prompt_tokens, reply.completion_tokens, refused=refused))
-            self._usage.waste(reply.wasted or {})
+            self._usage.add_wasted(reply.wasted or {})
             self._seconds.append(reply.seconds)
         if reply.error is not None or reply.completions[0].truncated:
             return None

@@ -1,7 +1,7 @@
-"""aggregates.json: what a run's page draws of its candidates and duels, counted once, at the end of the run.
+"""aggregates.json: counts of candidates and duels for a run's report page, made once at the end of the run.
 
-Reading gigabytes of records again takes longer than the rest of a page. The file is valid while the manifest's
-checksums hold for it and for the records. Otherwise the records are counted again.
+Reading gigabytes of records again takes longer than the rest of the page. The file is valid while it and the records
+match the manifest's checksums; otherwise the records are counted again.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from evorun.runs.candidates import SHARED, Kind
-from evorun.runs.checksums import is_as_left
+from evorun.runs.checksums import is_unchanged
 from evorun.runs.reading import read_json, read_records
 from evorun.runs.records import write_json
 from evorun.runs.schema import ComparisonRecord, Manifest, Metric
@@ -42,7 +42,7 @@ class Bin:
     mean: float
     """Mean of their posterior means."""
     figure: Metric
-    """The mean of their measure: of right and wrong, the share that is right. Its interval draws problems again."""
+    """The mean of their scores; for right and wrong, the share that is right. Its interval resamples problems."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Aggregates:
 
 
 class _Candidate(msgspec.Struct):
-    """A candidate as it is counted."""
+    """The fields of a candidate that are counted."""
 
     problem: str
     kind: Kind = "response"
@@ -75,7 +75,7 @@ class _Candidate(msgspec.Struct):
 
 
 class _Duel(msgspec.Struct):
-    """A duel as it is counted."""
+    """The fields of a duel that are counted."""
 
     problem: str
     step: int
@@ -88,36 +88,36 @@ def write_aggregates(run_dir: Path, measure: Score) -> None:
 
 
 def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
-    """Read aggregates.json; None unless it is there as the run left it. Raises DataError.
+    """Read aggregates.json; None where it is missing or has changed. Raises DataError.
 
-    The caller checks that the records are intact, too.
+    The caller checks the records.
     """
-    return read_json(run_dir / AGGREGATES, Aggregates) if is_as_left(run_dir, manifest, AGGREGATES) else None
+    return read_json(run_dir / AGGREGATES, Aggregates) if is_unchanged(run_dir, manifest, AGGREGATES) else None
 
 
 def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
     """Count candidates and duels, holding no texts; `measure` says how good a candidate is. Raises DataError."""
-    found = Aggregates()
+    aggregates = Aggregates()
     rated: list[Rated] = []
     names: dict[str, str] = {}
     for record in read_records(run_dir / "candidates.jsonl", _Candidate):
-        found.shared += record.problem == SHARED
+        aggregates.shared += record.problem == SHARED
         if record.kind != "response":  # system prompts and rubrics have no answer to grade
             continue
-        found.responses += 1
-        found.unparsable.add(record.answer is None)
-        found.retried.add(record.attempts > 1)
-        found.by_problem[record.problem] += 1
+        aggregates.responses += 1
+        aggregates.unparsable.add(record.answer is None)
+        aggregates.retried.add(record.attempts > 1)
+        aggregates.by_problem[record.problem] += 1
         value = measure.value_in(record)
         if record.mean is not None and value is not None:
             rated.append(Rated(names.setdefault(record.problem, record.problem), record.mean, value))
-    found.calibration = calibration(rated, measure)
-    found.decisive_by_step = decisive_by_step(read_records(run_dir / "comparisons.jsonl", _Duel))
-    return found
+    aggregates.calibration = calibration(rated, measure)
+    aggregates.decisive_by_step = decisive_by_step(read_records(run_dir / "comparisons.jsonl", _Duel))
+    return aggregates
 
 
 def decisive_by_step(duels: Iterable[ComparisonRecord | _Duel]) -> dict[int, Metric]:
-    """Return the share of duels with a winner, by step; intervals draw problems again."""
+    """Return the share of duels with a winner, by step; intervals resample problems."""
     shares: dict[int, dict[str, Proportion]] = defaultdict(lambda: defaultdict(Proportion))
     for duel in duels:
         shares[duel.step][duel.problem].add(duel.outcome is not None)
@@ -125,23 +125,25 @@ def decisive_by_step(duels: Iterable[ComparisonRecord | _Duel]) -> dict[int, Met
 
 
 def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[Bin]:
-    """Cut candidates into at most `bins` groups by posterior mean, of equal size as nearly as equal means allow.
+    """Cut candidates into at most `bins` groups by posterior mean, as equal in size as ties allow.
 
     Candidates with equal means share a group, so groups can be fewer.
     """
     # equal numbers, not equal widths: posterior means crowd around the prior, and outer bins would be nearly empty
     ordered = sorted(rated, key=lambda candidate: candidate.mean)
     n = len(ordered)
-    # equal means cannot be told apart by any cut
-    between = [i for i in range(1, n) if ordered[i].mean > ordered[i - 1].mean]
-    cuts = {min(between, key=lambda i: abs(i - wanted * n / bins)) for wanted in range(1, bins) if between}
+    # no cut can separate candidates with equal means
+    candidate_cuts = [i for i in range(1, n) if ordered[i].mean > ordered[i - 1].mean]
+    cuts = {
+        min(candidate_cuts, key=lambda i: abs(i - wanted * n / bins)) for wanted in range(1, bins) if candidate_cuts
+    }
     edges = sorted({0, n, *cuts})
     groups = [ordered[start:end] for start, end in pairwise(edges)]
     return [Bin(fmean(member.mean for member in members), _pooled(members, measure)) for members in groups]
 
 
 def _pooled(members: Sequence[Rated], measure: Score) -> Metric:
-    """Return the mean of the measure; candidates of one problem are not independent, so problems are drawn again."""
+    """Return the mean score; candidates of one problem are not independent, so problems are resampled."""
     by_problem: dict[str, list[float]] = defaultdict(list)
     for member in members:
         by_problem[member.problem].append(member.value)

@@ -1,6 +1,6 @@
-"""The archive of a run: structs that nobody needs for now, in a file without a name that ends with the process.
+"""The archive of a run: structs moved out of memory into an anonymous file that ends with the process.
 
-A resumed run makes them again from its journal, so they need neither outlive the process nor reach the disk.
+A resumed run rebuilds them from its journal, so they need neither outlive the process nor be flushed to the disk.
 """
 
 import os
@@ -20,22 +20,22 @@ _LENGTH_BYTES = 4
 
 
 class Archive:
-    """Takes structs in and gives them back by their place. It belongs to one event loop."""
+    """A store of structs, each read back by its offset. It belongs to one event loop."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Make the file with the first struct, in `folder`, or where temporary files are."""
+        """Set the folder of the file, by default that of temporary files; the first struct creates it."""
         self._folder = folder
         self._end = 0
 
     @cached_property
     def _file(self) -> FileIO:
-        # unbuffered: a place may be read at once, and its bytes are in one piece
+        # unbuffered: a struct may be read right after it was put
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
     def put(self, item: msgspec.Struct) -> int:
-        """Take a struct in and return its place. Raises RunDirectoryError when the disk is full."""
+        """Store a struct and return its offset. Raises RunDirectoryError when the disk is full."""
         body = msgspec.msgpack.encode(item)
-        place, self._end = self._end, self._end + _LENGTH_BYTES + len(body)
+        offset, self._end = self._end, self._end + _LENGTH_BYTES + len(body)
         remaining = memoryview(len(body).to_bytes(_LENGTH_BYTES) + body)
         try:
             while remaining:  # a write to a disk that is nearly full may be short
@@ -45,10 +45,10 @@ class Archive:
             raise RunDirectoryError(
                 f"cannot keep candidates that have left the pool in a file of {folder}: {error.strerror}"
             ) from error
-        return place
+        return offset
 
-    def get(self, place: int, kind: type[T]) -> T:
-        """Return the struct of a place, equal to the one that was put there; `kind` is its type."""
+    def get(self, offset: int, kind: type[T]) -> T:
+        """Return the struct stored at an offset; `kind` is its type."""
         descriptor = self._file.fileno()
-        length = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, place))
-        return msgspec.msgpack.decode(os.pread(descriptor, length, place + _LENGTH_BYTES), type=kind)
+        length = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, offset))
+        return msgspec.msgpack.decode(os.pread(descriptor, length, offset + _LENGTH_BYTES), type=kind)

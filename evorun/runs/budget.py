@@ -1,7 +1,7 @@
 """Budgets: the calls and tokens that a run may spend, and those that it has spent, by role.
 
-A run's budget is divided evenly between its problems before the first call, so that what one problem may spend never
-depends on how fast the others were.
+A run's budget is divided evenly between its problems before the first call, so that no problem's share depends on how
+fast the others were.
 """
 
 import math
@@ -30,9 +30,9 @@ class BudgetConfig:
     calls_per_problem: int | None = None
     tokens_per_problem: int | None = None
     generations: int | None = None
-    """Generations of a method that has any: it ends after these, or after its own where they are fewer."""
+    """Maximum generations, for methods that have any; the method's own limit holds where it is lower."""
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings of methods that are others under this budget, by method. They are composed beneath `method`."""
+    """Settings that a method takes under this budget, by method. They are composed beneath `method`."""
 
     def __post_init__(self) -> None:
         for key in LIMITS:
@@ -69,15 +69,15 @@ class Usage(msgspec.Struct):
         self.completion_tokens += other.completion_tokens
         self.seconds += other.seconds
         self.refused += other.refused
-        self.waste(other.wasted)
+        self.add_wasted(other.wasted)
 
-    def waste(self, wasted: Mapping[str, Wasted]) -> None:
+    def add_wasted(self, wasted: Mapping[str, Wasted]) -> None:
         """Add attempts that gave no answer."""
         for kind, attempts in wasted.items():
             self.wasted[kind] = self.wasted.get(kind, Wasted()) + attempts
 
     def counts(self) -> dict[str, int]:
-        """Return calls and tokens by name; times and failed attempts are left out: they differ between repetitions."""
+        """Return calls and tokens by name, without times and failed attempts, which differ between repetitions."""
         return {
             "calls": self.calls,
             "prompt_tokens": self.prompt_tokens,
@@ -86,11 +86,11 @@ class Usage(msgspec.Struct):
 
 
 class Meter:
-    """One problem's spending by role, and how much of a batch of calls may still be made.
+    """One problem's spending by role, and how many calls of a batch may still be made.
 
-    Calls never exceed their limit. Tokens are known only after the fact: of a batch, as many calls are admitted as fit
-    at the mean cost of the role's calls so far. So a problem may overshoot its tokens by what one batch costs more than
-    that, and by the first batch of each role; the same on every repetition.
+    Calls never exceed their limit. Tokens are known only after the call, so a batch is cut to the calls that fit at the
+    role's mean cost so far. A problem can overshoot its token limit by the first batch of each role, and by what a
+    batch costs above that mean. The overshoot is the same on every repetition.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class Meter:
         parent: "Meter | None" = None,
         reserved: int = 0,
     ) -> None:
-        """Count against the limits given, None being no limit, and against those of `parent` too.
+        """Count against these limits (None: no limit) and against those of `parent`.
 
-        reserved: calls to leave over; of a token limit, what they take at the mean cost of the role's calls so far.
+        reserved: calls to keep back; a token limit keeps back their tokens, at the role's mean cost so far.
         """
         self.max_calls = max_calls
         self.max_tokens = max_tokens
@@ -119,7 +119,7 @@ class Meter:
     @property
     def used(self) -> float:
         """The share of the limit that has been spent, in [0, 1]; 0 without a limit."""
-        # a copy: the progress display asks from a thread of its own
+        # a copy: the progress display reads this from its own thread
         spent = total(list(self.by_role.values()))
         shares = [
             min(amount / limit, 1.0) if limit else 1.0
@@ -129,19 +129,19 @@ class Meter:
         return max(shares, default=0.0)
 
     def admit(self, calls: int, role: str = "") -> int:
-        """Return the number of `calls` that may be made now; fewer than asked marks the meter as exhausted."""
+        """Return how many of `calls` may be made now; fewer than all of them marks the meter as exhausted."""
         spent = self.total
         allowed = calls
         if self.max_calls is not None:
             allowed = max(0, min(calls, self.max_calls - spent.calls - self.reserved))
         if self.max_tokens is not None:
             tokens_left = self.max_tokens - spent.tokens
-            of_role = self.by_role.get(role)
+            role_usage = self.by_role.get(role)
             if tokens_left <= 0:
                 allowed = 0
-            elif of_role is not None and of_role.tokens:
-                # rounded up: rounded down, tokens left for less than a mean call would never be spent
-                fitting = math.ceil(tokens_left * of_role.calls / of_role.tokens)
+            elif role_usage is not None and role_usage.tokens:
+                # rounded up: otherwise tokens left for less than a mean call would never be spent
+                fitting = math.ceil(tokens_left * role_usage.calls / role_usage.tokens)
                 allowed = min(allowed, max(0, fitting - self.reserved))
         if self.parent is not None:
             allowed = min(allowed, self.parent.admit(allowed, role))
@@ -150,11 +150,11 @@ class Meter:
             self.exhausted = True
         return allowed
 
-    def left_of_share(self, share: float, role: str) -> int | None:
-        """Return how many more calls of a role fit into a share of the limits, at most; 0 where none does.
+    def calls_left_in_share(self, share: float, role: str) -> int | None:
+        """Return the maximum number of further calls of a role that fit into a share of the limits.
 
-        Of tokens at the mean cost of the role's calls so far; None while that is unknown. Raises ValueError for a meter
-        without limits.
+        A token limit counts the role's mean cost per call so far; None while that is unknown. Raises ValueError for a
+        meter without limits.
         """
         made = self.by_role.get(role, Usage())
         fitting = []
@@ -174,7 +174,7 @@ class Meter:
         usage.completion_tokens += reply.completion_tokens
         usage.seconds += reply.seconds
         usage.refused += reply.error is not None
-        usage.waste(reply.wasted or {})
+        usage.add_wasted(reply.wasted or {})
         if self.parent is not None:
             self.parent.charge(role, reply)
 
@@ -199,7 +199,7 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 
 def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
-    """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder.
+    """Divide the run's budget evenly into one meter per problem; the first problems get the remainder.
 
     Raises ConfigError when the budget leaves a problem with nothing.
     """
@@ -207,21 +207,26 @@ def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
     limits: dict[str, list[int | None]] = {}
     for key in ("calls", "tokens"):
         # a share of 0 would end the problem before its first call
-        amount, each = getattr(budget, key), getattr(budget, f"{key}_per_problem")
+        amount, per_problem = getattr(budget, key), getattr(budget, f"{key}_per_problem")
         if amount is not None and amount < problems:
             raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")
-        both = [(each, None if amount is None else share(amount, problems, index)) for index in range(problems)]
-        limits[key] = [min((limit for limit in one if limit is not None), default=None) for one in both]
+        shares = [None if amount is None else share(amount, problems, index) for index in range(problems)]
+        limits[key] = [
+            min((limit for limit in (per_problem, own_share) if limit is not None), default=None)
+            for own_share in shares
+        ]
     return [Meter(calls, tokens) for calls, tokens in zip(limits["calls"], limits["tokens"], strict=True)]
 
 
-def whole(shares: Sequence[Meter], reserved: int = 0) -> Meter:
-    """Return a meter for what a run spends on all its problems together, `reserved` calls left over."""
-    return Meter(_sum(one.max_calls for one in shares), _sum(one.max_tokens for one in shares), reserved=reserved)
+def whole(meters: Sequence[Meter], reserved: int = 0) -> Meter:
+    """Return a meter for the run's spending on all problems together; `reserved` calls are kept back."""
+    return Meter(
+        _sum(meter.max_calls for meter in meters), _sum(meter.max_tokens for meter in meters), reserved=reserved
+    )
 
 
 def part(usage: Usage, problems: int, index: int) -> Usage:
-    """Return one problem's part of a usage that all problems share; the parts add up to the whole."""
+    """Return one problem's share of a usage that all problems have in common; the shares add up to it."""
     return Usage(
         calls=share(usage.calls, problems, index),
         prompt_tokens=share(usage.prompt_tokens, problems, index),
@@ -230,9 +235,9 @@ def part(usage: Usage, problems: int, index: int) -> Usage:
 
 
 def share(amount: int, problems: int, index: int) -> int:
-    """Return one problem's part of an amount, as even as whole numbers allow; the first ones get the remainder."""
-    whole, remainder = divmod(amount, problems)
-    return whole + (index < remainder)
+    """Return one problem's share of an amount, as even as integers allow; the first problems get the remainder."""
+    quotient, remainder = divmod(amount, problems)
+    return quotient + (index < remainder)
 
 
 def _sum(limits: Iterable[int | None]) -> int | None:

@@ -1,4 +1,4 @@
-"""Candidates, duels and steps: the structs that methods hand over, and that the records of a run extend."""
+"""Candidates, duels and steps: the structs that methods yield and that a run's records extend."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -17,7 +17,7 @@ Verdict = Literal["A", "B", "T", "invalid"]
 Outcome = Literal["first", "second"]
 """The winner of a duel."""
 REFUSED = "rejected: "
-"""Begins the error of a response, and the reason of an invalid verdict, whose request the engine refused."""
+"""Prefix of a response's error, or an invalid verdict's reason, where the engine refused the request."""
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,26 +56,26 @@ class Candidate(Response, frozen=True, kw_only=True):
     operator: str
     """`init`, `evolve`, ...: the step of the algorithm that made it."""
     attempts: int = 1
-    """Model calls made to get this text, those included whose completions did not parse."""
+    """Model calls made to get this text, including those whose completions did not parse."""
     call: str | None = None
-    """Key of the model call that wrote it, in the run's journal; None for what no model wrote."""
+    """Key, in the run's journal, of the model call that wrote it; None where no model wrote it."""
     fitness: float | None = None
     """In [0, 100], where the method has one."""
     errors: str = ""
-    """An error detector's words on it."""
+    """The error detector's text about it."""
     mean: float | None = None
-    """Posterior mean of its utility, or another estimate of it; None for one that the method could not rate."""
+    """Posterior mean of its utility, or another estimate of it; None where the method could not rate it."""
     sd: float | None = None
     survivor: bool = False
     """True while the method still considers it."""
     reflection: str = ""
-    """The lessons that it was made from, as the prompt for it showed them."""
+    """The lessons that it was made from, as its prompt showed them."""
     blamed: tuple[str, ...] = ()
     """Keys, in the run's journal, of the last calls of the rollouts that were reflected on."""
 
     @classmethod
     def of(cls, response: Response, **origin: Any) -> Self:
-        """Return a response as a candidate; of one that is a candidate already, only the response is taken.
+        """Return a response as a candidate; a candidate gives only its fields of a response.
 
         origin: the fields that a candidate has beyond a response.
         """
@@ -88,13 +88,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     first: CandidateId
     second: CandidateId
     verdicts: tuple[Verdict, ...]
-    """As said by the judge: with `first` shown as A, then, when it was asked twice, with `first` shown as B."""
+    """The judge's verdicts: with `first` shown as A, then, when it was asked twice, with `first` shown as B."""
     outcome: Outcome | None
     """The winner, or None when the duel was not decisive."""
     reasons: tuple[str, ...]
-    """The judge's explanations, one a verdict."""
+    """The judge's explanations, one per verdict."""
     votes: tuple[tuple[Verdict, ...], ...] | UnsetType = UNSET
-    """Of a panel: what each of its judges said, for each verdict; the verdicts are its majority's."""
+    """For a panel, each judge's vote behind each verdict; the verdict is the majority's."""
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -104,9 +104,9 @@ class Step(msgspec.Struct, kw_only=True):
     best: Candidate | None
     """The candidate that the method would return now; None while it has none that parses."""
     candidates: Sequence[Candidate]
-    """All candidates so far, with the beliefs after this step. Recorded are those of the last step."""
+    """All candidates so far, with the beliefs after this step. Only those of the last step are recorded."""
     pool: int | None = None
-    """Candidates that the method still considers; None: those marked as survivors, which are then counted."""
+    """Number of candidates that the method still considers; None: the survivors are counted."""
     comparisons: Sequence[Comparison] = ()
     """The duels of this step."""
     extra: dict[str, float] = {}

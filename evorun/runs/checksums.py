@@ -1,4 +1,4 @@
-"""Checksums of what a run leaves, by which a report and a resume see that nothing has changed since."""
+"""Checksums of a run's files, by which a report or a resume detects changes."""
 
 import hashlib
 from collections.abc import Collection
@@ -19,8 +19,8 @@ def checksums(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): _digest(file) for file in sorted(files) if file.is_file()}
 
 
-def is_as_left(folder: Path, manifest: Manifest, name: str) -> bool:
-    """Tell whether a file has the checksum that a completed run noted; False for a run without checksums."""
+def is_unchanged(folder: Path, manifest: Manifest, name: str) -> bool:
+    """Return whether a file has the checksum that the completed run recorded; False for a run without checksums."""
     try:
         return name in manifest.files and _digest(folder / name) == manifest.files[name]
     except OSError:
@@ -28,10 +28,10 @@ def is_as_left(folder: Path, manifest: Manifest, name: str) -> bool:
 
 
 def changed_files(folder: Path, manifest: Manifest, unread: Collection[str] = ()) -> list[str]:
-    """Return a line for each file of a completed run that is not as the run left it; none for one without checksums.
+    """Return a line for each file that has changed since the run completed; none for a run without checksums.
 
-    unread: files that must exist but are not read, because the caller shows nothing of them. If there are any, the
-    journal is not read either. Reading them takes seconds for a long run.
+    unread: files that must exist but are not read, because the caller does not show them; reading them can take
+    seconds. If there are any, the journal is not read either.
     """
     if not manifest.files:
         return []
@@ -41,7 +41,7 @@ def changed_files(folder: Path, manifest: Manifest, unread: Collection[str] = ()
             if name in unread:
                 (folder / name).stat()
             elif _digest(folder / name) != digest:
-                lines.append(f"{name} is not as the run left it: its checksum is another one")
+                lines.append(f"{name} is not as the run left it: its checksum differs")
         except OSError as error:
             lines.append(f"{name} is not as the run left it: {error.strerror}")
     if unread:
@@ -63,15 +63,16 @@ def check_journal(folder: Path) -> None:
 
 
 def state_checksums(folder: Path) -> dict[str, str]:
-    """Return the digest of each file that a resume goes on with, by its path in the run's folder. Raises OSError."""
+    """Return the digest of each file that a resume continues from, by its path in the run's folder. Raises OSError."""
     files = [*_replayed(folder), *(folder / "artifacts").rglob("*")]
     return {file.relative_to(folder).as_posix(): _digest(file) for file in sorted(files) if file.is_file()}
 
 
 def changed_state(folder: Path, manifest: Manifest) -> list[str]:
-    """Return a line for each file that a resume would go on with and that is not as the last process left it.
+    """Return a line for each file that a resume would continue from and that has changed since the last process.
 
-    A file that is gone changes no result, and studies add artifacts. None where no process has noted its end.
+    Missing files are ignored, since they change no result; so are artifacts that studies added. Without a recorded
+    state there are no lines.
     """
     state = manifest.state
     if state is None:
@@ -81,15 +82,17 @@ def changed_state(folder: Path, manifest: Manifest) -> list[str]:
         file = folder / name
         try:
             if file.is_file() and _digest(file) != state.get(name):
-                what = "its checksum is another one" if name in state else "it was not there"
-                lines.append(f"{name} is not as the run left it: {what}")
+                difference = "its checksum differs" if name in state else "it was not there"
+                lines.append(f"{name} is not as the run left it: {difference}")
         except OSError as error:
             lines.append(f"{name} is not as the run left it: {error.strerror}")
     return lines
 
 
 def _replayed(folder: Path) -> list[Path]:
-    journals = (file for file in folder.glob(f"{JOURNAL}*") if not file.name.endswith("-shm"))  # an index, made anew
+    journals = (
+        file for file in folder.glob(f"{JOURNAL}*") if not file.name.endswith("-shm")
+    )  # an index, which SQLite rebuilds
     return [file for file in (*journals, *(folder / "checkpoints").rglob("*")) if file.is_file()]
 
 

@@ -1,21 +1,21 @@
-"""A run's configuration as plain data: values, and nothing that stands for another one."""
+"""A run's configuration as plain data, without interpolations."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evorun.errors import ConfigError
 
-DEEPEST = 64
-"""Groups and lists one inside another; far fewer than Python's stack holds. `ours`."""
+MAX_DEPTH = 64
+"""Maximum levels of nested groups and lists, far below Python's recursion limit (ours)."""
 
 
 def leaves(node: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield each value that is no group or list, with its key (`engine.base_urls.0`).
+    """Yield each value that is not a group or list, with its key (`engine.base_urls.0`).
 
-    Raises ConfigError for a configuration that is nested too deep to be anybody's.
+    Raises ConfigError for more than `MAX_DEPTH` levels.
     """
-    if depth > DEEPEST:
-        raise ConfigError(f"{prefix[:80]}...: expected at most {DEEPEST} groups one inside another, got more")
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"{prefix[:80]}...: expected at most {MAX_DEPTH} nested groups, got more")
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from leaves(value, f"{prefix}.{key}" if prefix else str(key), depth + 1)
@@ -24,7 +24,7 @@ def leaves(node: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, A
 
 
 def refuse_interpolations(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for `${...}` in a value, which OmegaConf would resolve: the environment's secrets, say."""
+    """Raise ConfigError for `${...}` in a value, which OmegaConf could resolve to a secret of the environment."""
     for key, value in leaves(dict(config)):
         if isinstance(value, str) and "${" in value:
-            raise ConfigError(f"{key}: expected a plain value, got {value}; write out what it stands for")
+            raise ConfigError(f"{key}: expected a plain value, got {value}; write the value itself")

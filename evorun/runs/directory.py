@@ -1,4 +1,4 @@
-"""The run directory: one process at a time, one configuration for all time, and a manifest."""
+"""The run directory: a manifest, one configuration for good, and a lock for one process at a time."""
 
 import contextlib
 import fcntl
@@ -40,14 +40,14 @@ ROLLOUTS = "rollouts"
 PROMPT_SCORES = "prompt_scores"
 """Test scores of the prompts of a step, in runs that test more than one."""
 RUBRIC_SCORES = "rubric_scores.json"
-"""Artifact: what each rubric of a run gives its test responses, once that was asked for."""
+"""Artifact: the scores that each rubric of a run gives its test responses, once a study has measured them."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")
-HOW_IT_RUNS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
-"""Top-level config keys of how a run is carried out, not of its results; they may change on a resume."""
+EXECUTION_KEYS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
+"""Top-level config keys that decide how a run is executed, not its results; they may change on a resume."""
 
-HOW_IT_TRAINS = (
+TRAINING_EXECUTION_KEYS = (
     "micro_batch",
     "micro_batch_tokens",
     "gradient_checkpointing",
@@ -57,19 +57,20 @@ HOW_IT_TRAINS = (
     "save_every",
     "keep",
 )
-"""The same among the keys of `training`: a run that ran out of memory goes on with smaller passes."""
+"""The same among the keys of `training`: a run that ran out of memory can continue with smaller batches."""
 
 SPARE_BYTES = 1 << 17
-"""Of the file that gives its room to the last manifest on a full disk: far more than that needs (ours)."""
+"""Size of the file that is deleted on a full disk to make room for the last manifest; far more than that needs
+(ours)."""
 
 REDO_CALLS = "--redo-calls"
-"""The word by which a user agrees to make all calls again whose journal is gone."""
+"""The option by which a user agrees to repeat all calls whose journal is missing."""
 
 REPLAY = "replay"
-"""The engine that answers from another run's journal, so that the run's own has no model calls."""
+"""The engine that answers from another run's journal, so that the replaying run records no model calls."""
 
 SIMULATED = "simulated"
-"""The engine that is a model of its own, not a way of serving one: a change of its skill is another run."""
+"""The engine that is itself the model: other settings of it make another run."""
 
 
 def load_manifest(path: Path) -> Manifest:
@@ -90,13 +91,13 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         key: value
         for key, value in config.items()
-        if key not in HOW_IT_RUNS or (isinstance(value, Mapping) and value.get("name") == SIMULATED)
+        if key not in EXECUTION_KEYS or (isinstance(value, Mapping) and value.get("name") == SIMULATED)
     }
     if isinstance(kept.get("training"), Mapping):
-        kept["training"] = {key: value for key, value in kept["training"].items() if key not in HOW_IT_TRAINS}
-    for group, given in (("task", "sampling"), ("budget", "methods")):  # composed into `method` already
+        kept["training"] = {key: value for key, value in kept["training"].items() if key not in TRAINING_EXECUTION_KEYS}
+    for group, copied in (("task", "sampling"), ("budget", "methods")):  # already composed into `method`
         if isinstance(kept.get(group), Mapping):
-            kept[group] = {key: value for key, value in kept[group].items() if key != given}
+            kept[group] = {key: value for key, value in kept[group].items() if key != copied}
     return kept
 
 
@@ -137,7 +138,7 @@ class RunDirectory:
     """An open run directory; holds its lock until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Create or open the folder and lock it. Raises RunDirectoryError when it is in use or cannot be written."""
+        """Create or open the folder and lock it. Raises RunDirectoryError when it is in use or not writable."""
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -171,17 +172,16 @@ class RunDirectory:
         return self._records[name]
 
     def begin(self, fresh: Manifest, *, redo_calls: bool = False) -> bool:
-        """Start or continue the run that `fresh` describes; return False for a completed one that is as it was left.
+        """Start or continue the run that `fresh` describes; return False for a completed run whose files are intact.
 
-        redo_calls: go on without the journal that an earlier process has written. Raises RunDirectoryError, naming the
-        difference, when the directory belongs to another configuration, other problems or another version of evorun,
-        what lies in it where a file or folder should be, and that its journal is missing; JournalError for a damaged
-        one.
+        redo_calls: continue although the journal is missing. Raises RunDirectoryError when the directory belongs to
+        another configuration, other problems or another version of evorun (naming the difference), when a link lies in
+        the place of a file or folder, or when the journal is missing; JournalError for a damaged journal.
         """
         reject_links(self.path)
         if (self.path / MANIFEST).exists():
             earlier = load_manifest(self.path)
-            self._refuse_another(earlier, fresh)
+            self._refuse_other_run(earlier, fresh)
             if not redo_calls and not (self.path / JOURNAL).exists():
                 raise RunDirectoryError(
                     f"{display(self.path / JOURNAL)} is missing, which held the model calls of this run: restore it; "
@@ -197,19 +197,20 @@ class RunDirectory:
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
-        self._journal = Journal(self.path / JOURNAL)  # before the manifest: where there is one, there is a journal
+        self._journal = Journal(self.path / JOURNAL)  # before the manifest, so that a manifest implies a journal
         self._reserve()
         self.manifest = fresh
         self._save_manifest()
-        # ours, not Hydra's (`hydra.output_subdir` is null): Hydra writes before a directory of another run is refused
+        # written here, not by Hydra (`hydra.output_subdir` is null), which would write before another run's folder is
+        # refused
         folder = self.path / ".hydra"
         folder.mkdir(exist_ok=True)
         for name, content in (("config", fresh.config), ("overrides", fresh.command[1:])):
             write_atomically(folder / f"{name}.yaml", OmegaConf.to_yaml(OmegaConf.create(content)).encode())
         return True
 
-    def _refuse_another(self, earlier: Manifest, fresh: Manifest) -> None:
-        """Raise RunDirectoryError when two manifests are not of one run."""
+    def _refuse_other_run(self, earlier: Manifest, fresh: Manifest) -> None:
+        """Raise RunDirectoryError when two manifests are of different runs."""
         refuse_other_version(self.path, earlier.evorun_version)
         # before the configurations: a simulated run has other settings, and a long list of them hides the reason
         if earlier.simulated != fresh.simulated:
@@ -225,13 +226,13 @@ class RunDirectory:
                 "engine=replay, or resume the recorded run itself"
             )
         changed = differences(identity(earlier.config), identity(fresh.config))
-        before, now_given = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
-        changed += differences(before, now_given, "data")
+        before, after = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
+        changed += differences(before, after, "data")
         if changed:
             raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
 
     def _reserve(self) -> None:
-        """Set disk space aside, to say on a full disk how the run has ended."""
+        """Reserve disk space, so that even on a full disk the manifest can say how the run ended."""
         try:
             with self._spare.open("wb") as spare:
                 os.posix_fallocate(spare.fileno(), 0, SPARE_BYTES)
@@ -239,25 +240,25 @@ class RunDirectory:
             raise RunDirectoryError(f"cannot write {self._spare}: {error.strerror}") from error
 
     def note_student(self, stages: Mapping[str, StageInRun], model: str) -> None:
-        """Record the stages that made the run's model, and the model's id, known only after them."""
+        """Record the stages that made the run's model, and the model's id, which is known only after them."""
         assert self.manifest is not None  # noqa: S101 - the run has begun
         self.manifest.stages = dict(stages)
         self.manifest.models["policy"].id = model
         self._save_manifest()
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
-        """Record the end of this process's work on the run; its seconds add to those of earlier ones."""
+        """Record the end of this process's work on the run; its seconds add to those of earlier processes."""
         if self.manifest is None:
             return
         self.manifest.status = status
         self.manifest.ended = now()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
-        if self._journal is not None:  # all that it writes belongs to its checksum
+        if self._journal is not None:  # its checksum covers all that it writes
             self._journal.close()
         if status == "completed":
             self.manifest.files = checksums(self.path)
-        with contextlib.suppress(OSError):  # a resume then asks whether to trust what it cannot know
+        with contextlib.suppress(OSError):  # without a state, a resume asks whether to trust the folder
             self.manifest.state = state_checksums(self.path)
             self.manifest.signature = sign(self.manifest.config, self.manifest.state)
         try:
@@ -267,10 +268,10 @@ class RunDirectory:
             self._save_manifest()
 
     def finish_records(self, problem_ids: list[str]) -> None:
-        """Put all records in the problems' order, those that belong to no problem last."""
+        """Sort all records by the order of the problems; records of no problem come last."""
         for name in RECORDS:
             self.records(name).finish(problem_ids)
-        for name in self._records.keys() - RECORDS:  # of the run, in the order of its steps
+        for name in self._records.keys() - RECORDS:  # records of the run itself are in the order of its steps
             self._records[name].close()
         self._records.clear()
 
@@ -293,7 +294,7 @@ class RunDirectory:
 
 
 def now() -> str:
-    """Return the current time, ISO 8601 with the zone."""
+    """Return the current time in ISO 8601 with the zone."""
     return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
 
 

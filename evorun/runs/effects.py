@@ -1,4 +1,4 @@
-"""Model calls through the journal: a call that was recorded is answered from there, any other is made and recorded."""
+"""Model calls through the journal: a recorded call is answered from it; any other is made and recorded."""
 
 import asyncio
 import time
@@ -37,31 +37,31 @@ class Traffic:
         self.completion_tokens += reply.completion_tokens
 
 
-REFUSALS_AT_FIRST = 20
-"""So many refusals without a single answer mean that the engine's settings are wrong, not the requests (ours)."""
+MAX_INITIAL_REFUSALS = 20
+"""If this many refusals precede the first answer, the engine's settings are wrong, not the requests (ours)."""
 
 
 class JournaledModel:
-    """A language model behind a journal; of one that a run trains, the weights of each step."""
+    """A language model behind a journal; a model that the run trains answers with the weights of each step."""
 
     def __init__(
         self, model: LanguageModel | Trained, journal: Journal, traffic: Traffic, *, replayed: bool = False
     ) -> None:
-        """replayed: another run's journal answers, so that this one's keeps nothing."""
+        """replayed: another run's journal answers, so this run's journal records nothing."""
         self.model = model
         self._replayed = replayed
-        # checked once: that takes longer than all else that a recorded call needs
+        # checked once: the check takes longer than all else that a recorded call needs
         self._at: Callable[[int], LanguageModel] = model.at if isinstance(model, Trained) else lambda step: model
         self._journal = journal
         self._traffic = traffic
         self._has_answered = False
         self._answered_before = False
-        """True once the journal has given an answer of an earlier process."""
+        """True once the journal has returned an earlier process's answer."""
         self._refusals: list[Effect] = []
         """Kept out of the journal until the engine has answered something: a resumed run must ask these again."""
 
     def recorded(self, key: str, request: Request, step: int = 0) -> Reply | None:
-        """Return the recorded answer to a request, None where the call is still to be made. Raises JournalError."""
+        """Return the recorded answer to a request; None where the call has not been made. Raises JournalError."""
         if key not in self._journal:
             return self._replay(request, step) if self._replayed else None
         reply = self._journal.recall(key, encode_request(self._at(step).name, request), Reply, once=True)
@@ -71,7 +71,7 @@ class JournaledModel:
         return reply
 
     def _replay(self, request: Request, step: int) -> Reply | None:
-        """Return the answer of the recording; None while that is not open."""
+        """Return the recording's answer; None while the recording is not open."""
         model = self._at(step)
         engine = model.opened if isinstance(model, LazyModel) else model
         if not isinstance(engine, RecordedRun):
@@ -81,9 +81,9 @@ class JournaledModel:
         return reply
 
     async def complete(self, key: str, request: Request, step: int = 0, *, once: bool = True) -> Reply:
-        """Answer the request that belongs to `key` with the weights of a step.
+        """Answer the request recorded under `key`, with the weights of a step.
 
-        once: a process asks for each key once; see `Journal.remember`. Raises EngineError, JournalError or
+        once: this process asks for the key only once; see `Journal.remember`. Raises EngineError, JournalError or
         RunDirectoryError.
         """
         if once and (recorded := self.recorded(key, request, step)) is not None:
@@ -106,18 +106,19 @@ class JournaledModel:
         return await self._journal.remember(key, about, ask, Reply, record=self._record, once=once)
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
-        """Record a call, or keep it back while the engine has done nothing but refuse."""
+        """Record a call, or hold it back while the engine has only refused."""
         usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}}}'
-        # the reply's own seconds: a run that replays another records those of the model, not of the look-up
+        # the model's seconds, not those of a look-up in a replayed run
         effect = effect._replace(usage=usage, seconds=reply.seconds)
-        # A resume may have nothing left to ask but what always fails: then a control shows that the settings are right.
+        # The only calls left to a resumed run may always fail; then an answered control request shows that the settings
+        # work.
         answered = reply.error is None or (self._answered_before and CONTROL in (reply.wasted or {}))
         if not self._has_answered and not answered:
             self._refusals.append(effect)
-            if len(self._refusals) >= REFUSALS_AT_FIRST:
+            if len(self._refusals) >= MAX_INITIAL_REFUSALS:
                 raise EngineError(
-                    f"model '{self.model.name}': the engine refused the first {REFUSALS_AT_FIRST} requests, the last "
-                    f"one with: {reply.error}; check the model and the engine's settings"
+                    f"model '{self.model.name}': the engine refused the first {MAX_INITIAL_REFUSALS} requests, "
+                    f"the last with: {reply.error}; check the model and the engine's settings"
                 )
             return
         if not self._has_answered:
@@ -126,17 +127,17 @@ class JournaledModel:
         await self._journal.put(effect)
 
     async def finish(self) -> None:
-        """Record the refusals kept back: a run that has ended without one answer is complete all the same."""
-        kept, self._refusals = self._refusals, []
-        await asyncio.gather(*(self._journal.put(effect) for effect in kept))
+        """Record the refusals held back: a run that ended without any answer is complete all the same."""
+        held_back, self._refusals = self._refusals, []
+        await asyncio.gather(*(self._journal.put(effect) for effect in held_back))
 
 
 def journaled(
     engines: Mapping[str, LanguageModel | Trained], journal: Journal, traffic: Traffic, replayed: Container[str] = ()
 ) -> dict[str, JournaledModel]:
-    """Put each engine behind the journal, once for all its roles: an answer in one shows that its settings work.
+    """Wrap each engine in the journal, once for all its roles: an answer in any role shows that its settings work.
 
-    replayed: the roles that another run's journal answers.
+    replayed: roles that another run's journal answers.
     """
     by_engine = {
         id(engine): JournaledModel(engine, journal, traffic, replayed=role in replayed)

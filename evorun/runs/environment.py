@@ -54,7 +54,7 @@ def hardware() -> dict[str, str | int | list[str]]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "processor": processor,
-        # those that this process may use: in a container the machine has more
+        # the cores that this process may use: a container's host has more
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory),
         "gpus": query_gpus("name,memory.total"),
@@ -74,7 +74,9 @@ def git_commit() -> str | None:
 
 def _output(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, env=child_environment())
+        completed = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True, env=child_environment()
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()

@@ -1,4 +1,4 @@
-"""Files in a run's folder, which may come from somebody else: writing stays inside it, and reading ends."""
+"""Files in a run's folder, which may come from somebody else: writes stay inside it, and reads are bounded."""
 
 import contextlib
 import errno
@@ -17,12 +17,12 @@ _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
 MAX_RECORD = 64 << 20
-"""Bytes of the longest line, and of the largest file read as a whole (ours): evorun writes nothing so long."""
+"""Maximum bytes of a line, or of a file read as a whole (ours): evorun writes neither that long."""
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading. Raises OSError, for a pipe or a device too, which may never end."""
-    # not blocking: to open a pipe is to wait for its writer
+    """Open a regular file for reading. Raises OSError, also for a pipe or a device, which may never end."""
+    # non-blocking: opening a pipe would wait for its writer
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -31,7 +31,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file. Raises OSError, for one of more than `MAX_RECORD` bytes too."""
+    """Return the content of a regular file. Raises OSError, also for more than `MAX_RECORD` bytes."""
     with open_regular(path) as file:
         content = file.read(MAX_RECORD + 1)
     if len(content) > MAX_RECORD:
@@ -40,22 +40,22 @@ def read_regular(path: Path) -> bytes:
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file; of a longer one than `MAX_RECORD` bytes, pieces without a line end."""
+    """Yield the lines of a file; a line longer than `MAX_RECORD` bytes comes in pieces without a line end."""
     return iter(lambda: file.readline(MAX_RECORD), b"")
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path` in one step, once the block has ended without an error.
+    """Open a new file that replaces `path` atomically once the block ends without an error.
 
     A crash leaves the old file or the new one. A link at `path` is replaced, not followed. Raises OSError.
     """
-    # x: exclusive, which follows no link either; a random name, so that nothing can lie in wait there
+    # x: exclusive, so that no link is followed; a random name, so that nobody can plant one there
     temporary = path.with_name(f".evorun-{secrets.token_hex(8)}.tmp")
     with temporary.open("xb") as file:
         try:
             yield file
-            # on disk before the name points to it: else a power cut could leave an empty file in place of a full one
+            # flushed before the rename: otherwise a power cut could leave an empty file in place of the old one
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -66,14 +66,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, made when missing, and return its descriptor. Raises OSError, for a link too."""
+    """Open a lock file, created when missing, and return its descriptor. Raises OSError, also for a link."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
 
 def reject_links(folder: Path) -> None:
-    """Raise RunDirectoryError for whatever would lead a writer out of a run's folder, or make it wait for ever.
+    """Raise RunDirectoryError for anything that would lead a writer out of a run's folder or block it forever.
 
-    Checked once, before the first file is written: SQLite, PyTorch and PEFT write here too, and follow links.
+    Check this once, before the first file is written: SQLite, PyTorch and PEFT write here too and follow links.
     """
     pending = [os.fspath(folder)]
     try:

@@ -14,9 +14,9 @@ _log = logging.getLogger(__name__)
 def run_folders(arguments: Sequence[Path]) -> list[Path]:
     """Return the run directories in order, each once; a sweep's folder stands for the runs inside it, by name.
 
-    In a sweep's folder, folders without a manifest and runs with a malformed one are left out with a warning. A folder
-    that is or holds no readable run is kept, for the reader of manifests to refuse. Hydra's own file in a sweep's
-    folder is passed over, since SWEEP/* names it too. Raises RunDirectoryError for what is no folder.
+    In a sweep's folder, folders without a manifest and runs with a malformed one are skipped with a warning. A folder
+    without a readable run is kept, so that the reader of its manifest reports the error. Hydra's multirun.yaml is
+    ignored, since SWEEP/* names it too. Raises RunDirectoryError for a path that is no folder.
     """
     folders: dict[Path, Path] = {}
     for argument in arguments:
@@ -24,12 +24,12 @@ def run_folders(arguments: Sequence[Path]) -> list[Path]:
             continue
         if not argument.is_dir():
             raise RunDirectoryError(f"expected a run directory, found none at {display(argument)}")
-        for folder in _runs_in(argument):
+        for folder in _find_runs(argument):
             folders.setdefault(folder.resolve(), folder)
     return list(folders.values())
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def _find_runs(folder: Path) -> list[Path]:
     if (folder / MANIFEST).exists():
         return [folder]
     inside = sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
@@ -46,5 +46,5 @@ def _runs_in(folder: Path) -> list[Path]:
         for inner in inside:
             if inner not in runs:
                 _log.warning("%s is left out: it holds no %s", display(inner), MANIFEST)
-    # with none that can be read, whoever reads the manifest says what is wrong, better than an empty list would
+    # where none is readable, the reader of the manifest reports why, which an empty list would hide
     return readable or runs[:1] or [folder]

@@ -1,8 +1,8 @@
 """The journal: every effect of a run (a model call, a sandboxed program, ...) with its result, durable before use.
 
-An effect is asked for under a key that says where in the run it belongs. What has been recorded comes back, to the
-byte; so a killed run resumes by running again, and no method writes resume code. Writes are grouped into
-transactions by a thread of their own; the event loop only waits for them.
+Callers ask for an effect under a key that says where in the run it belongs. A recorded result comes back to the byte,
+so a killed run resumes by running again, and no method writes resume code. A thread groups the writes into
+transactions; the event loop only waits for them.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger("evorun")
 
 GROUP_BYTES = 4 << 20
-"""Size from which a transaction takes no further effect."""
+"""Size from which a transaction takes no further effects."""
 
 
 class _Write(NamedTuple):
@@ -55,14 +55,15 @@ class Journal:
         self._reader = BlockReader(path, self._connection)
         self._reader.check()
         self._numbers: dict[str, int] = {}
-        """Number of each recorded effect that may be asked for, by key."""
+        """Number of each recorded effect that callers may still ask for, by key."""
         for number, (key, _) in enumerate(self._reader.index()):
             self._numbers.setdefault(key, number)
         self._recorded = len(self._numbers)
-        # weak: a lock lives as long as somebody waits for its key, and a run has a key for each of its calls
+        # weak, so that a lock lives only while somebody waits for its key: a run has a key per call
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting: list[_Write] = []
-        """What this turn of the event loop records: one group, since each transaction costs a flush to the disk."""
+        """Effects recorded in this turn of the event loop: one group, since each transaction costs a flush to the
+        disk."""
         self._waiting_bytes = 0
         self._queue: queue.SimpleQueue[tuple[list[_Write], int] | None] = queue.SimpleQueue()
         """Groups and their bytes."""
@@ -79,7 +80,7 @@ class Journal:
     async def remember(
         self,
         key: str,
-        about: bytes,
+        inputs: bytes,
         compute: Callable[[], Awaitable[T]],
         kind: type[T],
         *,
@@ -88,39 +89,39 @@ class Journal:
         repeat: bool = False,
         once: bool = False,
     ) -> T:
-        """Return the recorded result of an effect, or carry it out and record it; what it raises is not recorded.
+        """Return the recorded result of an effect, or execute and record it; an exception is not recorded.
 
-        about: all that the result depends on, encoded. kind: the result's type. request: what the journal keeps of
-        `about`, when that is too much to keep. record: puts the effect into the journal in place of `put`, perhaps
-        later. repeat: carry it out although it is recorded; the recorded result is returned even so. once: nobody asks
-        for this effect again in this process; so its key leaves the memory, which has no room for those of a long run.
+        inputs: all that the result depends on, encoded. kind: the result's type. request: the part of `inputs` that the
+        journal stores, where the whole is too much. record: a replacement for `put`, which may write the effect later.
+        repeat: execute the effect although it is recorded; the recorded result is returned all the same. once: nobody
+        asks for this effect again in this process, so its key is dropped from memory.
 
-        A second caller for an effect that is being carried out waits, and then finds it recorded. Raises JournalError
-        as `get` does.
+        A second caller for an effect in execution waits and then finds it recorded. Raises JournalError as `get`
+        does.
         """
-        digest = digest_of(about)
+        digest = digest_of(inputs)
         recorded = self.get(key, digest)
         if recorded is None or repeat:
-            # one lock a key: two candidates with the same program share one execution of it
+            # one lock per key: two candidates with the same program share one execution of it
             async with self._in_flight.setdefault(key, asyncio.Lock()):
                 recorded = self.get(key, digest)
                 if recorded is None or repeat:
                     started = time.perf_counter()
-                    made = await compute()
-                    result, seconds = msgspec.json.encode(made), time.perf_counter() - started
+                    value = await compute()
+                    result, seconds = msgspec.json.encode(value), time.perf_counter() - started
                     if recorded is None:
-                        effect = Effect(key, digest, request or about, result, None, seconds)
-                        await (self.put(effect) if record is None else record(effect, made))
+                        effect = Effect(key, digest, request or inputs, result, None, seconds)
+                        await (self.put(effect) if record is None else record(effect, value))
                         recorded = result
                     elif result != recorded:
-                        log.warning("%s, made again, gives %r, not %r as recorded", key, result, recorded)
+                        log.warning("%s, repeated, gives %r, not %r as recorded", key, result, recorded)
         if once:
             self._numbers.pop(key, None)
         return decode_result(recorded, kind, key, self.path)
 
-    def recall(self, key: str, about: bytes, kind: type[T], *, once: bool = False) -> T | None:
+    def recall(self, key: str, inputs: bytes, kind: type[T], *, once: bool = False) -> T | None:
         """Return the recorded result of an effect, or None; see `remember`. Raises JournalError as `get` does."""
-        recorded = self.get(key, digest_of(about))
+        recorded = self.get(key, digest_of(inputs))
         if recorded is None:
             return None
         if once:
@@ -163,12 +164,12 @@ class Journal:
         self._hand_over()
         self._queue.put(None)
         self._writer.join()
-        with contextlib.suppress(sqlite3.Error):  # one file, without a log beside it, where the disk allows
+        with contextlib.suppress(sqlite3.Error):  # merges the write-ahead log into the file, where the disk allows
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._reader.close()
 
     def _hand_over(self) -> None:
-        """Give the writer what waits; nothing where it has it already."""
+        """Pass the waiting effects to the writer, if there are any."""
         if self._waiting:
             self._queue.put((self._waiting, self._waiting_bytes))
             self._waiting, self._waiting_bytes = [], 0
@@ -185,25 +186,25 @@ class Journal:
                     writer = Writer(connection)
                 if failure is None:
                     first = writer.write([write.effect for write in group])
-            except Exception as error:  # whatever it is, those who wait must hear of it, and all later ones
+            except Exception as error:  # all waiting callers, and all later ones, must get the error, whatever it is
                 failure = RunDirectoryError(f"cannot write {self.path}: {_reason(error, self.path)}")
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop has ended, so nobody waits any more
                 group[0].done.get_loop().call_soon_threadsafe(_settle, group, first, failure)
         if connection is not None:
             connection.close()
 
     def _next_group(self) -> list[_Write] | None:
-        handed = self._queue.get()
-        if handed is None:
+        entry = self._queue.get()
+        if entry is None:
             return None
-        group, size = handed
+        group, size = entry
         while size < GROUP_BYTES and not self._queue.empty():
-            handed = self._queue.get()
-            if handed is None:
+            entry = self._queue.get()
+            if entry is None:
                 self._queue.put(None)  # the end comes after this group
                 break
-            group += handed[0]
-            size += handed[1]
+            group += entry[0]
+            size += entry[1]
         return group
 
 
@@ -217,17 +218,17 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     protect(connection)
-    found = read_schema(connection)
-    if not found:
+    schema = read_schema(connection)
+    if not schema:
         with connection:
             for statement in sorted(SCHEMA):
                 connection.execute(statement)
-    elif found != SCHEMA:
+    elif schema != SCHEMA:
         raise RunDirectoryError(f"cannot use the journal {path}: its tables are not evorun's")
 
 
 def _reason(error: Exception, path: Path) -> str:
-    """Return why SQLite failed: of a file that it cannot open it does not say why."""
+    """Return why SQLite failed; for a file that it cannot open, it does not say why itself."""
     if str(error) == "unable to open database file":
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))

@@ -1,15 +1,16 @@
-"""The journal's file: effects in compressed blocks, and each text that stands in many requests once.
+"""The journal's file: effects in compressed blocks; a text that several requests share is stored once.
 
 An SQLite database of four tables, each a list of items numbered from 0. A row holds the items from `first` on: a
 MessagePack array, compressed by zlib, and its CRC-32.
 
-    keys      (key, digest of the request), an effect each; so are the next two
+    keys      (key, digest of the request), one per effect, like the next two
     results   result
-    requests  (numbers of texts, rest, usage, seconds): the texts one after another and then the rest are the request
+    requests  (numbers of texts, rest, usage, seconds): a request is its texts, concatenated, and the rest
     texts     parts of requests
 
-What is written together is a small block at first, durable at once. Small blocks are packed into a large one when they
-have come to `ITEMS`, because equal keys, prompts and schemas compress together; an item's number never changes.
+Items that are written together first form a small block, durable at once. When small blocks hold `ITEMS` items, they
+are packed into a large one, since similar keys, prompts and schemas compress well together. An item's number never
+changes.
 """
 
 import sqlite3
@@ -26,20 +27,21 @@ JOURNAL = "journal.sqlite"
 """The file's name in a run's folder."""
 
 ITEMS = 1024
-"""Items of a packed block, less than twice as many at most: larger ones are hardly smaller an item, and slower to read
-one item from (ours)."""
+"""Items after which small blocks are packed; a packed block holds fewer than twice as many. Larger blocks hardly save
+bytes per item and are slower to read one item from (ours)."""
 PACKED_BYTES = 4 << 20
 """Size before compression at which fewer items are packed."""
 MAX_BYTES = 64 << 20
-"""Largest block before compression, so that a small file of somebody else's cannot fill the memory."""
+"""Maximum block size before compression, so that somebody else's small file cannot fill the memory."""
 LONG_LINE = 64
-"""Length from which a line of a request is a text of its own (ours): a solution's lines, in whatever prompt."""
+"""Length from which a line of a request is stored as a separate text (ours), so that prompts share a solution's
+lines."""
 REMEMBERED_BYTES = 16 << 20
-"""Texts that a writer knows again, twice so many bytes at most, and as many of paragraphs; a text that comes again
-later is stored again."""
+"""Bytes of texts, and of paragraphs, that a writer recognizes; up to twice this size. Later it stores a recurring text
+again."""
 
-_OF_SMALL, _OF_PACKED = 1, 3
-"""Levels of compression (ours): for packed blocks, level 6 takes twice the time of 3 for a seventh of the size."""
+_SMALL_BLOCK_LEVEL, _PACKED_BLOCK_LEVEL = 1, 3
+"""Compression levels (ours): for packed blocks, level 6 takes twice the time of level 3 and saves a seventh."""
 
 _LINE_END = b"\\n"
 """A line feed in a string of JSON."""
@@ -61,9 +63,9 @@ class Effect(NamedTuple):
     seconds: float
 
 
-def digest_of(about: bytes) -> bytes:
-    """Return the 16-byte digest by which an effect's request is recognised."""
-    return blake2b(about, digest_size=16).digest()
+def digest_of(request: bytes) -> bytes:
+    """Return the 16-byte digest that identifies an effect's request."""
+    return blake2b(request, digest_size=16).digest()
 
 
 Key = tuple[str, bytes]
@@ -74,27 +76,27 @@ SCHEMA = {f"CREATE TABLE {name} {_COLUMNS}" for name in TABLES}
 
 
 class Writer:
-    """Appends effects to a journal's file, one transaction for each call of `write`.
+    """Appends effects to a journal's file, one transaction per call of `write`.
 
-    An error leaves the file as it was, but the writer knows texts that are not there: it must not be used again.
+    An error leaves the file unchanged, but the writer then assumes texts that the file lacks: do not use it again.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._keys, self._results, self._requests, self._texts = (_Appended(connection, name) for name in TABLES)
+        self._keys, self._results, self._requests, self._texts = (_AppendableTable(connection, name) for name in TABLES)
         self._new: list[bytes] = []
         """Texts that are not in the file yet."""
-        self._numbers = _Recent(self._add)
+        self._numbers = _RecentTexts(self._number_new_text)
         """The number of each text."""
-        self._paragraphs = _Recent(self._cut)
-        """The numbers of each paragraph's texts: prompts share most paragraphs, which are so cut once."""
+        self._paragraphs = _RecentTexts(self._number_texts)
+        """The numbers of each paragraph's texts; prompts share most paragraphs, so each is split only once."""
 
     def write(self, effects: Sequence[Effect]) -> int:
-        """Append effects and return the number of the first. Raises sqlite3.Error, or ValueError for one too big."""
+        """Append effects and return the number of the first. Raises sqlite3.Error; ValueError for a too large one."""
         first = self._keys.end
         requests: list[Request] = []
         for effect in effects:
-            paragraphs, rest = _paragraphs_of(effect.request)
+            paragraphs, rest = _split_paragraphs(effect.request)
             numbers: list[int] = []
             for paragraph in paragraphs:
                 numbers += self._paragraphs[paragraph]
@@ -107,37 +109,37 @@ class Writer:
         self._new = []
         return first
 
-    def _cut(self, paragraph: bytes) -> list[int]:
-        return [self._numbers[text] for text in _texts_of(paragraph)]
+    def _number_texts(self, paragraph: bytes) -> list[int]:
+        return [self._numbers[text] for text in _split_texts(paragraph)]
 
-    def _add(self, text: bytes) -> int:
+    def _number_new_text(self, text: bytes) -> int:
         self._new.append(text)
         return self._texts.end + len(self._new) - 1
 
 
-class _Recent(dict[bytes, T]):
-    """What is known of the texts that were met lately, made anew for the others."""
+class _RecentTexts(dict[bytes, T]):
+    """A cache by text of the most recent values; `make` computes the missing ones."""
 
     def __init__(self, make: Callable[[bytes], T]) -> None:
         self._make = make
         self._older: dict[bytes, T] = {}
         self._bytes = 0
-        """Of the texts that are not the older ones."""
+        """Of the texts in this dict, without `_older`."""
 
     def __missing__(self, text: bytes) -> T:
-        known = self._older.get(text)
-        if known is None:
-            known = self._make(text)
-        self[text] = known
+        value = self._older.get(text)
+        if value is None:
+            value = self._make(text)
+        self[text] = value
         self._bytes += len(text)
         if self._bytes > REMEMBERED_BYTES:
             self._older, self._bytes = dict(self), 0
             self.clear()
-        return known
+        return value
 
 
-class _Appended:
-    """A table at its end."""
+class _AppendableTable:
+    """A table that items are appended to."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
@@ -158,11 +160,11 @@ class _Appended:
         self._unpacked_bytes += len(body)
         first, self.end = self.end, self.end + len(items)
         if len(self._unpacked) < ITEMS and self._unpacked_bytes < PACKED_BYTES:
-            self._insert(first, len(items), body, level=_OF_SMALL)
+            self._insert(first, len(items), body, level=_SMALL_BLOCK_LEVEL)
             return
         first = self.end - len(self._unpacked)
         self._connection.execute(f"DELETE FROM {self._name} WHERE first >= ?", (first,))
-        self._insert(first, len(self._unpacked), msgspec.msgpack.encode(self._unpacked), level=_OF_PACKED)
+        self._insert(first, len(self._unpacked), msgspec.msgpack.encode(self._unpacked), level=_PACKED_BLOCK_LEVEL)
         self._unpacked, self._unpacked_bytes = [], 0
 
     def _insert(self, first: int, count: int, body: bytes, level: int) -> None:
@@ -173,8 +175,8 @@ class _Appended:
         self._connection.execute(f"INSERT INTO {self._name} VALUES (?, ?, ?, ?)", row)
 
 
-def _paragraphs_of(request: bytes) -> tuple[list[bytes], bytes]:
-    """Cut a request behind its empty lines, and its last line, with the seed, off the last paragraph."""
+def _split_paragraphs(request: bytes) -> tuple[list[bytes], bytes]:
+    """Split a request after its empty lines, and its last line, which has the seed, from the last paragraph."""
     head, end, rest = request.rpartition(_LINE_END)
     if not end:
         return [], rest
@@ -182,11 +184,11 @@ def _paragraphs_of(request: bytes) -> tuple[list[bytes], bytes]:
     return [*(paragraph + _EMPTY_LINE for paragraph in paragraphs), last + _LINE_END], rest
 
 
-def _texts_of(paragraph: bytes) -> list[bytes]:
-    """Cut a paragraph into texts that may stand in others too.
+def _split_texts(paragraph: bytes) -> list[bytes]:
+    """Split a paragraph into texts that other paragraphs may share.
 
-    Cut are long lines, and what is between them: so a problem, an instruction and each line of a solution are texts of
-    their own, whichever prompt they stand in.
+    Each long line is a text, and so are the lines between two long ones. Thus a problem, an instruction and each line
+    of a solution are separate texts, whichever prompt they occur in.
     """
     texts: list[bytes] = []
     short: list[bytes] = []

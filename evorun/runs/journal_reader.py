@@ -1,4 +1,4 @@
-"""Reads a run's journal, also one that somebody else made: every effect with its request and result, to the byte."""
+"""Reads a run's journal, even somebody else's: every effect with its request and result, to the byte."""
 
 import os
 import sqlite3
@@ -15,9 +15,8 @@ from evorun.runs.journal_file import ITEMS, MAX_BYTES, SCHEMA, Effect, Key, Requ
 
 T = TypeVar("T")
 
-BYTES_KEPT = 64 << 20
-"""Blocks of each table that are kept decoded, by their size before compression: effects are asked for nearly in the
-order of recording."""
+CACHED_BYTES = 64 << 20
+"""Size, before compression, of each table's decoded blocks in memory: effects are read nearly in recorded order."""
 
 
 class JournalReader(Protocol):
@@ -26,11 +25,11 @@ class JournalReader(Protocol):
     path: Path
 
     def index(self) -> Iterator[Key]:
-        """Yield key and digest of the request of each effect, by number; of two with one key the first counts."""
+        """Yield the key and request digest of each effect, by number; of two with the same key the first counts."""
         ...
 
     def key(self, number: int) -> Key:
-        """Return key and digest of an effect."""
+        """Return the key and request digest of an effect."""
         ...
 
     def result(self, number: int) -> bytes:
@@ -38,11 +37,11 @@ class JournalReader(Protocol):
         ...
 
     def effect(self, number: int) -> Effect:
-        """Return a whole effect."""
+        """Return an effect with its texts."""
         ...
 
     def spent(self, number: int) -> tuple[str | None, float]:
-        """Return usage and seconds of an effect, without its texts."""
+        """Return the usage and seconds of an effect, without its texts."""
         ...
 
     def check(self) -> None:
@@ -65,11 +64,11 @@ def read_journal(path: Path | str) -> Iterator[Effect]:
 
 
 def open_journal(path: Path) -> JournalReader:
-    """Open a journal for reading only. Raises RunDirectoryError when it is none."""
+    """Open a journal for reading only. Raises RunDirectoryError for any other file."""
     files = [Path(f"{path.resolve()}{suffix}") for suffix in ("-wal", "-shm", "-journal")]
     if not path.is_file() or any(file.exists() and not file.is_file() for file in files):
         raise RunDirectoryError(f"expected a run's journal, found no file {path}")
-    # a journal on a read-only medium has no place for WAL's side files; then it is opened as immutable
+    # SQLite cannot create WAL's side files on a read-only medium; such a journal is opened as immutable
     mode = "mode=ro" if os.access(path.parent, os.W_OK) else "immutable=1"
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
@@ -80,7 +79,7 @@ def open_journal(path: Path) -> JournalReader:
     if schema == SCHEMA:
         return BlockReader(path, connection)
     connection.close()
-    raise RunDirectoryError(f"{path} is not a journal of evorun: its tables are other ones")
+    raise RunDirectoryError(f"{path} is not a journal of evorun: its tables differ")
 
 
 def protect(connection: sqlite3.Connection) -> None:
@@ -91,18 +90,18 @@ def protect(connection: sqlite3.Connection) -> None:
 
 
 def read_schema(connection: sqlite3.Connection) -> set[str]:
-    """Return the statements that made everything in the database: views and triggers would run when it is used."""
-    found = connection.execute("SELECT sql FROM sqlite_master LIMIT ?", (len(SCHEMA) + 1,))
-    return {sql for (sql,) in found}
+    """Return the statements that made the database, including any views and triggers, which would run on use."""
+    statements = connection.execute("SELECT sql FROM sqlite_master LIMIT ?", (len(SCHEMA) + 1,))
+    return {sql for (sql,) in statements}
 
 
 def damaged(path: Path, what: str) -> JournalError:
-    """Return the error for a file whose bytes are not what was written."""
+    """Return the error for a damaged file."""
     return JournalError(f"{path} is damaged ({what}): restore it from a copy, or start a new run")
 
 
 def decode_result(result: bytes, kind: type[T], what: str, path: Path) -> T:
-    """Decode the result of an effect. Raises JournalError for one that evorun has not written."""
+    """Decode the result of an effect. Raises JournalError for a result that evorun did not write."""
     try:
         return msgspec.json.decode(result, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -110,7 +109,7 @@ def decode_result(result: bytes, kind: type[T], what: str, path: Path) -> T:
 
 
 def unreadable(path: Path, error: Exception) -> JournalError:
-    """Return the error for what SQLite says, of the file or of what keeps it from reading the file."""
+    """Return the error for SQLite's exception: the file is damaged, or SQLite could not read it."""
     if isinstance(error, sqlite3.OperationalError):
         return JournalError(f"cannot read {path}: {error}")
     return damaged(path, str(error))
@@ -138,7 +137,7 @@ class BlockReader:
 
     def effect(self, number: int) -> Effect:
         numbers, rest, usage, seconds = self._requests[number]
-        texts = [self._texts[one] for one in numbers]
+        texts = [self._texts[text_number] for text_number in numbers]
         if sum(map(len, texts)) > MAX_BYTES:
             raise damaged(self.path, f"request {number} is too long")
         return Effect(*self._keys[number], b"".join([*texts, rest]), self._results[number], usage, seconds)
@@ -165,7 +164,7 @@ class _Items(Generic[T]):
         block = Annotated[list[kind], msgspec.Meta(max_length=2 * ITEMS)]
         self._decoder: msgspec.msgpack.Decoder[list[T]] = msgspec.msgpack.Decoder(block)
         self._blocks: dict[int, tuple[list[T], int]] = {}
-        """Blocks that were read last and their bytes, by their first number; `_firsts`: these numbers, sorted."""
+        """The most recently read blocks and their sizes, by first number; `_firsts`: these numbers, sorted."""
         self._firsts: list[int] = []
 
     def __getitem__(self, number: int) -> T:
@@ -178,9 +177,9 @@ class _Items(Generic[T]):
                 return items[number - first]
         first, items, size = self._read(number)
         # a journal that is being written packs its small blocks
-        for packed in [one for one in self._firsts if first <= one < first + len(items)]:
+        for packed in [start for start in self._firsts if first <= start < first + len(items)]:
             del self._blocks[packed]
-        while self._blocks and size + sum(kept for _, kept in self._blocks.values()) > BYTES_KEPT:
+        while self._blocks and size + sum(kept for _, kept in self._blocks.values()) > CACHED_BYTES:
             del self._blocks[next(iter(self._blocks))]
         self._blocks[first] = items, size
         self._firsts = sorted(self._blocks)
@@ -194,19 +193,19 @@ class _Items(Generic[T]):
             number = first + len(items)
 
     def check(self) -> None:
-        """Check the checksums of all blocks. Raises JournalError for a wrong one, and where one is missing."""
+        """Check the checksums of all blocks. Raises JournalError for a wrong checksum or a missing block."""
         number, end = 0, self._end()
         while number < end:
             first, count, _ = self._stored(number)
             number = first + count
 
     def _end(self) -> int:
-        """Return a number of the last block, and one more; 0 without blocks."""
+        """Return a number past the start of the last block, enough to reach it; 0 without blocks."""
         (last,) = self._row(f"SELECT max(first) FROM {self._table}")
         return 0 if last is None else last + 1
 
     def _read(self, number: int) -> tuple[int, list[T], int]:
-        """Return first number, items and bytes of the block with an item."""
+        """Return the first number, the items and the size of the block that holds an item."""
         first, count, stored = self._stored(number)
         try:
             body = zlib.decompressobj().decompress(stored, MAX_BYTES)
@@ -218,7 +217,7 @@ class _Items(Generic[T]):
         return first, items, len(body)
 
     def _stored(self, number: int) -> tuple[int, int, bytes]:
-        """Return first number, count and stored bytes of the block with an item."""
+        """Return the first number, the count and the stored bytes of the block that holds an item."""
         row = self._row(f"SELECT * FROM {self._table} WHERE first <= ? ORDER BY first DESC LIMIT 1", number)
         if row is None or [type(value) for value in row] != [int, int, bytes, int] or number >= row[0] + row[1]:
             raise damaged(self._path, f"it lacks {self._table} {number}")

@@ -1,4 +1,4 @@
-"""Files that a command writes where its user says: never among records, and in no other file's place unasked."""
+"""Checks on a command's output paths: never inside a run directory, and no file is overwritten unasked."""
 
 from pathlib import Path
 
@@ -8,26 +8,24 @@ from evorun.runs.paths import display
 
 
 def refuse_folder_of_records(key: str, folder: Path) -> None:
-    """Raise ConfigError for a folder of a run or a tournament, or one inside it: reports and resumes rely on its files.
+    """Raise ConfigError for a folder in that of a run or tournament: reports and resumes rely on its files.
 
-    key: of the option that names the folder, or a file in it.
+    key: the option that names the folder or a file in it.
     """
     for outer in (folder.resolve(), *folder.resolve().parents):
         if (outer / MANIFEST).exists() or (outer / TOURNAMENT).exists():
-            raise ConfigError(
-                f"{key}: expected a place outside run directories, got {display(folder)}; choose another one"
-            )
+            raise ConfigError(f"{key}: expected a place outside run directories, got {display(folder)}; choose another")
 
 
 def refuse_replacing(key: str, file: Path, *, overwrite: bool, content: bytes | None = None, how: str = "") -> None:
-    """Raise ConfigError for a file that is there, unless told to overwrite it.
+    """Raise ConfigError for an existing file unless `overwrite` is set.
 
-    content: what is to be written, where that is known already; writing the same again is no loss, and an interrupted
-    pipeline may repeat it. how: the option that overwrites, by default overwrite=true.
+    content: the bytes to write, where they are known; a file that already holds them is accepted, since an interrupted
+    pipeline may repeat the command. how: the option that overwrites, by default overwrite=true.
     """
     if overwrite or not (file.exists() or file.is_symlink()):
         return
     if content is None:
         raise ConfigError(f"{key}: {display(file)} exists; {how or 'overwrite=true'} replaces it")
     if not (file.is_file() and file.stat().st_size == len(content) and file.read_bytes() == content):
-        raise ConfigError(f"{key}: {display(file)} exists with another content; {how or 'overwrite=true'} replaces it")
+        raise ConfigError(f"{key}: {display(file)} exists with other content; {how or 'overwrite=true'} replaces it")

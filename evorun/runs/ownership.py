@@ -1,7 +1,7 @@
-"""Runs of one's own, told from other people's: manifests are signed with a key that stays with the user.
+"""A user's own runs, told apart from other people's by a signature with a key that stays with the user.
 
-To resume a folder is to run what its configuration says, on its journal and its checkpoints; only for a run of one's
-own, as its last process left it, does that go without asking.
+Resuming a folder executes its configuration on its journal and checkpoints. Only a user's own run, unchanged since its
+last process, is resumed without asking.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ def sign(config: Mapping[str, Any], state: Mapping[str, str] | None = None) -> s
     try:
         key = _key()
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
-        log.warning("a resume of this run will ask whether to trust it: cannot keep a key to sign it with: %s", error)
+        log.warning("resuming this run will ask whether to trust it, since no key to sign it can be kept: %s", error)
         return None
     return hmac.digest(key, msgspec.json.encode([config, state], order="deterministic"), "sha256").hex()
 
 
 def is_own(manifest: Manifest) -> bool:
-    """Tell whether this user started the run, with the configuration and the state that the manifest has now."""
+    """Return whether this user signed the configuration and the state that the manifest has now."""
     if manifest.signature is None:
         return False
     expected = sign(manifest.config, manifest.state)
@@ -50,13 +50,13 @@ def _key() -> bytes:
     file = folder / "key"
     if not file.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # readable by this user alone from the start, and whole when it gets its name: jobs may start at the same time
-        with tempfile.NamedTemporaryFile(dir=folder) as made:
-            made.write(secrets.token_bytes(_KEY_BYTES))
-            made.flush()
-            os.fsync(made.fileno())
+        # private from the start and complete when it gets its name, since jobs may start at the same time
+        with tempfile.NamedTemporaryFile(dir=folder) as temporary:
+            temporary.write(secrets.token_bytes(_KEY_BYTES))
+            temporary.flush()
+            os.fsync(temporary.fileno())
             with contextlib.suppress(FileExistsError):
-                os.link(made.name, file)
+                os.link(temporary.name, file)
     key = file.read_bytes()
     if len(key) != _KEY_BYTES:  # anybody could guess an empty one
         raise OSError(f"{file} has {len(key)} bytes, expected {_KEY_BYTES}: remove it")

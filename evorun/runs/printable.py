@@ -1,6 +1,6 @@
-"""Foreign texts as a reader may see them: ids, names, messages and completions cannot steer what shows them."""
+"""Untrusted texts (ids, names, messages, completions) made safe to display."""
 
-# tab and line feed stay: completions are laid out by them
+# tab and line feed stay, since they lay out completions
 _CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
 # they can show a text's end before its beginning ("Trojan Source", CVE-2021-42574)
 _BIDI_CONTROLS = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
@@ -8,7 +8,7 @@ _VISIBLE = {**_CONTROL_PICTURES, **_BIDI_CONTROLS, 0x7F: "\u2421", **dict.fromke
 
 
 def printable(text: object) -> str:
-    """Return a text that cannot steer a terminal or the layout around it.
+    """Return the text without anything that controls a terminal or the layout around it.
 
     Control characters become visible symbols; direction overrides and lone surrogates become replacement marks.
     """

@@ -1,4 +1,4 @@
-"""Programs tested behind a journal: what has been run once, in this process or an earlier one, is not run again."""
+"""Program tests behind a journal: a program tested once, in this process or an earlier one, is not run again."""
 
 from collections.abc import Awaitable
 from typing import Protocol
@@ -21,7 +21,7 @@ class Tester(Protocol):
 
 
 class _TestRequest(msgspec.Struct, frozen=True):
-    """A request to the sandbox, as a journal holds it; hidden tests stay out of it."""
+    """A request to the sandbox, as a journal stores it: without the tests, which may be hidden."""
 
     program: Program
     suite: str
@@ -36,27 +36,27 @@ class TestRequests:
         self._known: dict[int, tuple[Suite, str]] = {}
 
     def encode(self, program: Program, suite: Suite, stop_at_failure: bool) -> tuple[str, bytes]:
-        """Return the key of the effect and the request: the key follows from the content, not from the caller."""
+        """Return the effect's key, which depends only on the request, and the encoded request."""
         # by identity: a suite can hold megabytes of tests, and hashing them for every program would dominate
-        known = self._known.get(id(suite))
-        if known is None:
-            known = (suite, digest_of(msgspec.json.encode(suite)).hex())
-            self._known[id(suite)] = known  # the suite beside its digest keeps the id its own
-        about = msgspec.json.encode(_TestRequest(program, known[1], stop_at_failure))
-        return f"sandbox|{digest_of(about).hex()}", about
+        entry = self._known.get(id(suite))
+        if entry is None:
+            entry = (suite, digest_of(msgspec.json.encode(suite)).hex())
+            self._known[id(suite)] = entry  # holding the suite keeps its id from being reused
+        request = msgspec.json.encode(_TestRequest(program, entry[1], stop_at_failure))
+        return f"sandbox|{digest_of(request).hex()}", request
 
 
 class JournaledTests:
     """A tester behind a journal.
 
-    Candidates with the same program share its execution and its results. Of tests that end at the first failure, which
-    is how hidden ones are run, verdicts and times alone are kept and returned: a program can print its input.
+    Candidates with the same program share its execution and its results. Hidden tests stop at the first failure; for
+    such runs only verdicts and times are recorded and returned, since a program can print its input.
     """
 
     def __init__(self, tester: Tester, journal: Journal, *, replayed: bool = False) -> None:
-        """replayed: another run's journal answers, so that this one's keeps nothing."""
+        """replayed: another run's journal answers, so this run's journal records nothing."""
         self._tester = tester
-        self._record = _keep_nothing if replayed else None
+        self._record = _discard if replayed else None
         self._journal = journal
         self._requests = TestRequests()
 
@@ -67,11 +67,11 @@ class JournaledTests:
             results = await self._tester.test(program, suite, stop_at_failure=stop_at_failure)
             if not stop_at_failure:
                 return results
-            return tuple(msgspec.structs.replace(one, stdout="", stderr="", value=None) for one in results)
+            return tuple(msgspec.structs.replace(result, stdout="", stderr="", value=None) for result in results)
 
-        key, about = self._requests.encode(program, suite, stop_at_failure)
-        return await self._journal.remember(key, about, run, Results, record=self._record)
+        key, request = self._requests.encode(program, suite, stop_at_failure)
+        return await self._journal.remember(key, request, run, Results, record=self._record)
 
 
-async def _keep_nothing(effect: Effect, results: Results) -> None:
-    """Record an effect nowhere."""
+async def _discard(effect: Effect, results: Results) -> None:
+    """Record nothing."""

@@ -18,15 +18,15 @@ from evorun.runs.terminal import Terminal
 from evorun.runs.time_left import TimeLeft
 
 SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tokens")
-"""Figures of a training step that the displays show."""
+"""Figures of a training step that the display shows."""
 
 PLAIN_INTERVAL_S = 10.0
-"""Seconds between two plain lines."""
+"""Minimum seconds between two plain lines."""
 
-# Budgets are used between steps, too; summed up at every step, over all problems, they would be quadratic in these.
+# Budgets are spent between steps, too; summing them over all problems at every step would be quadratic in problems.
 _RECOUNT_INTERVAL_S = 0.2
-_PAUSE_OF_RECOUNTS = 100
-"""Times that a recount took, until the next one at least (ours)."""
+_RECOUNT_PAUSE_FACTOR = 100
+"""Minimum pause until the next recount, as a multiple of the last one's duration (ours)."""
 
 
 class Progress:
@@ -44,7 +44,7 @@ class Progress:
         trains: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """about: what stays as it is (the model, ...). trains: `last_step` is a training step. clock: in seconds."""
+        """about: constant fields (the model, ...). trains: `last_step` is a training step. clock: returns seconds."""
         self.title = title
         self.problems = problems
         self.last_step = last_step
@@ -65,32 +65,32 @@ class Progress:
         self._time_left = TimeLeft(0.0)
         self._replayed_share = 0.0
         self._live = False
-        self._step_of: dict[str, int] = {}
+        self._last_steps: dict[str, int] = {}
         self._ended: set[str] = set()
         self._values: dict[str, float | None] = {}
         self._training = ""
         self._training_step = 0
         self.write_line: Callable[[str], None] | None = None
-        """Called with a plain line every `PLAIN_INTERVAL_S`, when something has happened; None: no lines."""
+        """Called with a plain line after progress, at most every `PLAIN_INTERVAL_S`; None: no lines."""
         self._next_line_s = 0.0
-        self._counted: dict[str, float] = {}
+        self._counted_shares: dict[str, float] = {}
         self._done = 0.0
-        """The sum of what `_counted` has of each problem."""
+        """The sum of `_counted_shares`."""
         self._counting = threading.Lock()
         self._next_recount_s = 0.0
 
     def stepped(self, problem: str, step: int, value: float | None) -> None:
-        """Count a problem's step; `value` is the primary score of its answer as of now."""
-        self._step_of[problem] = step
+        """Count a problem's step; `value` is the primary score of its present answer."""
+        self._last_steps[problem] = step
         self._values[problem] = value
         self._count(problem)
-        self._moved()
+        self._report_progress()
 
     def ended(self, problem: str) -> None:
-        """Count a problem that is done."""
+        """Count a finished problem."""
         self._ended.add(problem)
         self._count(problem)
-        self._moved()
+        self._report_progress()
 
     def trained(self, step: int, figures: Mapping[str, float]) -> None:
         """Count a training step."""
@@ -98,9 +98,9 @@ class Progress:
         shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN_FIGURES if name in figures)
         position = str(step) if self.last_step is None else f"{step}/{self.last_step}"
         self._training = f"step {position}: {shown}" if shown else f"step {position}"
-        self._moved()
+        self._report_progress()
 
-    def _moved(self) -> None:
+    def _report_progress(self) -> None:
         self._note_pace()
         if self.write_line is not None and self.seconds >= self._next_line_s:
             self._next_line_s = self.seconds + PLAIN_INTERVAL_S
@@ -108,14 +108,14 @@ class Progress:
 
     def _count(self, problem: str) -> None:
         with self._counting:  # the display's thread counts too
-            share = self._share_of(problem)
-            self._done += share - self._counted.get(problem, 0.0)
-            self._counted[problem] = share
+            share = self._compute_share(problem)
+            self._done += share - self._counted_shares.get(problem, 0.0)
+            self._counted_shares[problem] = share
 
     def _note_pace(self) -> None:
         share = self.share
         if self.traffic.first_answer is None:
-            self._replayed_share = share  # from the journal, in no time
+            self._replayed_share = share  # replayed from the journal in no time
             return
         if not self._live:
             self._live = True
@@ -129,39 +129,41 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The share of the run's work that is done, in [0, 1]: of its steps or of its budget, whichever is more.
+        """The completed share of the run, in [0, 1]: of its steps or of its budget, whichever is larger.
 
-        What problems use between their steps is counted now and then.
+        Spending between steps is recounted now and then.
         """
-        if (begun := self.seconds) >= self._next_recount_s:
-            for problem in self._under_way():
+        if (started := self.seconds) >= self._next_recount_s:
+            for problem in self._unfinished():
                 self._count(problem)
-            # so that recounts take a small share of the time, however many problems there are
-            self._next_recount_s = self.seconds + max(_RECOUNT_INTERVAL_S, _PAUSE_OF_RECOUNTS * (self.seconds - begun))
-        of_budget = 0.0 if self.meter is None else self.meter.used
+            # recounts take a small share of the time, however many problems there are
+            self._next_recount_s = self.seconds + max(
+                _RECOUNT_INTERVAL_S, _RECOUNT_PAUSE_FACTOR * (self.seconds - started)
+            )
+        spent_share = 0.0 if self.meter is None else self.meter.used
         if self.trains:
             # training works on all problems together, so its steps alone say how far the run is
-            return max(of_budget, min(self._training_step / self.last_step, 1.0) if self.last_step else 0.0)
-        # rounded: what is added up of shares ends beside 1
-        return max(of_budget, round(self._done / self.problems, 9) if self.problems else 0.0)
+            return max(spent_share, min(self._training_step / self.last_step, 1.0) if self.last_step else 0.0)
+        # rounded: the sum of shares may end just beside 1
+        return max(spent_share, round(self._done / self.problems, 9) if self.problems else 0.0)
 
-    def _under_way(self) -> set[str]:
-        return {*self.meters, *list(self._step_of)} - self._ended
+    def _unfinished(self) -> set[str]:
+        return {*self.meters, *list(self._last_steps)} - self._ended
 
-    def _share_of(self, problem: str) -> float:
+    def _compute_share(self, problem: str) -> float:
         if problem in self._ended:
             return 1.0
-        # a budget mostly ends a search long before its last generation
-        of_budget = self.meters[problem].used if problem in self.meters else 0.0
-        steps = self._step_of.get(problem, -1) + 1
-        return max(of_budget, 0.0 if self.last_step is None else min(steps / (self.last_step + 1), 1.0))
+        # a budget usually ends a search long before its last generation
+        spent_share = self.meters[problem].used if problem in self.meters else 0.0
+        steps = self._last_steps.get(problem, -1) + 1
+        return max(spent_share, 0.0 if self.last_step is None else min(steps / (self.last_step + 1), 1.0))
 
     def fields(self) -> dict[str, str]:
         """Return the texts to show, by label."""
         seconds, traffic, share = max(self.seconds, 1e-9), self.traffic, self.share
-        # list(...): the display's thread reads while the event loop writes, and iterating a dict that grows fails
+        # list(...): the display's thread reads while the event loop writes, and iterating over a growing dict fails
         scored = [value for value in list(self._values.values()) if value is not None]
-        steps = Counter(list(self._step_of.values()))
+        steps = Counter(list(self._last_steps.values()))
         mean = sum(scored) / len(scored) if scored else 0.0
         primary = f"{100 * mean:.1f} %" if self.primary.rate else f"{mean:.4g}"
         tokens = traffic.prompt_tokens + traffic.completion_tokens
@@ -169,7 +171,7 @@ class Progress:
         shown = {
             "phase": self._phase(),
             "done": f"{100 * share:.0f} %",
-            "problems": f"{len(self._ended)}/{self.problems} done, {len(self._step_of)} begun",
+            "problems": f"{len(self._ended)}/{self.problems} done, {len(self._last_steps)} begun",
             "evaluated at step" if self.trains else "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",
             "calls": f"{traffic.calls:,} ({traffic.calls / seconds:.1f}/s)",
@@ -208,7 +210,7 @@ def shown(progress: Progress, console: Terminal, mode: str) -> Iterator[Progress
         return rows
 
     if mode == "auto" and console.is_terminal:
-        # transient: the summary of the finished run takes the table's place on the screen
+        # transient: the summary of the finished run replaces the table on the screen
         with Live(get_renderable=table, console=console, refresh_per_second=4, transient=True):
             yield progress
         return

@@ -1,4 +1,4 @@
-"""Evidence for the ratings of system prompts: how well they order prompts as what was measured does."""
+"""Evidence for the ratings of system prompts: how well their order agrees with measured fitness."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from evorun.runs.schema import Metric, RatingRecord
 from evorun.runs.statistics import rank_correlation
 
 RESAMPLES = 1_999
-"""Of an interval here (ours): it is read off to a tenth."""
+"""Resamples of an interval here (ours): its ends are read to one decimal."""
 
 
 class _Candidate(msgspec.Struct):
@@ -31,21 +31,21 @@ class _Rollout(msgspec.Struct):
 
 
 def rating_figures(path: Path) -> dict[str, Metric]:
-    """Return Spearman's correlations of a run's system prompts; none below three that were rated and measured.
+    """Return Spearman correlations over a run's system prompts; none with fewer than three rated and measured prompts.
 
-    - `rating_fitness_window`: of the last ratings and the measured fitness, within the last window, where selection
-      has to tell prompts apart;
-    - `rating_fitness`: the same over the whole tree, where old prompts are told from young ones, too;
-    - `birth_order_fitness`: of birth order and fitness, over the whole tree: what knowing no rating is worth.
+    - `rating_fitness_window`: between final ratings and measured fitness within the last window, where selection has
+      to tell prompts apart;
+    - `rating_fitness`: the same over the whole tree, which also separates old prompts from new ones;
+    - `birth_order_fitness`: between birth order and fitness over the whole tree: the baseline without ratings.
 
-    Fitness is measured by the same rollouts that ratings came from (`measured_fitness`), so that these figures say how
-    well a rating sums them up. What it predicts, tests under the same weights say (`evorun transplant --window`).
-    Intervals draw prompts again.
+    Fitness comes from the same rollouts as the ratings (`measured_fitness`), so these figures show how well a rating
+    summarizes them. Tests under the same weights show what a rating predicts (`evorun transplant --window`). Intervals
+    resample prompts.
     """
     candidates = read_records(path / "candidates.jsonl", _Candidate)
-    births = [one.id for one in candidates if one.problem == SHARED and one.kind == "system_prompt"]
-    # a line for each step that changed it: the last one stays
-    ratings = {one.candidate: one for one in read_records(path / f"{RATINGS}.jsonl", RatingRecord)}
+    births = [prompt.id for prompt in candidates if prompt.problem == SHARED and prompt.kind == "system_prompt"]
+    # a prompt has a line per step that changed its rating; the last one wins
+    ratings = {rating.candidate: rating for rating in read_records(path / f"{RATINGS}.jsonl", RatingRecord)}
     fitness = measured_fitness(list(read_records(path / f"{ROLLOUTS}.jsonl", _Rollout))) if ratings else {}
     known = [
         (order, name, ratings[name].mean or 0.0, fitness[name], ratings[name].survivor)
@@ -57,35 +57,36 @@ def rating_figures(path: Path) -> dict[str, Metric]:
         "rating_fitness": [(name, rating, value) for _, name, rating, value, _ in known],
         "birth_order_fitness": [(name, float(order), value) for order, name, _, value, _ in known],
     }
-    found = {name: rank_correlation([group], resamples=RESAMPLES) for name, group in groups.items() if len(group) > 2}
-    return {name: one for name, one in found.items() if one.value is not None}
+    figures = {name: rank_correlation([group], resamples=RESAMPLES) for name, group in groups.items() if len(group) > 2}
+    return {name: figure for name, figure in figures.items() if figure.value is not None}
 
 
 def measured_fitness(rollouts: Sequence[_Rollout]) -> Mapping[CandidateId, float]:
-    """Return how much more reward each system prompt brings than the others, by its rollouts.
+    """Return how much more reward each system prompt earns than the others in its rollouts.
 
-    The least-squares effects of prompts on the mean rewards of each step, problem and prompt, beside an effect of each
-    step and problem: weights and problems differ from step to step, and prompts are compared with those of their own
-    steps, and through these with others. Of prompts that no chain of steps connects only the largest group is known.
+    These are least-squares effects of prompts on the mean reward per step, problem and prompt. Each pair of step and
+    problem has an effect, too, since weights and problems change from step to step. So prompts are compared within
+    their steps, and through shared prompts across steps. If no chain of steps connects all prompts, only the largest
+    connected group has values.
     """
-    from scipy.sparse.csgraph import connected_components  # not before it is needed
+    from scipy.sparse.csgraph import connected_components  # slow to import
 
     cells: dict[tuple[int, str], dict[CandidateId, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in rollouts:
-        if one.candidate is not None and one.reward is not None:
-            cells[one.step, one.problem][one.candidate].append(one.reward)
+    for rollout in rollouts:
+        if rollout.candidate is not None and rollout.reward is not None:
+            cells[rollout.step, rollout.problem][rollout.candidate].append(rollout.reward)
     compared = [cell for cell in cells.values() if len(cell) > 1]
     names = list(dict.fromkeys(name for cell in compared for name in cell))
     if not names:
         return {}
     position = {name: index for index, name in enumerate(names)}
-    # the normal equations, without the effects of steps and problems: each cell's rewards less their mean
+    # the normal equations; subtracting each cell's mean removes the effects of steps and problems
     information, rewards = np.zeros((len(names), len(names))), np.zeros(len(names))
     for cell in compared:
-        inside = [position[name] for name in cell]
+        indices = [position[name] for name in cell]
         means = np.array([np.mean(values) for values in cell.values()])
-        information[np.ix_(inside, inside)] += np.eye(len(inside)) - 1 / len(inside)
-        rewards[inside] += means - means.mean()
+        information[np.ix_(indices, indices)] += np.eye(len(indices)) - 1 / len(indices)
+        rewards[indices] += means - means.mean()
     _, labels = connected_components(information != 0, directed=False)
     largest = np.flatnonzero(labels == np.bincount(labels).argmax())
     effects = np.linalg.pinv(information[np.ix_(largest, largest)]) @ rewards[largest]

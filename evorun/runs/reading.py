@@ -1,4 +1,4 @@
-"""Reads a run directory's files, of a run that is finished, running, interrupted or failed."""
+"""Reads a run directory's files, whether the run is completed, running, interrupted or failed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def read_results(run_dir: Path) -> Results | None:
 
 
 def read_predictions(run_dir: Path) -> list[PredictionRecord]:
-    """Read predictions.jsonl, one record for each problem that has ended."""
+    """Read predictions.jsonl, which has one record per problem that has ended."""
     return list(read_records(run_dir / "predictions.jsonl", PredictionRecord))
 
 
@@ -54,7 +54,7 @@ def read_prompt_scores(run_dir: Path) -> list[PromptScore]:
 
 
 def read_artifact(run_dir: Path, name: str, kind: type[T]) -> T | None:
-    """Read a file of artifacts/ as JSON of a type; None where the run has left none. Raises DataError."""
+    """Read a file of artifacts/ as JSON of a type; None where the run has none. Raises DataError."""
     return read_json(run_dir / "artifacts" / name, kind)
 
 
@@ -66,7 +66,7 @@ def read_steps_without_texts(run_dir: Path) -> list[StepRecord]:
         if step.best is None:
             return step
         best = msgspec.structs.replace(step.best, text="")
-        # mostly that of the step before
+        # usually the same as in the previous step
         return msgspec.structs.replace(step, best=known.setdefault((step.problem, best), best))
 
     return list(map(without_text, read_records(run_dir / "steps.jsonl", StepRecord)))
@@ -94,41 +94,41 @@ def read_records(path: Path, record: type[T]) -> Iterator[T]:
         yield _decode(line, decoder, path, number)
 
 
-class _OfProblem(msgspec.Struct):
+class _ProblemId(msgspec.Struct):
     problem: str
 
 
 def read_records_of(path: Path, record: type[T], problems: Iterable[str]) -> Iterator[list[T]]:
-    """Yield each problem's records of a JSONL file, in the order of `problems`; the others' are passed over.
+    """Yield each problem's records of a JSONL file, in the order of `problems`; other problems are skipped.
 
-    Only one problem's records need be in memory at once. Raises DataError as `read_records` does.
+    Only one problem's records are in memory at a time. Raises DataError as `read_records` does.
     """
     places: dict[str, list[tuple[int, int]]] = {problem: [] for problem in problems}
-    decoder = msgspec.json.Decoder(_OfProblem)
-    for number, begin, line in _lines(path):
-        found = places.get(_decode(line, decoder, path, number).problem)
-        if found is not None:
-            found.append((number, begin))
-    whole = msgspec.json.Decoder(record)
-    for of_problem in places.values():
+    decoder = msgspec.json.Decoder(_ProblemId)
+    for number, offset, line in _lines(path):
+        spans = places.get(_decode(line, decoder, path, number).problem)
+        if spans is not None:
+            spans.append((number, offset))
+    record_decoder = msgspec.json.Decoder(record)
+    for line_places in places.values():
         records = []
-        if of_problem:
+        if line_places:
             with open_regular(path) as file:
-                for number, begin in of_problem:
-                    file.seek(begin)
-                    records.append(_decode(file.readline(), whole, path, number))
+                for number, offset in line_places:
+                    file.seek(offset)
+                    records.append(_decode(file.readline(), record_decoder, path, number))
         yield records
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield number, place and bytes of each whole line that holds something. Raises DataError."""
+    """Yield the number, offset and bytes of each complete line that is not blank. Raises DataError."""
     try:
         file = open_regular(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    begin = 0
+    offset = 0
     with file:
         for number, line in enumerate(bounded_lines(file), start=1):
             if len(line) == MAX_RECORD and not line.endswith(b"\n"):
@@ -136,8 +136,8 @@ def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                     f"{path}, line {number}: expected a record of this file, got {MAX_RECORD:,} bytes and more"
                 )
             if line.endswith(b"\n") and not line.isspace():
-                yield number, begin, line
-            begin += len(line)
+                yield number, offset, line
+            offset += len(line)
 
 
 def _decode(line: bytes, decoder: msgspec.json.Decoder[T], path: Path, number: int) -> T:

@@ -1,4 +1,4 @@
-"""The journals that hold a run's effects: its own and, of a run that was replayed, those of its recording too."""
+"""The journals that hold a run's effects: its own and, for a run that replays a recording, the recording's too."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from evorun.runs.ownership import is_own
 def open_effects(run: Path) -> JournalReader:
     """Open the effects of a run for reading. Raises RunDirectoryError where a journal cannot be read.
 
-    The manifest of somebody else's run may name any folder of this machine, so only one's own runs are followed.
+    Somebody else's manifest may name any folder of this machine, so only the user's own runs are followed.
     """
     journals: list[JournalReader] = []
     seen: set[Path] = set()
@@ -36,7 +36,7 @@ def open_effects(run: Path) -> JournalReader:
 
 
 class _Chain:
-    """Several journals read as one, the earlier first."""
+    """Several journals read as one, in the given order."""
 
     def __init__(self, journals: Sequence[JournalReader]) -> None:
         self.path = journals[0].path
@@ -50,20 +50,20 @@ class _Chain:
             yield from journal.index()
 
     def key(self, number: int) -> Key:
-        journal, own = self._places[number]
-        return journal.key(own)
+        journal, local_number = self._places[number]
+        return journal.key(local_number)
 
     def result(self, number: int) -> bytes:
-        journal, own = self._places[number]
-        return journal.result(own)
+        journal, local_number = self._places[number]
+        return journal.result(local_number)
 
     def effect(self, number: int) -> Effect:
-        journal, own = self._places[number]
-        return journal.effect(own)
+        journal, local_number = self._places[number]
+        return journal.effect(local_number)
 
     def spent(self, number: int) -> tuple[str | None, float]:
-        journal, own = self._places[number]
-        return journal.spent(own)
+        journal, local_number = self._places[number]
+        return journal.spent(local_number)
 
     def check(self) -> None:
         for journal in self._journals:

@@ -1,8 +1,8 @@
-"""JSONL records of a run: appended while problems finish in any order, put in the problems' order at the end.
+"""JSONL records of a run: appended while problems finish in any order, sorted by problem at the end.
 
-A problem's records are a function of the journal. So a resumed run, which produces the same records again, skips
-those that the file already holds: nothing written is ever withdrawn, and the finished file does not depend on the
-number of interruptions.
+A problem's records are a function of the journal. A resumed run produces the same records again and skips those that
+the file already holds. So no record is ever removed, and the finished file does not depend on the number of
+interruptions.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ class RecordFile:
         self._written: dict[str, list[bytes]] = defaultdict(list)
         self._offered: Counter[str] = Counter()
         with _explained(path):
-            # up to the first line that is no record: a power cut can damage the end of a file, and the journal has
-            # what the records after it are made of
+            # keep up to the first line that is no record: a power cut can damage the end of a file, and the journal
+            # holds what is needed to make the later records again
             keep = 0
             if path.exists():
                 for problem, line in _records(path):
@@ -60,8 +60,8 @@ class RecordFile:
     def append(self, records: Sequence[OfProblem]) -> None:
         """Append the records that the file does not hold yet, in one write.
 
-        Raises DataError when the file holds another record at the position of one of them: another program or other
-        data made the directory.
+        Raises DataError when the file holds a different record at the same position: another program or other data made
+        the directory.
         """
         fresh: list[bytes] = []
         for record in records:
@@ -73,13 +73,13 @@ class RecordFile:
                 fresh.append(line + b"\n")
             elif written[index] != _digest(line):
                 raise DataError(
-                    f"{self.path}: record {index + 1} of problem '{problem}' is not what this run gives: restore the "
-                    "file, or remove it to have it made again from the journal; where the code has changed since, "
-                    "start a new run"
+                    f"{self.path}: record {index + 1} of problem '{problem}' differs from what this run produces: "
+                    "restore the file, or remove it, and the run writes it again from the journal; if the code has "
+                    "changed since, start a new run"
                 )
         remaining = memoryview(b"".join(fresh))
         with _explained(self.path):
-            # unbuffered, so that a reader of the run sees whole records; such a write may be short
+            # unbuffered, so that a reader sees complete records; such a write may be short
             while remaining:
                 remaining = remaining[self._file.write(remaining) :]
 
@@ -88,9 +88,9 @@ class RecordFile:
         self._file.close()
 
     def finish(self, problem_ids: Sequence[str]) -> None:
-        """Close the file and put its records in the order of `problem_ids`, atomically."""
+        """Close the file and sort its records by `problem_ids`, atomically."""
         self.close()
-        # spans, not lines, are kept in memory: candidates' texts can add up to gigabytes
+        # only spans are in memory: the texts of candidates can add up to gigabytes
         spans: dict[str, list[tuple[int, int]]] = {problem: [] for problem in problem_ids}
         offset = 0
         for problem, line in _records(self.path):
@@ -104,7 +104,7 @@ class RecordFile:
 
 
 def _records(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield problem and line of each record, up to the first line that is none."""
+    """Yield the problem and line of each record, up to the first line that is no record."""
     for line in complete_lines(path):
         try:
             problem = _problem_of.decode(line).problem
@@ -114,7 +114,7 @@ def _records(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _digest(line: bytes) -> bytes:
-    # 8 bytes: it only guards against another program's records, and all of a run's are in memory
+    # 8 bytes: all digests of a run are in memory, and they only guard against another program's records
     return blake2b(line, digest_size=8).digest()
 
 
@@ -148,6 +148,6 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # without the file's name, which the message has already
+        # without the file's name, which the message already has
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise RunDirectoryError(f"cannot write {path}: {reason}") from error

@@ -1,4 +1,4 @@
-"""The repetition of a recorded run without its model, sandbox and trainer: their answers come from its journal."""
+"""The replay of a recorded run without its model, sandbox and trainer: their answers come from its journal."""
 
 import asyncio
 import copy
@@ -35,13 +35,13 @@ class ReplayConfig(EngineConfig):
         return None if self.run is None else Path(self.run)
 
     def name_of(self, model: ModelConfig) -> str:
-        """Return the name that the recording has: an adapter's files need not be on the machine that replays it."""
+        """Return the model's name in the recording; an adapter's files need not be on this machine."""
         if self.run is None or model.adapter is None:
             return model.id
         recorded = {m.id for m in load_manifest(Path(self.run)).models.values()}
-        # one adapter of the model in the recording: that is the one, whatever the files say here
-        found = [name for name in recorded if name.startswith(f"{model.id}+adapter:")]
-        return found[0] if len(found) == 1 else model.identity
+        # if the recording has one adapter of the model, it is meant, whatever the files here hold
+        adapters = [name for name in recorded if name.startswith(f"{model.id}+adapter:")]
+        return adapters[0] if len(adapters) == 1 else model.identity
 
     def require(self, model: ModelConfig) -> None:
         if self.run is None:
@@ -50,61 +50,61 @@ class ReplayConfig(EngineConfig):
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Index the recorded replies. Raises ConfigError or RunDirectoryError when there is no recording."""
         self.require(model)
-        assert self.run is not None  # noqa: S101 - `require` has seen to it
+        assert self.run is not None  # noqa: S101 - `require` has checked it
         return await asyncio.to_thread(RecordedRun, Path(self.run), self.name_of(model))
 
 
 class RecordedRun:
-    """The recorded answers of a run's model, sandbox and trainer; JournalError for a request that they never had."""
+    """The recorded answers of a run's model, sandbox and trainer. Raises JournalError for an unrecorded request."""
 
     def __init__(self, run: Path, model: str = "") -> None:
         """Index the run's journal, for requests to the model of this name. Raises RunDirectoryError."""
         self.name = model
         self._path = run / JOURNAL
         self._journal = open_effects(run)
-        # by the request alone: an engine is not told the key of a call
+        # by the request alone: an engine does not know the key of a call
         self._numbers = {digest: number for number, (_, digest) in enumerate(self._journal.index())}
         self._requests = TestRequests()
 
     async def complete(self, request: Request) -> Reply:
-        """Return the recorded reply, its recorded seconds included."""
+        """Return the recorded reply with its recorded seconds."""
         return self.reply(request)
 
     def reply(self, request: Request) -> Reply:
-        """Return the recorded reply at once. Raises JournalError where there is none."""
+        """Return the recorded reply without awaiting. Raises JournalError where there is none."""
         about = encode_request(self.name, request)
         unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
-        return self._decoded(self._numbers.get(digest_of(about)), Reply, unknown)
+        return self._decode(self._numbers.get(digest_of(about)), Reply, unknown)
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Results:
         """Return the recorded results of a program."""
         _, about = self._requests.encode(program, suite, stop_at_failure)
         unknown = (
-            "no run of a program that this run wants to test: it was recorded with another configuration, other "
-            "problems or other limits"
+            "no test of a program that this run tests: the recording has another configuration, other problems or "
+            "other limits"
         )
-        return self._decoded(self._numbers.get(digest_of(about)), Results, unknown)
+        return self._decode(self._numbers.get(digest_of(about)), Results, unknown)
 
     def result(self, key: str, about: bytes, kind: type[T]) -> T:
         """Return the trainer's answer to a step or an evaluation."""
-        # by the key too: one command can come again, under other weights
+        # by the key too: the same command can recur under other weights
         digest, number = self._by_key.get(key, (b"", None))
         if digest != digest_of(about):
             number = None
-        return self._decoded(number, kind, f"no {key}: it had not come so far, or learned from something else")
+        return self._decode(number, kind, f"no {key}: the recorded run ended before it, or learned from other data")
 
     @cached_property
     def _by_key(self) -> dict[str, tuple[bytes, int]]:
         return {key: (digest, number) for number, (key, digest) in enumerate(self._journal.index())}
 
-    def _decoded(self, number: int | None, kind: type[T], unknown: str) -> T:
+    def _decode(self, number: int | None, kind: type[T], unknown: str) -> T:
         if number is None:
             raise JournalError(f"{self._path} holds {unknown}")
         return decode_result(self._journal.result(number), kind, f"effect {number}", self._path)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return the recording of the model under that name; the adapter itself is not needed."""
-        # a view of the same connection: `close` closes it once for all names
+        """Return a view of the recording for the model of that name; the adapter itself is not needed."""
+        # it shares the connection: `close` closes it once for all names
         view = copy.copy(self)
         view.name = name
         return view

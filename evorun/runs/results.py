@@ -1,4 +1,4 @@
-"""results.json and metrics.jsonl: the figures of a run, from its record files, never from the run's memory."""
+"""results.json and metrics.jsonl: a run's figures, computed from its record files, never from memory."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -30,22 +30,23 @@ from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
 
 TRAINING_PREFIX = "training/"
-"""Prefix of the names of the series that training steps measure."""
+"""Prefix of the names of series over training steps."""
 
 TEXT_COUNTS = ("texts", "unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
-OVERLONG, SHORTENED = SELDOM_COUNTS = ("overlong_texts", "shortened_texts")
-"""Others, named only where there are any: most engines honour `max_tokens`, and most tasks show all of a text."""
+OVERLONG, SHORTENED = RARE_COUNTS = ("overlong_texts", "shortened_texts")
+"""Counts that results name only where they are not 0: most engines honour `max_tokens`, and most tasks show whole
+texts."""
 
-RESAMPLES_OF_A_POINT = 1_999
-"""Resamples for a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
+RESAMPLES_PER_POINT = 1_999
+"""Resamples for a score along the run (ours): its band is plotted, so two figures suffice."""
 
 K = TypeVar("K", bound=str)
 T = TypeVar("T")
 
 
 def mean_score(score: Score, values: Iterable[float | None], resamples: int = RESAMPLES) -> Metric:
-    """Return the mean of a score over those that have a value; the interval is Wilson's for a rate, else bootstrap."""
+    """Return the mean of a score over the known values; the interval is Wilson's for a rate, else bootstrap."""
     known = [value for value in values if value is not None]
     if score.rate:
         return Proportion(sum(map(bool, known)), len(known)).metric()
@@ -55,19 +56,20 @@ def mean_score(score: Score, values: Iterable[float | None], resamples: int = RE
 
 
 def mean_over_problems(score: Score, values: Iterable[Sequence[float | None]]) -> Metric:
-    """Return the mean over problems of a score's mean over their responses; `values` are one problem's each.
+    """Return the mean over problems of a score's mean over each problem's responses; `values` are by problem.
 
-    Every problem weighs the same, and the interval is over problems: responses to one problem are not independent.
+    Every problem has the same weight. The interval is over problems, since responses to one problem are not
+    independent.
     """
-    known = [[value for value in one if value is not None] for one in values]
-    if all(len(one) <= 1 for one in known):
-        return mean_score(score, (value for one in known for value in one))
-    return mean_score(mean_of_samples(score), [sum(one) / len(one) for one in known if one])
+    known = [[value for value in scored if value is not None] for scored in values]
+    if all(len(scored) <= 1 for scored in known):
+        return mean_score(score, (value for scored in known for value in scored))
+    return mean_score(mean_of_samples(score), [sum(scored) / len(scored) for scored in known if scored])
 
 
 def recorded_scores(records: Iterable[Graded], declared: Sequence[Score]) -> list[Score]:
-    """Return the primary score and then all others that are recorded, in the grader's order."""
-    # what a grader adds without declaring it is a score without bounds
+    """Return the primary score, then all other recorded scores in the grader's order."""
+    # an undeclared score that a grader adds has no bounds
     known = {score.name: score for score in (*declared, mean_of_samples(declared[0]))}
     names = dict.fromkeys([declared[0].name, *(name for record in records for name in record.scores)])
     return [known.get(name) or Score(name) for name in names]
@@ -84,20 +86,19 @@ def write_results(
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
-    `declared` are the task's scores; `wasted`, attempts that gave no answer, by kind; `planned_steps`, the number of
-    the step after which the method ends by itself; `gold`, the cost of the gold judge's opinions; `refused`, requests
-    that the engine refused, by role.
+    declared: the task's scores. wasted: attempts without an answer, by kind. planned_steps: the last step of the
+    method's own schedule. gold: the cost of the gold judge. refused: requests that the engine refused, by role.
     """
     steps = read_steps_without_texts(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
-    totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in (*TEXT_COUNTS, *SELDOM_COUNTS)}
+    totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in (*TEXT_COUNTS, *RARE_COUNTS)}
     results = Results(
         metrics={**metrics, **search},
         by_stratum=by_stratum,
-        cost=cost_by_role(steps, seconds_by_role) | _cost_of_gold(gold),
+        cost=cost_by_role(steps, seconds_by_role) | _gold_cost(gold),
         counts={
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
@@ -118,21 +119,21 @@ def write_results(
 def outcome_metrics(
     predictions: Sequence[PredictionRecord], declared: Sequence[Score]
 ) -> tuple[dict[str, Metric], dict[str, dict[str, Metric]]]:
-    """Return the mean of each score over all predictions that have it, the primary one first, and by stratum."""
+    """Return the mean of each score over the predictions that have it, the primary score first, and by stratum."""
 
     def means(members: Sequence[PredictionRecord]) -> dict[str, Metric]:
         scores = recorded_scores(members, declared)
         return {score.name: mean_score(score, map(score.value_in, members)) for score in scores}
 
-    # scores by stratum too: a task's strata may have scores of their own
-    by_stratum = _grouped((p.stratum, p) for p in predictions)
+    # scores by stratum too: a task's strata may have different scores
+    by_stratum = _group((p.stratum, p) for p in predictions)
     return means(predictions), {stratum: means(members) for stratum, members in sorted(by_stratum.items())}
 
 
 def _reached(predictions: Sequence[PredictionRecord], steps: Iterable[StepRecord]) -> dict[Stop, Reached]:
-    """Return the last steps of the problems by what ended them; one that never took a step is left out."""
+    """Return the last steps of problems by what ended them; problems without a step are left out."""
     last = {step.problem: step.step for step in steps}  # later records overwrite
-    ended = _grouped((p.stop, last[p.problem]) for p in predictions if p.problem in last)
+    ended = _group((p.stop, last[p.problem]) for p in predictions if p.problem in last)
     return {
         stop: Reached(len(numbers), min(numbers), sum(numbers) / len(numbers), max(numbers))
         for stop, numbers in sorted(ended.items())
@@ -140,17 +141,17 @@ def _reached(predictions: Sequence[PredictionRecord], steps: Iterable[StepRecord
 
 
 def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
-    """Yield each figure of each training step; its `calls` and `tokens` are the run's."""
+    """Yield each figure of each training step; `calls` and `tokens` are totals of the run."""
     for record in records:
         for name, value in record.figures.items():
             yield MetricPoint(record.step, f"{TRAINING_PREFIX}{name}", value, None, 1, record.calls, record.tokens)
 
 
 def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> list[MetricPoint]:
-    """Return the means of the primary score, overall and by stratum, and of the others, and diagnostics, for each step.
+    """Return each step's means of the primary score (overall, by stratum), of the other scores, and of diagnostics.
 
     A problem that stopped early counts with its last state in all later steps, so that every point is over the same
-    problems. `calls` and `tokens` are means a problem, all roles together, up to that step.
+    problems. `calls` and `tokens` are means per problem up to that step, over all roles.
     """
     by_problem: dict[str, list[StepRecord]] = defaultdict(list)
     for step in steps:
@@ -160,24 +161,24 @@ def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> lis
     series: list[MetricPoint] = []
     numbers = sorted({record.step for records in by_problem.values() for record in records})
     for number in numbers:
-        # the last point is the figure that results.json has, and has its interval
-        resamples = RESAMPLES if number == numbers[-1] else RESAMPLES_OF_A_POINT
-        # each problem's last record up to this step, the first one where it has none yet; bisect, because scanning
-        # all records at each step would be quadratic in the length of a run
+        # the last point repeats the figure of results.json, with the same interval
+        resamples = RESAMPLES if number == numbers[-1] else RESAMPLES_PER_POINT
+        # each problem's last record up to this step, or its first one if it has none yet; bisect, since scanning all
+        # records at each step would be quadratic in the length of the run
         states = [
             records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
             for records in by_problem.values()
         ]
         reached = [record for record in states if record.step == number]
         primary, *others = recorded_scores(states, declared)
-        by_stratum = sorted(_grouped((state.stratum, state) for state in states).items())
+        by_stratum = sorted(_group((state.stratum, state) for state in states).items())
         series.append(_point(number, primary.name, primary, states, resamples))
         series += [
             _point(number, f"{primary.name}/{name}", primary, members, resamples) for name, members in by_stratum
         ]
         series += [_point(number, score.name, score, states, resamples) for score in others]
         scored = {primary.name, *(score.name for score in others)}
-        # not over all states: the last diagnostics of a problem that has ended would be counted again
+        # not over all states, which would count an ended problem's last diagnostics again
         series += _diagnostics(number, reached, scored, _mean_cost(states))
     return series
 
@@ -186,7 +187,7 @@ def _diagnostics(
     number: int, reached: Sequence[StepRecord], scored: set[str], cost: tuple[float, float]
 ) -> Iterator[MetricPoint]:
     """Yield the means of a step's diagnostics, over the problems that took the step."""
-    # one series a name: a diagnostic does not hide the task's score of the same name
+    # one series per name: a diagnostic does not hide the task's score of the same name
     for name in sorted({name for state in reached for name in state.extra} - scored):
         values = [state.extra[name] for state in reached if name in state.extra]
         yield MetricPoint(number, name, sum(values) / len(values), None, len(values), *cost)
@@ -199,7 +200,7 @@ def _diagnostics(
 
 def _point(number: int, name: str, score: Score, states: list[StepRecord], resamples: int) -> MetricPoint:
     values = [
-        # no answer yet is none that is right, so that the first points of a run are over all problems too
+        # without an answer a problem counts as wrong, so that a run's first points are over all problems too
         float(bool(state.correct)) if score.is_correctness and state.best is None else score.value_in(state)
         for state in states
     ]
@@ -214,19 +215,19 @@ def _mean_cost(states: list[StepRecord]) -> tuple[float, float]:
 
 
 def cost_of_calls(spent: Mapping[str, Usage]) -> dict[str, RoleCost]:
-    """Return the cost by role of a run that has not ended, and in total, from all the calls that it has made.
+    """Return the cost by role and in total of a run that has not ended, from all calls that it has made.
 
     The seconds are None, as in `cost_by_role`.
     """
-    own = {role: usage for role, usage in sorted(spent.items()) if role != GOLD}
-    if not own:
+    without_gold = {role: usage for role, usage in sorted(spent.items()) if role != GOLD}
+    if not without_gold:
         return {}
-    sums = {**own, "total": total(own.values()), **({GOLD: spent[GOLD]} if GOLD in spent else {})}
+    sums = {**without_gold, "total": total(without_gold.values()), **({GOLD: spent[GOLD]} if GOLD in spent else {})}
     return {role: RoleCost(**usage.counts(), seconds=None) for role, usage in sums.items()}
 
 
 def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, float] | None) -> dict[str, RoleCost]:
-    """Return the cost by role, and in total; a problem's last step carries its whole cost.
+    """Return the cost by role and in total; a problem's last step carries its whole cost.
 
     Without `seconds_by_role` (a run that has not ended) the seconds are None.
     """
@@ -237,7 +238,7 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
             usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens)
             usages[role].add(usage)
             usages["total"].add(usage)
-    # of a run that has not ended the driver's clock is not on disk, and 0 s would be wrong
+    # the driver's clock reaches the disk only when the run ends; 0 s would be wrong
     seconds = None if seconds_by_role is None else {**seconds_by_role, "total": sum(seconds_by_role.values())}
     return {
         role: RoleCost(**usages[role].counts(), seconds=None if seconds is None else round(seconds.get(role, 0.0), 3))
@@ -245,12 +246,12 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
     }
 
 
-def _cost_of_gold(spent: Usage | None) -> dict[str, RoleCost]:
-    """Return what grading has cost, which is beside the total: it is no part of what the method does."""
+def _gold_cost(spent: Usage | None) -> dict[str, RoleCost]:
+    """Return the cost of grading, which the total leaves out: grading is no part of the method."""
     return {} if spent is None else {GOLD: RoleCost(**spent.counts(), seconds=round(spent.seconds, 3))}
 
 
-def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+def _group(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     groups: dict[K, list[T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)

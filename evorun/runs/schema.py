@@ -1,6 +1,6 @@
-"""The records of a run directory: the driver writes them, results and reports read them.
+"""The records of a run directory: the driver writes them; results and reports read them.
 
-Fields are encoded in the order of their declaration. JSON Lines files hold one record a line.
+Fields are encoded in the order of their declaration. JSON Lines files hold one record per line.
 """
 
 import sys
@@ -18,7 +18,7 @@ Stop = Literal["generations", "budget", "failed"]
 
 
 class ModelInRun(msgspec.Struct):
-    """A model as the manifest names it."""
+    """A model in the manifest."""
 
     name: str
     id: str
@@ -26,28 +26,28 @@ class ModelInRun(msgspec.Struct):
 
     @property
     def short(self) -> str:
-        """The name; a simulated model is none of that name, and a random one needs no real one's place."""
+        """The name, with "simulated" before it where a simulated model stands in for a real one."""
         return f"simulated {self.name}" if self.engine == "simulated" and self.name != "random" else self.name
 
     @property
     def label(self) -> str:
-        """The name, and the id where it says more; a simulated model is none of that name."""
+        """The name, with the id where they differ, or a note that the model is simulated."""
         if self.engine == "simulated":
             return f"simulated, in the place of {self.name}"
         return self.name if self.id in ("", self.name) else f"{self.name} ({self.id})"
 
 
 class StageInRun(msgspec.Struct, frozen=True):
-    """A stage that came before a run."""
+    """A stage before a run."""
 
     folder: str
     """Absolute."""
     digest: str
-    """Of its product (candidates, traces or an adapter); 12 hexadecimal digits."""
+    """Digest of its product (candidates, traces or an adapter); 12 hexadecimal digits."""
     model: ModelInRun | None = None
-    """The model that answered or was trained in it; None without one."""
+    """The model that answered or was trained in the stage; None where there is none."""
     simulated: bool = False
-    """True when its answers are no language model's."""
+    """True when no language model gave its answers."""
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     models: dict[str, ModelInRun]
     """By role."""
     stages: dict[str, StageInRun] = {}
-    """In order; empty unless a student is fine-tuned first, and until it is."""
+    """In order; empty until a student has been fine-tuned, and where none is."""
     regime: str
     simulated: bool
     sandbox: SandboxInRun | None = None
@@ -101,12 +101,12 @@ class Manifest(msgspec.Struct, kw_only=True):
     config: dict[str, Any]
     config_digest: str
     files: dict[str, str] = {}
-    """Checksums of what a completed run has left, by path; empty before."""
+    """Checksums of a completed run's files, by path; empty until then."""
     state: dict[str, str] | None = None
-    """Checksums of the journal, the checkpoints and the artifacts at the end of the last process, by path; None while
-    one works on the run."""
+    """Checksums of the journal, the checkpoints and the artifacts at the end of the last process, by path; None while a
+    process works on the run."""
     signature: str | None = None
-    """Of the configuration and the state, by the user who started the run (`evorun.runs.ownership`)."""
+    """Signature of the configuration and the state by the user who started the run (`evorun.runs.ownership`)."""
     error: str | None = None
 
     def __post_init__(self) -> None:
@@ -135,53 +135,52 @@ class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """None: any task; so with `model`."""
     model: str | None = None
     overrides: dict[str, Setting] = {}
-    """Values that a run's configuration must have, by key (`method.max_errors: 3`; of a group its choice: `judge:
-    gpt_4o_mini`): a sweep's jobs share their rows."""
+    """Values that a run's configuration must have, by key (`method.max_errors: 3`; for a group its choice, `judge:
+    gpt_4o_mini`), so that a sweep's jobs can share one list of rows."""
     accuracy: Fraction | None = None
     metrics: dict[str, Finite] = {}
     """Means of scores by name, on the scale of `Grade.scores`; also `elo` and `relative_run_time`."""
     sd: dict[str, Finite] = {}
-    """Standard deviations over repetitions of a measurement, by the name of the metric."""
+    """Standard deviations over repetitions, by metric."""
     by_stratum: dict[str, Fraction] = {}
     """Accuracy by stratum."""
     steps: dict[str, tuple[tuple[int, Finite], ...]] = {}
-    """Training figures by name: (step, value) each."""
+    """Training figures by name, as (step, value) pairs."""
     among: dict[str, Setting] = {}
-    """Of an Elo rating: settings that the tournament's runs of other methods have, where one run is in several
-    tournaments."""
+    """For an Elo rating of a run in several tournaments: settings of the other methods' runs in this tournament."""
 
 
 class ReportedMean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A figure of a paper over several runs: a mean over tasks, or how far one setting's mean is from another's."""
+    """A paper's figure over several runs: a mean over tasks, or the difference between two settings' means."""
 
     method: str
     tasks: tuple[str, ...]
     model: str | None = None
     overrides: dict[str, Setting] = {}
     less: dict[str, Setting] | None = None
-    """The overrides of the runs whose mean is subtracted; None: nothing is."""
+    """The overrides of the runs whose mean is subtracted; None: nothing is subtracted."""
     metrics: dict[str, Finite]
 
 
 class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A paper's figures for an experiment, for tables of measured beside reported: the config's `reported`."""
+    """The config's `reported`: a paper's figures for an experiment, which tables show beside the measured ones."""
 
     source: str
     note: str = ""
     rows: tuple[ReportedRow, ...] = ()
-    """Empty where the paper gives its outcome in words only, quoted in `note`."""
+    """Empty where the paper gives its outcome only in words, quoted in `note`."""
     means: tuple[ReportedMean, ...] = ()
 
 
 MAX_DEPTH = 32
-"""Levels of values of any type (ours): configurations and problems have a few, and what walks them calls itself."""
+"""Maximum nesting of values (ours): configurations and problems have a few levels; code that walks them recurses."""
 
 
 def _refuse_depth(value: Any) -> None:
     """Raise ValueError for lists and dictionaries nested more than `MAX_DEPTH` deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        groups = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        groups = [node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)]
         level = [value for group in groups for value in group]
     if level:
         raise ValueError(f"expected at most {MAX_DEPTH} levels of lists and objects")
@@ -200,7 +199,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """The cost of model calls in calls and tokens, which are the same on every repetition; seconds are not."""
+    """The cost of model calls in calls and tokens, which, unlike seconds, are equal on every repetition."""
 
     calls: int
     prompt_tokens: int
@@ -216,11 +215,11 @@ class RoleCost(Spent, frozen=True):
     """The cost of one role in a run."""
 
     seconds: float | None
-    """Seconds in model calls, summed over calls; None while the run has not ended."""
+    """Total seconds in model calls; None while the run has not ended."""
 
 
 class Belief(msgspec.Struct, frozen=True):
-    """The method's own estimate of a candidate's quality; null for a value that is not finite."""
+    """The method's estimate of a candidate's quality; null for a value that is not finite."""
 
     mean: float | None
     sd: float | None
@@ -244,7 +243,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     """None while the problem has no candidate that parses."""
     belief: Belief | None
     correct: bool | None
-    """None without a candidate, and where there is no right and wrong."""
+    """None without a candidate, or where the task has no right and wrong."""
     pool: int
     """Candidates that the method still considers."""
     candidates: int
@@ -253,28 +252,27 @@ class StepRecord(msgspec.Struct, frozen=True):
     extra: dict[str, float]
     """Diagnostics of this step, by name."""
     scores: dict[str, float | None] = {}
-    """The best candidate's, as the task's grader gives them, and those of no answer while there is no candidate. None:
-    no finite value."""
+    """The grader's scores of the best candidate, or of no answer while there is no candidate. None: no finite value."""
 
 
 class CandidateRecord(Candidate, frozen=True, kw_only=True):
     """A line of candidates.jsonl, with the belief after the last step.
 
     A candidate that serves all problems is written when it appears, with the belief of that step; ratings.jsonl has
-    the later ones. The beliefs of a problem's own candidates along the way are not recorded: all of them after every
-    step would be quadratic in size.
+    the later ones. For a problem's own candidates, earlier beliefs are not recorded: all of them after every step
+    would be quadratic in size.
     """
 
     problem: str
     """`*` for one that serves all problems."""
     correct: bool | None = None
-    """None where there is no right and wrong, and for what is not graded."""
+    """None for what is not graded, or where the task has no right and wrong."""
     scores: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """As the task's grader gives them."""
+    """The task's grader's scores."""
 
 
 class RatingRecord(msgspec.Struct, frozen=True):
-    """A line of ratings.jsonl: the belief in a candidate that serves all problems, where a step has changed it."""
+    """A line of ratings.jsonl: a changed belief in a candidate that serves all problems."""
 
     step: int
     candidate: CandidateId
@@ -300,7 +298,7 @@ class PredictionRecord(msgspec.Struct, frozen=True):
     answer: str | None
     correct: bool | None
     scores: dict[str, float | None]
-    """Those of a response without an answer where there is no candidate."""
+    """Without a candidate, the scores of a response without an answer."""
     belief: Belief | None
     candidates: int
     steps: int
@@ -321,7 +319,7 @@ class TrainingRecord(msgspec.Struct, frozen=True):
 
     step: int
     calls: int
-    """Of the run, all roles together, up to this step; so are `tokens`."""
+    """Calls of the run up to this step, over all roles; so are `tokens`."""
     tokens: int
     figures: dict[str, float]
     problem: str = SHARED
@@ -343,49 +341,50 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     """None where a request was refused, or the task could not score the response."""
     penalised_reward: float | UnsetType = UNSET
-    """The reward that was learned from, less the penalty for a missing end of sequence; unset where there is none."""
+    """The reward less the penalty for a missing end of sequence, as used for learning; unset without a penalty."""
     advantage: float | UnsetType | None = UNSET
-    """What its tokens were learned with: the advantage of them all, or the mean where each has its own (PPO). None:
-    nothing was learned from it. Unset: the trainer, which alone knows it, has not reported it."""
+    """The advantage of its tokens, or their mean where each token has its own (PPO). None: nothing was learned from it.
+    Unset: the trainer, which alone knows it, has not reported it."""
     advantage_sd: float | UnsetType = UNSET
     """Standard deviation over its tokens; unset where they all have the same advantage."""
     correct: bool | None
     finish_reason: FinishReason
     """Of its last turn."""
     prompt_tokens: int
-    """Of all turns together, as they are paid for; so are `completion_tokens`."""
+    """Tokens of all turns together, as billed; so are `completion_tokens`."""
     completion_tokens: int
     turns: int
-    """Of the model."""
+    """Turns of the model."""
     rubric: CandidateId | UnsetType = UNSET
-    """The rubric that it was scored by; unset, and left out, where the task's grade is the reward. So are the next."""
+    """The rubric that scored it; this and the next fields are unset, and left out, where the task's grade is the
+    reward."""
     raw: float | UnsetType = UNSET
-    """Points that the reward model gave; unset also where none could be read, or another rule decided."""
+    """Points from the reward model; unset also where none could be read, or another rule decided."""
     normalised: float | UnsetType = UNSET
-    """The mean over the rubric's items of points by maximum."""
+    """The mean over the rubric's items of points divided by the item's maximum."""
     maximum: float | UnsetType = UNSET
-    """Most points that the rubric gives: `raw` is out of so many."""
+    """Maximum points of the rubric, of which `raw` is a part."""
     unscored: str | UnsetType = UNSET
-    """Why a reward model's words gave no reward, by kind."""
+    """The kind of failure by which a reward model's reply gave no reward."""
 
 
 class PromptScore(msgspec.Struct, frozen=True, kw_only=True):
     """A line of prompt_scores.jsonl, and a cell of artifacts/transplant.json: a prompt's score on the test problems."""
 
     step: int
-    """The weights are those after it; so is the rating that the score is held against."""
+    """The step after which the weights, and the rating to compare with, were taken."""
     candidate: CandidateId
     score: float
     """Mean of the task's primary score."""
     low: float | None = None
-    """Ends of the 95 % interval, where one was computed; so is `high`."""
+    """Lower end of the 95 % interval, where one was computed; `high` is the upper."""
     high: float | None = None
     n: int
     """Test problems."""
 
 
 class RubricScore(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of artifacts/rubric_scores.json: what one rubric gives the responses of one evaluation (figure 5b)."""
+    """An entry of artifacts/rubric_scores.json: one rubric's score of one evaluation's responses (MPO, figure 5b)."""
 
     rubric: CandidateId
     refined: int
@@ -395,23 +394,23 @@ class RubricScore(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None
     """Mean share of the rubric's points; None where no score could be read."""
     low: float | None
-    """Ends of the 95 % interval; so is `high`. None: no interval could be computed."""
+    """Lower end of the 95 % interval; `high` is the upper. None: no interval could be computed."""
     high: float | None
     n: int
-    """Responses, those left out that could not be scored."""
+    """Responses that could be scored."""
     unscored: int
-    """Those."""
+    """Responses that could not be scored."""
 
 
 class PrincipleEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of artifacts/delete_one.json: what one principle of the final system prompt is worth."""
+    """An entry of artifacts/delete_one.json: the effect of one principle of the final system prompt."""
 
     principle: str
     """Its text."""
     effect: float
     """Mean of the task's primary score with the whole prompt, less that without this principle."""
     low: float | None
-    """Ends of the 95 % interval; so is `high`. None: no interval could be computed."""
+    """Lower end of the 95 % interval; `high` is the upper. None: no interval could be computed."""
     high: float | None
     n: int
     """Test problems, each answered both ways."""
@@ -426,12 +425,12 @@ class MetricPoint(msgspec.Struct, frozen=True):
     ci95: tuple[float, float] | None
     n: int
     calls: float
-    """Mean over the problems behind the figure, all roles, up to this step; so are `tokens`."""
+    """Mean calls per problem behind the figure up to this step, over all roles; so are `tokens`."""
     tokens: float
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """The last step of a number of problems: a generation, or a round of a method without any."""
+    """The last steps of a number of problems: generations, or rounds of a method without generations."""
 
     problems: int
     fewest: int
@@ -445,13 +444,13 @@ class Results(msgspec.Struct, frozen=True):
     metrics: dict[str, Metric]
     by_stratum: dict[str, dict[str, Metric]]
     cost: dict[str, RoleCost]
-    """By role; the sum is under `total`, without that of the gold judge, which is under `gold`."""
+    """By role; `total` is the sum without the gold judge, whose cost is under `gold`."""
     counts: dict[str, int]
     wasted: dict[str, Wasted] = {}
-    """Attempts of model calls that gave no answer, by kind (`http_500`, `timed_out`, ...); none of `cost`."""
+    """Attempts of model calls that gave no answer, by kind (`http_500`, `timed_out`, ...); not part of `cost`."""
     planned_steps: int | None = None
-    """Number of the step after which the method ends by itself; None where it is not known beforehand."""
+    """Last step of the method's own schedule; None where it is not known beforehand."""
     reached: dict[Stop, Reached] = {}
-    """The last step, by what ended the problems."""
+    """The last steps of problems, by what ended them."""
     refused: dict[str, int] = {}
     """Requests that the engine refused, by role, where there were any."""

@@ -26,7 +26,7 @@ class Score(msgspec.Struct, frozen=True):
 
     name: str
     low: float | None = None
-    """Least possible value, as `high` is the greatest; None: there is no bound."""
+    """Minimum value, as `high` is the maximum; None: no bound."""
     high: float | None = None
     higher_is_better: bool = True
     rate: bool = False
@@ -41,12 +41,12 @@ class Score(msgspec.Struct, frozen=True):
         """Return the score's value in a grade; None where the task could not give one."""
         if self.is_correctness:
             return None if graded.correct is None else float(graded.correct)
-        # JSON has no NaN or infinity: a grader's are as good as no value
+        # JSON has no NaN or infinity, so a grader's count as no value
         value = graded.scores.get(self.name)
         return value if value is not None and math.isfinite(value) else None
 
     def utility(self, value: float) -> float:
-        """Return a value of which more is better: from 0 (worst) to 1 where both bounds are known, else with its sign.
+        """Return a value that is higher for better responses: from 0 (worst) to 1 where both bounds are known.
 
         An unbounded score stays as it is, negated where lower is better.
         """
@@ -60,16 +60,16 @@ ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
 """The score of tasks with right and wrong: its value is a grade's `correct`."""
 
 
-def undeclared(declared: Sequence[Score], graded: Graded) -> str | None:
-    """Return in words what in a grade is not as the task's scores are declared; None where all is.
+def find_violation(declared: Sequence[Score], graded: Graded) -> str | None:
+    """Return a message if a grade violates the declared scores, else None.
 
-    Scores beside the declared ones are welcome, unless one of these is missing: then the name is a wrong one.
+    Undeclared scores are accepted, unless a declared one is missing: then the name is presumably wrong.
     """
     by_name = {score.name: score for score in declared}
-    named = [name for name in by_name if name not in graded.scores and name != ACCURACY.name]
+    missing = [name for name in by_name if name not in graded.scores and name != ACCURACY.name]
     stray = [name for name in graded.scores if name not in by_name]
-    if named and stray:
-        return f"expected a score named '{named[0]}', got '{stray[0]}'"
+    if missing and stray:
+        return f"expected a score named '{missing[0]}', got '{stray[0]}'"
     for name, value in graded.scores.items():
         if not isinstance(value, int | float | None):
             return f"expected a number as the score '{name}', got {value!r:.60}"

@@ -1,4 +1,4 @@
-"""Figures that tell apart how a search fails: nothing right was proposed, recognised, or readable."""
+"""Figures that show why a search fails: no right response was proposed, recognized, or readable."""
 
 from array import array
 from collections import defaultdict
@@ -33,12 +33,12 @@ class _Rated(msgspec.Struct):
 
 @dataclass
 class _Pool:
-    """What is asked of a problem's candidates: a long run has too many to keep."""
+    """A problem's candidates, reduced to what the figures need: a long run has too many to keep."""
 
     covered: bool = False
     """True when one of them is right."""
     right: "array[float]" = field(default_factory=lambda: array("d"))
-    """Posterior means of the right ones that are rated; `wrong`: of the others."""
+    """Posterior means of right rated candidates; `wrong`: of wrong ones."""
     wrong: "array[float]" = field(default_factory=lambda: array("d"))
     utilities: dict[CandidateId, float] = field(default_factory=dict)
 
@@ -54,20 +54,20 @@ class _Pool:
 def search_figures(
     path: Path, steps: Sequence[StepRecord], predictions: Sequence[PredictionRecord], declared: Sequence[Score]
 ) -> tuple[dict[str, Metric], dict[str, int]]:
-    """Return the figures and counts of a run's candidates and duels; those that the run has no data for are left out.
+    """Return the figures and counts of a run's candidates and duels, without those that the run has no data for.
 
     - `pool_coverage`: problems with a right candidate among all that were proposed;
     - `choice_given_coverage`: of those, problems whose final answer is right;
     - `posterior_auc`: the probability that a right candidate's posterior mean is above a wrong one's of the same
       problem, equal ones counting half; a mean over the problems that have both;
     - `decisive_rate`: duels with a winner; `position_a_rate`: verdicts A among verdicts A and B; `tie_rate` and
-      `invalid_rate`: ties, and texts that hold no verdict, among all texts of judges;
-    - `refused_rate`: requests to judges that the engine refused, which gave no text; left out where there were none;
+      `invalid_rate`: ties, and texts without a verdict, among all texts of judges;
+    - `refused_rate`: requests to judges that the engine refused; left out where there were none;
     - `judge_agreement`: duels won by the better candidate, among the decisive ones of two that are not equally good;
     - `parsable_rate`: texts that a response could be read from, retries included;
     - those of `rating_figures`.
 
-    Intervals draw problems again: duels and texts of one problem are not independent.
+    Intervals resample problems: duels and texts of one problem are not independent.
     """
     measure = primary_score(declared)
     pools: dict[str, _Pool] = defaultdict(_Pool)
@@ -79,7 +79,7 @@ def search_figures(
             unparsed += candidate.error is not None
     figures: dict[str, Metric] = {}
     if measure.is_correctness and pools:
-        # a method that trains answers each problem anew at the end: nothing is chosen from what it answered before
+        # a method that trains answers each problem again at the end and does not choose among earlier answers
         if not (path / "training.jsonl").exists():
             figures |= _coverage(pools, predictions)
         figures |= _posterior_auc(pools)
@@ -93,9 +93,9 @@ def search_figures(
 def _coverage(pools: Mapping[str, _Pool], predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
     covered, choice = Proportion(), Proportion()
     for prediction in predictions:
-        found = prediction.problem in pools and pools[prediction.problem].covered
-        covered.add(found)
-        if found:
+        is_covered = prediction.problem in pools and pools[prediction.problem].covered
+        covered.add(is_covered)
+        if is_covered:
             choice.add(bool(prediction.correct))
     return {"pool_coverage": covered.metric(), "choice_given_coverage": choice.metric()}
 
@@ -104,9 +104,9 @@ def _posterior_auc(pools: Mapping[str, _Pool]) -> dict[str, Metric]:
     compared = [(pool.right, pool.wrong) for pool in pools.values() if pool.right and pool.wrong]
     if not compared:
         return {}
-    from scipy.stats import mannwhitneyu  # half a second to import: not before it is needed
+    from scipy.stats import mannwhitneyu  # takes half a second to import
 
-    # U counts the pairs in which the right one is above, ties half: the area under the ROC curve is their share
+    # U counts pairs in which the right one is higher, ties half; the area under the ROC curve is their share
     areas = [
         float(mannwhitneyu(right, wrong, method="asymptotic").statistic) / (len(right) * len(wrong))
         for right, wrong in compared

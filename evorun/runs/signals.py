@@ -1,4 +1,4 @@
-"""The signals that stop the program in order, wherever it is."""
+"""The signals that stop the program in an orderly way."""
 
 import contextlib
 import signal
@@ -8,14 +8,14 @@ from types import FrameType
 from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
+"""Sent by Ctrl-C, a scheduler, an operator or a closing terminal: the run ends as interrupted."""
 
 WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """Sent by schedulers some time before a limit. They stop a run too, unless its job's launcher handles them."""
 
 
 def interrupt(number: int, _: FrameType | None) -> NoReturn:
-    """Raise KeyboardInterrupt, as Ctrl-C does: a handler."""
+    """Raise KeyboardInterrupt, as Ctrl-C does; a signal handler."""
     raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
 
 
@@ -25,21 +25,21 @@ def interrupted_by_signals() -> Iterator[None]:
 
     Signals that are ignored, as by nohup, stay ignored. Outside the main thread nothing changes.
     """
-    found = [number for number in (*STOP_SIGNALS, *WARNING_SIGNALS) if signal.getsignal(number) is signal.SIG_DFL]
+    unhandled = [number for number in (*STOP_SIGNALS, *WARNING_SIGNALS) if signal.getsignal(number) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
-        found = []
-    for number in found:
+        unhandled = []
+    for number in unhandled:
         signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in found:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def same_handlers_after() -> Iterator[None]:
-    """Restore the present handlers of the signals after the block: an event loop removes them."""
+    """Restore the signals' handlers after the block, since an event loop removes them."""
     before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *WARNING_SIGNALS)}
     try:
         yield

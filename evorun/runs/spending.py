@@ -1,4 +1,4 @@
-"""What a run has spent by its journal: all calls that were made, those since its last recorded step too."""
+"""A run's spending by its journal: all calls made, even those since its last recorded step."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from evorun.runs.budget import Usage
 from evorun.runs.journal_reader import decode_result, open_journal
 
 GOLD = "gold"
-"""The role, of the calls that grade and of their model: no part of what a method does, so that no total has them."""
+"""The role of the model that grades, and of its calls: no part of a method, so no total includes them."""
 
 
 class Spending(NamedTuple):
@@ -37,11 +37,11 @@ def read_spending(journal: Path) -> Spending:
     by_role: dict[str, Usage] = defaultdict(Usage)
     with closing(open_journal(journal)) as reader:
         for number, (key, _) in enumerate(reader.index()):
-            spent, seconds = reader.spent(number)
-            # programs, rewards and updates are in the journal too, and have no tokens
-            if spent is None or key.count("|") < 3:
+            token_counts, seconds = reader.spent(number)
+            # programs, rewards and updates in the journal have no tokens
+            if token_counts is None or key.count("|") < 3:
                 continue
-            tokens = decode_result(spent.encode(), _Tokens, key, journal)
+            tokens = decode_result(token_counts.encode(), _Tokens, key, journal)
             reply = decode_result(reader.result(number), _Refusal, key, journal)
             role = key.rsplit("|", 3)[1]
             refused = int(reply.error is not None)

@@ -35,7 +35,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
 
 @dataclass
 class Proportion:
-    """A share of `n` trials, counted up."""
+    """The share of successes in `n` trials."""
 
     successes: int = 0
     n: int = 0
@@ -61,42 +61,42 @@ class Proportion:
 
 
 RESAMPLES = 9_999
-"""Of a bootstrap whose ends are read off to three figures (ours)."""
+"""Resamples of a bootstrap whose ends are read to three figures (ours)."""
 
 MIN_SEEDS = 3
-"""Below it means over seeds have no interval (ours): of two, Student's is 13 standard errors wide each way."""
+"""Minimum seeds for an interval of their mean (ours): for two, Student's extends 13 standard errors each way."""
 
 MIN_DRAWN_SEEDS = 5
-"""Below it seeds are too few to draw again (ours): three have ten different draws."""
+"""Minimum seeds for resampling them (ours): three have only ten different resamples."""
 
 _DRAWN_AT_ONCE = 2**16
-"""Values that a bootstrap draws at once (ours), so that they stay in the processor's cache however many problems there
-are; the intervals are the same for any number."""
+"""Values that a bootstrap draws at a time (ours), few enough for the processor's cache. The intervals do not depend on
+it."""
 
 _ALIKE = 1e-9
-"""Values that differ by no more are alike: scores are no finer, and BCa's acceleration is not finite for them."""
+"""Values that differ by no more count as equal: scores are no finer, and BCa's acceleration would not be finite."""
 
 
 def mean_interval(
     values: Sequence[float], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Return the bootstrap interval (BCa) of a mean, or None where all values are alike.
+    """Return the bootstrap interval (BCa) of a mean, or None where all values are equal.
 
-    Scores are bounded and skewed, with many values at a bound: a t interval is symmetric and can leave the range of
-    possible values; this one follows the skew, is second-order accurate and stays between the least and the greatest
-    value. Values that are all alike give no interval, for their draws say nothing about the uncertainty. Sources:
+    Scores are bounded and skewed, with many values at a bound. A t interval is symmetric and can leave the range of
+    possible values. BCa follows the skew, is second-order accurate and stays between the minimum and the maximum.
+    Equal values give no interval, since their resamples say nothing about the uncertainty. Sources:
     B. Efron (1987), "Better bootstrap confidence intervals"; DiCiccio and Efron (1996), "Bootstrap confidence
     intervals". The same values always give the same interval.
     """
     return _mean_interval(tuple(values), confidence, resamples)
 
 
-# along a run most scores do not change from step to step, and a bootstrap takes tens of milliseconds
+# cached: along a run most scores stay the same from step to step, and a bootstrap takes tens of milliseconds
 @lru_cache(maxsize=1024)
 def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int) -> tuple[float, float] | None:
     if not values or max(values) - min(values) <= _ALIKE:
         return None
-    from scipy.stats import bootstrap  # half a second to import: not before it is needed
+    from scipy.stats import bootstrap  # takes half a second to import
 
     result = bootstrap(
         (np.array(values),),
@@ -112,14 +112,14 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
 
 
 def _resamples_at_once(values: int) -> int:
-    """Return the number of resamples to draw together, each of so many values."""
+    """Return the number of resamples to draw at a time, each of `values` values."""
     return max(1, _DRAWN_AT_ONCE // values)
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
     """Return Student's t interval of the mean of independent values, or None where fewer than two of them differ.
 
-    For the means of a few seeds, which are near enough to normal, and too few to draw again. Source: Student (1908),
+    For the means of a few seeds, which are nearly normal and too few to resample. Source: Student (1908),
     "The probable error of a mean".
     """
     if len(values) < 2 or max(values) - min(values) <= _ALIKE:
@@ -132,11 +132,11 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
 
 
 def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float] | None:
-    """Return Student's t interval of the mean of values [seeds, problems] over other seeds and other problems.
+    """Return Student's t interval of the mean of values [seeds, problems] for new seeds and new problems.
 
-    The values of a seed have its luck in common, those of a problem its difficulty: the variance of the mean is the
-    sum of what the means of seeds and those of problems show, less the rest, which both contain; never less than either
-    shows alone. Degrees of freedom are those of the fewer. None below two of each, or where all values are alike.
+    A seed's values share its luck; a problem's values share its difficulty. The variance of the mean is the variance
+    between seeds plus that between problems, less the residual, which both contain; it is at least the larger of the
+    two. The smaller factor gives the degrees of freedom. None below two of each, or where all values are equal.
     Source: Searle, Casella and McCulloch (1992), "Variance components", the crossed random model without repetition.
     """
     seeds, problems = values.shape
@@ -145,10 +145,10 @@ def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> t
     from scipy.special import stdtrit
 
     mean, by_seed, by_problem = float(values.mean()), values.mean(axis=1), values.mean(axis=0)
-    rest = values - by_seed[:, None] - by_problem[None, :] + mean
-    of_rest = float((rest**2).sum()) / ((seeds - 1) * (problems - 1)) / (seeds * problems)
-    of_seeds, of_problems = by_seed.var(ddof=1) / seeds, by_problem.var(ddof=1) / problems
-    variance = max(of_seeds + of_problems - of_rest, of_seeds, of_problems)
+    residual = values - by_seed[:, None] - by_problem[None, :] + mean
+    residual_variance = float((residual**2).sum()) / ((seeds - 1) * (problems - 1)) / (seeds * problems)
+    seed_variance, problem_variance = by_seed.var(ddof=1) / seeds, by_problem.var(ddof=1) / problems
+    variance = max(seed_variance + problem_variance - residual_variance, seed_variance, problem_variance)
     half = float(stdtrit(min(seeds, problems) - 1, (1 + confidence) / 2)) * math.sqrt(variance)
     return mean - half, mean + half
 
@@ -156,16 +156,16 @@ def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> t
 def drawn_seeds_interval(
     seeds: Sequence[Mapping[str, float]], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of the mean over seeds of their means, over other seeds and problems.
+    """Return the bootstrap percentile interval of the mean of seeds' means, for new seeds and new problems.
 
-    Each seed has a value by problem. Seeds are drawn again and, independently, problems: a problem with all its seeds,
-    for its difficulty is in all of them. None below `MIN_DRAWN_SEEDS` seeds or two problems, or where all values are
-    alike. The same values always give the same interval. Sources: Davison and Hinkley (1997), "Bootstrap Methods and
-    their Application", section 3.8, on two levels; A. B. Owen (2007), "The pigeonhole bootstrap": of crossed levels it
-    is too wide rather than too narrow.
+    Each seed has a value by problem. Seeds and problems are resampled independently; a resampled problem keeps all its
+    seeds, since they share its difficulty. None below `MIN_DRAWN_SEEDS` seeds or two problems, or where all values
+    are equal. The same values always give the same interval. Sources: Davison and Hinkley (1997), "Bootstrap Methods
+    and their Application", section 3.8, on two levels; A. B. Owen (2007), "The pigeonhole bootstrap": for crossed
+    levels the interval is too wide rather than too narrow.
     """
-    problems = sorted({problem for of_seed in seeds for problem in of_seed})
-    values = np.array([[of_seed.get(problem, np.nan) for problem in problems] for of_seed in seeds])
+    problems = sorted({problem for seed_values in seeds for problem in seed_values})
+    values = np.array([[seed_values.get(problem, np.nan) for problem in problems] for seed_values in seeds])
     known = ~np.isnan(values)
     if len(seeds) < MIN_DRAWN_SEEDS or len(problems) < 2 or np.ptp(values[known]) <= _ALIKE:
         return None
@@ -175,19 +175,19 @@ def drawn_seeds_interval(
     at_once = _resamples_at_once(len(seeds) + len(problems))
     for start in range(0, resamples, at_once):
         size = min(at_once, resamples - start)
-        of_seeds = rng.multinomial(len(seeds), [1 / len(seeds)] * len(seeds), size)
-        of_problems = rng.multinomial(len(problems), [1 / len(problems)] * len(problems), size)
-        counts = of_problems @ known.T
-        # a seed none of whose problems were drawn has no mean: the others stand for it
-        weights = of_seeds * (counts > 0)
-        sums = (weights * (of_problems @ values.T) / np.maximum(counts, 1)).sum(axis=1)
+        seed_counts = rng.multinomial(len(seeds), [1 / len(seeds)] * len(seeds), size)
+        problem_counts = rng.multinomial(len(problems), [1 / len(problems)] * len(problems), size)
+        values_per_seed = problem_counts @ known.T
+        # a seed none of whose problems were drawn has no mean and gets no weight
+        weights = seed_counts * (values_per_seed > 0)
+        sums = (weights * (problem_counts @ values.T) / np.maximum(values_per_seed, 1)).sum(axis=1)
         means.append(sums[weights.any(axis=1)] / weights.sum(axis=1)[weights.any(axis=1)])
     low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
 
 def pass_at(k: int, responses: int, right: int) -> float:
-    """Return the probability that one of `k` is right, when they are drawn from so many responses to a problem.
+    """Return the probability that at least one of `k` responses, drawn from `responses` to a problem, is right.
 
     Source: Chen et al. (2021), "Evaluating Large Language Models Trained on Code", Eq. 1. Raises ValueError unless
     k <= responses.
@@ -203,17 +203,17 @@ def clustered_mean(
     """Return the bootstrap percentile interval of a mean pooled over clusters, or None with fewer than two of them.
 
     Cluster i has `counts[i]` trials that add up to `sums[i]` (for a share, its successes). Trials within a cluster
-    (the duels of one problem, the two verdicts of one duel) are not independent, so whole clusters are drawn again.
+    (the duels of one problem, the two verdicts of one duel) are not independent, so whole clusters are resampled.
     Source: Davison and Hinkley (1997), "Bootstrap Methods and their Application", section 3.8. The same data always
     give the same interval.
     """
     clusters = np.array([(total, n) for total, n in zip(sums, counts, strict=True) if n > 0], dtype=float)
     if len(clusters) < 2:
         return None
-    from scipy.stats import bootstrap  # half a second to import: not before it is needed
+    from scipy.stats import bootstrap  # takes half a second to import
 
-    def pooled(totals: NDArray[np.float64], of: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-        mean: NDArray[np.float64] = totals.sum(axis=axis) / of.sum(axis=axis)
+    def pooled(totals: NDArray[np.float64], trials: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        mean: NDArray[np.float64] = totals.sum(axis=axis) / trials.sum(axis=axis)
         return mean
 
     result = bootstrap(
@@ -230,44 +230,44 @@ def clustered_mean(
 
 
 def pooled_share(shares: Sequence[Proportion]) -> Metric:
-    """Return a share over all clusters (problems, say) together, its interval by drawing clusters again.
+    """Return a share pooled over clusters (problems, say), with an interval that resamples clusters.
 
-    Where all clusters are alike so is every draw, which says nothing about the uncertainty: of nothing but successes,
-    or none, the interval is then Wilson's, each cluster counting as one trial; else there is none. Nor is there one
+    If all clusters have the same share, so has every resample, which says nothing about the uncertainty. Then shares
+    of 0 and 1 get Wilson's interval, with each cluster as one trial, and others get none. Neither is there an interval
     where it would be the whole range.
     """
     known = [share for share in shares if share.n]
     successes, trials = [share.successes for share in known], [share.n for share in known]
-    whole = Proportion(sum(successes), sum(trials))
-    if whole.value in (0, 1):
-        return Metric(whole.value, wilson(len(known) if whole.value else 0, len(known)), whole.n)
-    alike = len({share.value for share in known}) == 1
-    ci95 = None if alike else clustered_mean(successes, trials)
-    return Metric(whole.value, None if ci95 == (0, 1) else ci95, whole.n)
+    pooled = Proportion(sum(successes), sum(trials))
+    if pooled.value in (0, 1):
+        return Metric(pooled.value, wilson(len(known) if pooled.value else 0, len(known)), pooled.n)
+    all_equal = len({share.value for share in known}) == 1
+    ci95 = None if all_equal else clustered_mean(successes, trials)
+    return Metric(pooled.value, None if ci95 == (0, 1) else ci95, pooled.n)
 
 
 def rank_correlation(
     groups: Sequence[Sequence[tuple[str, float, float]]], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> Metric:
-    """Return Spearman's rank correlation of two values within groups, as its mean over the groups; n: the members.
+    """Return the mean over groups of Spearman's rank correlation of two values within the group; n: members.
 
-    groups: name, first value, second value of each member; a member may be in several groups, which have scales of
-    their own (prompts tested with the weights of a step, say). The interval draws members again, with all that is
-    known of each (bootstrap, percentiles); there is none below four of them. No value where neither varies.
+    groups: the name, first value and second value of each member. A member may be in several groups; each group has
+    its own scale (prompts tested with the weights of a step, say). The interval resamples members with all their values
+    (bootstrap, percentiles); below four members there is none. There is no value where neither quantity varies.
     """
     names = sorted({name for group in groups for name, _, _ in group})
     position = {name: index for index, name in enumerate(names)}
     if not names:
         return Metric(None, None, 0)
     drawn = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), resamples)
-    times = np.vstack([np.ones(len(names)), drawn])  # how often each member is there: as it is, then in the resamples
-    found = []
+    times = np.vstack([np.ones(len(names)), drawn])  # multiplicity of each member: in the data, then in each resample
+    correlations = []
     for group in groups:
         weights = times[:, [position[name] for name, _, _ in group]]
-        found.append(
-            _spearman(weights, *(np.array(values) for values in zip(*(one[1:] for one in group), strict=True)))
+        correlations.append(
+            _spearman(weights, *(np.array(values) for values in zip(*(member[1:] for member in group), strict=True)))
         )
-    known = np.array([row for row in found if not np.isnan(row[0])])
+    known = np.array([row for row in correlations if not np.isnan(row[0])])
     if not len(known):
         return Metric(None, None, len(names))
     with warnings.catch_warnings():
@@ -283,7 +283,7 @@ def rank_correlation(
 def _spearman(weights: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rank correlation for each row of weights [resamples, members]; NaN where one of the two is constant.
 
-    A weight is how often a member is there, all of them tied with one another: ranks are means over ties.
+    A weight is the multiplicity of a member, whose copies are tied; ranks are means over ties.
     """
 
     def centred_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -295,7 +295,7 @@ def _spearman(weights: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[n
     total = np.maximum(weights.sum(1, keepdims=True), 1)
     a, b = centred_ranks(x), centred_ranks(y)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = (weights * a * b).sum(1) / np.sqrt(
+        correlation: NDArray[np.float64] = (weights * a * b).sum(1) / np.sqrt(
             (weights * a * a).sum(1) * (weights * b * b).sum(1)
         )
-    return found
+    return correlation

@@ -5,11 +5,11 @@ from hashlib import blake2b
 import numpy as np
 
 SEED_BITS = 31
-"""Sampling seeds lie in [0, 2**31): every engine takes that range."""
+"""Sampling seeds lie in [0, 2**31), which every engine accepts."""
 
 
 def _entropy(seed: int, names: tuple[str | int, ...]) -> int:
-    # the type of each name: a stream of the step 1 is not that of a problem "1"
+    # with the type of each name, so that the streams of step 1 and of problem "1" differ
     text = "\x1f".join([str(seed), *[f"{type(name).__name__}:{name}" for name in names]])
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "big")
 

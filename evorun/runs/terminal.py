@@ -1,4 +1,4 @@
-"""The way of all texts to a terminal and to the log: foreign ones among them are shown, and steer nothing."""
+"""The console and the log formatter that make every text, trusted or not, safe to print."""
 
 import logging
 from collections.abc import Iterable
@@ -12,50 +12,50 @@ from rich.table import Table
 
 from evorun.runs.printable import printable
 
-_WIDE = 10_000
-"""Characters: no table is wider."""
-_LONGEST_WORD = 80
-"""Characters of a word that no table breaks (ours: longer than ids of problems and of models)."""
+_MAX_WIDTH = 10_000
+"""Maximum width of a table, in characters."""
+_MAX_WORD = 80
+"""Maximum length of a word that a table keeps unbroken (ours): longer than ids of problems and models."""
 
 
 class Terminal(Console):
-    """The one console: it shows every text as it is, and printable; styles are given beside a text, never in it."""
+    """The program's only console: it prints each text verbatim but safe; styles never come from markup in a text."""
 
     def __init__(self, **settings: Any) -> None:
-        """settings: of `Console`, but for those that read a text: no markup ([/x]), no emoji (:x:), no highlights."""
+        """settings: those of `Console`, except markup ([/x]), emoji (:x:) and highlighting, which are off."""
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render a text, a table, ...; whatever Rich prints comes through here."""
+        """Render a text, a table, ...; everything that Rich prints passes through here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def print_table(self, table: Table) -> None:
-        """Print a table, unless it has no rows: over the edge of the terminal rather than without a figure's end.
+        """Print a table unless it has no rows; it overflows the terminal rather than cut off a figure.
 
-        Only words wrap, and only between them; where no terminal limits a line, none does.
+        Lines wrap only between words, and not at all where the output is no terminal.
         """
         if not table.rows:
             return
         for column in table.columns:
-            # a minimum width, as Rich would break a figure in two before it lets a table be too wide
+            # a minimum width: Rich would rather break a figure in two than let a table be too wide
             cells = [cell if isinstance(cell, str) else getattr(cell, "plain", "") for cell in column.cells]
             words = [word for cell in cells for word in (cell.split() if column.justify == "left" else [cell])]
             words += str(column.header).split("\n" if column.justify != "left" else None)
-            column.min_width = min(max(map(cell_len, words), default=0), _LONGEST_WORD)
+            column.min_width = min(max(map(cell_len, words), default=0), _MAX_WORD)
         measured = self.measure_table(table)
         widest = self.width if self.is_terminal else measured.maximum
         table.width = min(measured.maximum, max(widest, measured.minimum))
         self.print(table, crop=False, no_wrap=True, overflow="ignore")
 
     def measure_table(self, table: Table) -> Measurement:
-        """Return the width of a table, and the least that it can have."""
-        return self.measure(table, options=self.options.update(width=_WIDE))
+        """Return the minimum and the maximum width of a table."""
+        return self.measure(table, options=self.options.update(width=_MAX_WIDTH))
 
 
 class LogFormatter(logging.Formatter):
-    """A formatter for a log that is read on a terminal."""
+    """A formatter whose output is safe to print on a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record's line, and the traceback below it."""
+        """Return the record's line, followed by any traceback."""
         return printable(super().format(record))

@@ -1,4 +1,4 @@
-"""The records of a tournament's folder, and the ratings that are computed from its matches."""
+"""The records of a tournament's folder, and the ratings computed from its matches."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +24,11 @@ JUDGMENTS = "judgments.jsonl"
 RESULTS = "results.json"
 
 MAX_PLAYERS = 300
-"""Players at most for Bradley-Terry ratings (ours): a thousand fits take time that grows with their cube."""
+"""Maximum players for Bradley-Terry ratings (ours): a thousand fits take time cubic in the players."""
 
 
 class TournamentManifest(msgspec.Struct, kw_only=True):
-    """tournament.json: what is played, by whom, and how far it is."""
+    """tournament.json: a tournament's players, settings and status."""
 
     status: Status
     started: str
@@ -44,15 +44,15 @@ class TournamentManifest(msgspec.Struct, kw_only=True):
     """Folder of each run, by its name in the tournament; absolute."""
     judge: ModelInRun
     simulated: bool
-    """True where no language model judges, or none wrote what is judged."""
+    """True where no language model judges, or none wrote the responses."""
     settings: dict[str, Any]
     identity: dict[str, Any]
-    """All that must not change where it is continued: the runs, the task, the judge, seed and sampling."""
+    """Everything that must stay the same to continue it: the runs, the task, the judge, seed and sampling."""
     error: str | None = None
 
 
 class MatchRecord(msgspec.Struct, kw_only=True):
-    """A line of matches.jsonl: a match of a repetition. It is a match log, too."""
+    """A line of matches.jsonl: a match of a repetition. The file is also a valid match log."""
 
     a: str
     """Shown to the judge first."""
@@ -63,11 +63,11 @@ class MatchRecord(msgspec.Struct, kw_only=True):
     """From 1."""
     problem: str
     forfeit: bool = False
-    """True where one of the two has no response, and was not judged."""
+    """True where one side has no response, so that nothing was judged."""
 
 
 class JudgmentRecord(msgspec.Struct, kw_only=True):
-    """A line of judgments.jsonl: what the judge says of two responses, shown in this order."""
+    """A line of judgments.jsonl: the judge's verdict on two responses, shown in this order."""
 
     problem: str
     a: str
@@ -79,7 +79,7 @@ class JudgmentRecord(msgspec.Struct, kw_only=True):
 
 
 class Rating(msgspec.Struct, frozen=True):
-    """A rating in Elo's points and its 95 % interval, where one can be computed."""
+    """A rating on the Elo scale and its 95 % interval, where one can be computed."""
 
     value: float
     low: float | None = None
@@ -99,15 +99,15 @@ class Player(msgspec.Struct, kw_only=True):
     equal_length: Rating | None = None
     """The Bradley-Terry rating at equal length."""
     wins: int
-    """Of different judgments, like `ties` and `losses`."""
+    """Counted over distinct judgments, like `ties` and `losses`."""
     ties: int
     losses: int
     unanswered: int = 0
-    """Prompts to which the run has no response; it loses on them."""
+    """Prompts without a response of the run, which count as losses."""
     words: float | None = None
     """Mean length of its responses."""
     reported: float | None = None
-    """The Elo rating that the run's configuration has of a paper's tournament."""
+    """The Elo rating of a paper's tournament, from the run's configuration."""
     reported_sd: float | None = None
     """Its standard deviation over the paper's repetitions."""
 
@@ -120,16 +120,16 @@ class TournamentResults(msgspec.Struct, kw_only=True):
     sd: dict[str, float | None]
     players: list[Player]
     repetitions: int
-    """Those that the Elo ratings are over."""
+    """Repetitions behind the Elo ratings."""
     matches: int
-    """Rated in them, all together."""
+    """Matches in all repetitions together."""
     scores: list[list[float]]
-    """Points that each player, in the order of `players`, has scored against each: a win 1, a tie 0.5."""
+    """Points that each player has scored against each other (win 1, tie 0.5), in the order of `players`."""
     meetings: list[list[int]]
-    """Number of their matches."""
+    """Number of matches between each two players."""
     prompts: int | None = None
     judgments: int | None = None
-    """Different ones, each asked for once; those of a log are its matches."""
+    """Distinct judgments, each asked for once; in a log, its matches."""
     invalid: dict[str, int] = {}
     """Judgments without a verdict, by reason; not among the matches."""
     forfeits: int = 0
@@ -142,7 +142,7 @@ class TournamentResults(msgspec.Struct, kw_only=True):
     cost: Spent | None = None
     ended_early: str | None = None
     no_intervals: str | None = None
-    """Why the Bradley-Terry ratings of a log have none."""
+    """The reason why a log's Bradley-Terry ratings have no intervals."""
 
 
 def load_tournament(folder: Path) -> TournamentManifest:
@@ -170,17 +170,17 @@ class Games(NamedTuple):
     first: NDArray[np.int64]
     second: NDArray[np.int64]
     score: NDArray[np.float64]
-    """Of `first`: 1, 0.5 or 0."""
+    """Score of `first`: 1, 0.5 or 0."""
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, float]]) -> "Games":
-        """Return rows (first, second, score of the first) as columns."""
+        """Build the columns from rows (first, second, score of the first)."""
         first, second, score = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(np.array(first, np.int64), np.array(second, np.int64), np.array(score, np.float64))
 
 
-class Controlled(NamedTuple):
-    """Bradley-Terry ratings by player, and the effect of length where it is in the model."""
+class BradleyTerryRatings(NamedTuple):
+    """Bradley-Terry ratings by player, and the effect of length where the model includes it."""
 
     ratings: list[Rating]
     length_effect: Rating | None = None
@@ -194,24 +194,24 @@ def bradley_terry(
     resamples: int,
     cluster: NDArray[np.int64] | None = None,
     longer: NDArray[np.float64] | None = None,
-) -> Controlled:
-    """Rate all players at once, in Elo's points around `initial`, with bootstrap percentile intervals.
+) -> BradleyTerryRatings:
+    """Rate all players jointly, on the Elo scale around `initial`, with bootstrap percentile intervals.
 
-    cluster: the prompt of each match, by number; whole prompts are drawn again, and without them single matches.
-    longer: log length of the first response less that of the second; the ratings are then those at equal length.
+    cluster: the number of each match's prompt; the bootstrap resamples prompts, or without them single matches.
+    longer: log of the first response's length over the second's; the ratings are then those at equal length.
     """
     counts = np.ones(len(games.score))
     if cluster is None and longer is None:
-        games, counts = _counted(n_players, games)
+        games, counts = _count_distinct(n_players, games)
     covariates = None if longer is None else longer[:, None] / np.log(2)
     model = PairedLogit(n_players, *games, covariates)
     fitted, rng = model.fit(counts), np.random.default_rng(0)
     ends: Intervals | None = None
     if (int(counts.sum()) if cluster is None else len(set(cluster.tolist()))) > 1 and resamples > 1:
-        drawn = (
+        resampled_counts = (
             resample_matches(counts, resamples, rng) if cluster is None else resample_clusters(cluster, resamples, rng)
         )
-        ends = model.intervals(fitted, drawn)
+        ends = model.intervals(fitted, resampled_counts)
 
     def rated(part: str, around: float) -> list[Rating]:
         def points(fit: Fit) -> list[float]:
@@ -222,14 +222,14 @@ def bradley_terry(
             return [Rating(value) for value in points(fitted)]
         return [Rating(*row) for row in zip(points(fitted), points(ends.low), points(ends.high), strict=True)]
 
-    return Controlled(rated("utilities", initial), next(iter(rated("effects", 0)), None))
+    return BradleyTerryRatings(rated("utilities", initial), next(iter(rated("effects", 0)), None))
 
 
-def _counted(n_players: int, games: Games) -> tuple[Games, NDArray[np.float64]]:
-    """Return the different matches, and how often each was played: a log may hold a million."""
+def _count_distinct(n_players: int, games: Games) -> tuple[Games, NDArray[np.float64]]:
+    """Return the distinct matches and the count of each: a log may hold a million."""
     keys = (games.first * n_players + games.second) * 3 + np.rint(2 * games.score).astype(np.int64)
-    found, counts = np.unique(keys, return_counts=True)
-    pairs, halves = np.divmod(found, 3)
+    distinct_keys, counts = np.unique(keys, return_counts=True)
+    pairs, halves = np.divmod(distinct_keys, 3)
     first, second = np.divmod(pairs, max(n_players, 1))
     return Games(first, second, halves / 2), counts.astype(np.float64)
 
@@ -241,22 +241,22 @@ def make_results(
     *,
     k: float,
     initial: float,
-    plain: Controlled | None,
-    controlled: Controlled | None = None,
+    plain: BradleyTerryRatings | None,
+    controlled: BradleyTerryRatings | None = None,
 ) -> TournamentResults:
-    """Return the results of players: Elo over the repetitions, all else over the different matches `judged`."""
+    """Return the results of players: Elo over the repetitions, all else over the distinct matches `judged`."""
     n = len(names)
     ratings = np.array([elo.rate(n, *games, k=k, initial=initial) for games in repetitions])
     spread = ratings.std(axis=0, ddof=1).tolist() if len(repetitions) > 1 else [None] * n
     scored, met = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
     outcomes = np.zeros((n, 3), dtype=np.int64)
-    for one, other, score in (
+    for player_indices, opponent_indices, score in (
         (judged.first, judged.second, judged.score),
         (judged.second, judged.first, 1 - judged.score),
     ):
-        np.add.at(scored, (one, other), score)
-        np.add.at(met, (one, other), 1)
-        np.add.at(outcomes, (one, np.rint(2 - 2 * score).astype(np.int64)), 1)
+        np.add.at(scored, (player_indices, opponent_indices), score)
+        np.add.at(met, (player_indices, opponent_indices), 1)
+        np.add.at(outcomes, (player_indices, np.rint(2 - 2 * score).astype(np.int64)), 1)
     order = np.argsort(-ratings.mean(axis=0), kind="stable").tolist()
     players = [
         Player(

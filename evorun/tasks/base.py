@@ -16,7 +16,7 @@ from evorun.errors import DataError, PluginError, above, at_least, within
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
-from evorun.runs.scores import ACCURACY, Score, undeclared
+from evorun.runs.scores import ACCURACY, Score, find_violation
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 
@@ -162,7 +162,7 @@ class LoadedTask:
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response, as `grader` does. Raises PluginError for scores that the task has not declared so."""
         grade = await self.grader.grade(problem, response, tools)
-        wrong = undeclared(self.task.scores, grade)
+        wrong = find_violation(self.task.scores, grade)
         if wrong is not None:
             raise PluginError(f"task={self.task.name}: {wrong}; mend what its grader returns, or its `scores`")
         return grade

@@ -13,7 +13,7 @@ from evorun.models import Completion, LanguageModel, Reply, Request, Sampling, r
 from evorun.models.base import CONTROL, MAX_CHARS_PER_TOKEN, Wasted
 from evorun.rollouts.replies import TextCounts
 from evorun.runs.candidates import Response
-from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
+from evorun.runs.effects import MAX_INITIAL_REFUSALS, JournaledModel, Traffic, journaled
 from evorun.runs.journal import Journal
 from evorun.runs.journal_reader import read_journal
 from method_fixture import Quiz
@@ -163,10 +163,10 @@ async def test_of_a_model_that_is_trained_each_call_names_the_weights_of_its_ste
 async def test_an_engine_that_refuses_everything_stops_the_run(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     model = JournaledModel(Engine(1000), journal, Traffic())
-    for i in range(REFUSALS_AT_FIRST - 1):
+    for i in range(MAX_INITIAL_REFUSALS - 1):
         await model.complete(f"k{i}", ask(i))
-    with pytest.raises(EngineError, match=f"refused the first {REFUSALS_AT_FIRST} requests.*no such option"):
-        await model.complete("one more", ask(REFUSALS_AT_FIRST))
+    with pytest.raises(EngineError, match=f"refused the first {MAX_INITIAL_REFUSALS} requests.*no such option"):
+        await model.complete("one more", ask(MAX_INITIAL_REFUSALS))
     # with the settings mended, a resumed run asks all of them again
     assert len(journal) == 0
     journal.close()
@@ -174,8 +174,8 @@ async def test_an_engine_that_refuses_everything_stops_the_run(tmp_path: Path) -
 
 async def test_a_few_refusals_before_an_answer_are_recorded_as_data(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    model = JournaledModel(Engine(REFUSALS_AT_FIRST - 1), journal, Traffic())
-    replies = [await model.complete(f"k{i}", ask(i)) for i in range(REFUSALS_AT_FIRST + 3)]
+    model = JournaledModel(Engine(MAX_INITIAL_REFUSALS - 1), journal, Traffic())
+    replies = [await model.complete(f"k{i}", ask(i)) for i in range(MAX_INITIAL_REFUSALS + 3)]
     assert len(journal) == len(replies)
     journal.close()
     again = Journal(tmp_path / "j")
@@ -212,14 +212,14 @@ async def test_requests_that_fail_alone_are_recorded_where_a_control_was_answere
     journal.close()
     journal, model = resumed(FailsAlone(0))
     await model.complete("answered", ask(100))
-    for number in range(REFUSALS_AT_FIRST + 5):  # a resume may have nothing else to ask
+    for number in range(MAX_INITIAL_REFUSALS + 5):  # a resume may have nothing else to ask
         reply = await model.complete(str(number), ask(number))
-    assert len(journal) == 1 + REFUSALS_AT_FIRST + 5
+    assert len(journal) == 1 + MAX_INITIAL_REFUSALS + 5
     journal.close()
     journal, model = resumed(FailsAlone(0))
     assert await model.complete("0", ask(0)) == reply
     # Recorded are now failures alone, as in a run in which nothing was ever answered.
-    asked = [model.complete(str(number), ask(number)) for number in range(100, 100 + REFUSALS_AT_FIRST)]
+    asked = [model.complete(str(number), ask(number)) for number in range(100, 100 + MAX_INITIAL_REFUSALS)]
     with pytest.raises(EngineError, match="check the model and the engine's settings"):
         await asyncio.gather(*asked)
     journal.close()

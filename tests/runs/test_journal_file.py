@@ -79,8 +79,8 @@ async def test_of_two_effects_with_one_key_the_first_counts(tmp_path: Path) -> N
 @given(st.lists(st.sampled_from(["x" * 63, "x" * 64, "y" * 70, "", "a", "\\", '"', "\\n"]), max_size=12))
 def test_the_texts_of_a_request_are_the_request(lines: list[str]) -> None:
     request = json.dumps("\n".join(lines)).encode()
-    paragraphs, rest = journal_file._paragraphs_of(request)
-    texts = [text for paragraph in paragraphs for text in journal_file._texts_of(paragraph)]
+    paragraphs, rest = journal_file._split_paragraphs(request)
+    texts = [text for paragraph in paragraphs for text in journal_file._split_texts(paragraph)]
     assert b"".join(texts) + rest == request
     assert all(texts)
 

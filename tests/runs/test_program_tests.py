@@ -224,7 +224,7 @@ async def test_replay_says_what_was_said_and_refuses_the_rest(journal: Journal) 
         (ONE, Suite(SUITE.cases[:1], "lines", Limits()), False),
     ]
     for program, suite, stop in unknown:
-        with pytest.raises(JournalError, match=r"holds no run of a program that this run wants to test: [^\n]*$"):
+        with pytest.raises(JournalError, match=r"holds no test of a program that this run tests: [^\n]*$"):
             await replayed.test(program, suite, stop_at_failure=stop)
     assert len(tester.given) == 1
 

@@ -95,7 +95,7 @@ def test_a_record_that_is_not_what_the_run_gives_is_refused(tmp_path: Path) -> N
     produce(path, ["a", "a", "b"])
     before = path.read_bytes()
     path.write_bytes(before.replace(b'"number":1', b'"number":9'))
-    with pytest.raises(DataError, match=r"record 2 of problem 'a' is not what this run gives"):
+    with pytest.raises(DataError, match=r"record 2 of problem 'a' differs from what this run produces"):
         produce(path, ["a", "a", "b"])
 
 

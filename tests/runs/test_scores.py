@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from evorun.runs.results import mean_score, metric_series, outcome_metrics, recorded_scores
 from evorun.runs.schema import Best, PredictionRecord, StepRecord
-from evorun.runs.scores import ACCURACY, Score, mean_of_samples, primary_score, undeclared
+from evorun.runs.scores import ACCURACY, Score, find_violation, mean_of_samples, primary_score
 from evorun.tasks.base import Grade
 
 QUALITY = Score("quality", 0, 10)
@@ -97,4 +97,4 @@ def test_the_series_of_a_score_leaves_out_what_has_none() -> None:
     ],
 )
 def test_a_score_is_named_and_bounded_as_it_is_declared(scores: dict[str, Any], said: str | None) -> None:
-    assert undeclared((ACCURACY, Score("form", 0, 1)), Grade(scores=scores, correct=True)) == said
+    assert find_violation((ACCURACY, Score("form", 0, 1)), Grade(scores=scores, correct=True)) == said

@@ -93,7 +93,7 @@ def test_nothing_is_replaced_unasked(run: Path, tmp_path: Path) -> None:
     export(run, "kind=laft", f"output={output}")
     for file in (output, counts):
         file.write_bytes(b"{}\n")
-        assert f"{file.name} exists with another content; overwrite=true" in complaint(
+        assert f"{file.name} exists with other content; overwrite=true" in complaint(
             run, "kind=laft", f"output={output}"
         )
         assert file.read_bytes() == b"{}\n"

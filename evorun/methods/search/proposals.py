@@ -153,7 +153,7 @@ class SampleSettings(ResponseSettings):
         """Return how many responses are to follow the `drawn` ones, as far as their cost is known by now."""
         if self.samples is not None:
             return self.samples - drawn
-        left = ctx.left_of_share(self.budget_share, "generate")
+        left = ctx.calls_left_in_share(self.budget_share, "generate")
         if left is None:
             return max(0, PILOT - drawn)
         # Responses of several turns: as many as there are calls for, at most; those that took fewer leave some over.
