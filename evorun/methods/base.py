@@ -1,4 +1,4 @@
-"""Methods: algorithms that touch nothing but the context they are given."""
+"""The interface of methods: algorithms that see nothing but the context they are given."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,12 +23,12 @@ that knows the right answer scores candidates during the search (Lyria paper, se
 
 @dataclass(kw_only=True)
 class SamplingSettings:
-    """Sampling of responses, part of every configuration of a method that asks for some."""
+    """Sampling of responses: part of the configuration of every method that generates responses."""
 
     temperature: float
     top_p: float
     max_tokens: int
-    """Completion tokens of a response at most."""
+    """Maximum completion tokens of a response."""
 
     def __post_init__(self) -> None:
         at_least("method.max_tokens", self.max_tokens, 1)
@@ -51,19 +51,18 @@ class Method(ABC):
     needs: ClassVar[tuple[type, ...]]
     """The task protocols that it relies on."""
     roles: ClassVar[Mapping[str, Role]] = {}
-    """The model role that answers each call role; the policy answers those that are not named here.
-    See `active_roles`."""
+    """The model role that answers each call role; the policy answers the call roles not listed. See `active_roles`."""
     observes: ClassVar[bool] = False
-    """It looks at a task's feedback (public tests) where there is any."""
+    """True when the method uses a task's feedback (public tests), where there is any."""
     requires_student: ClassVar[bool] = False
-    """It is only for a model that is fine-tuned before the run (`student=`)."""
+    """True when the method works only with a model that is fine-tuned before the run (`student=`)."""
     Config: ClassVar[type]
     trains: ClassVar[bool] = False
-    """It updates weights: it then has an `objective`, and its runs have the settings `training`."""
+    """True when the method updates weights; then it has an `objective`, and its runs have the settings `training`."""
     learns_from_problems: ClassVar[bool] = False
-    """It is given the task's training split."""
+    """True when the method receives the task's training split."""
     plays_ahead: ClassVar[str | None] = None
-    """The role of its rollouts, where it can play those of a step during the update before (`training.max_lag`)."""
+    """The role of its rollouts, if it can play a step's rollouts during the previous update (`training.max_lag`)."""
     config: Any
     """An instance of `Config`; subclasses may narrow the type."""
 
@@ -72,22 +71,22 @@ class Method(ABC):
 
     @property
     def last_step(self) -> int | None:
-        """Number of the step after which the method ends, when that is known beforehand."""
+        """Number of the last step; None where it is not known beforehand."""
         return None
 
     @property
     def unlimited_if_null(self) -> Mapping[str, int | None]:
-        """Hyperparameters of which null leaves it to the budget how much is done; without one they need a number."""
+        """Hyperparameters for which null means "until the budget ends"; without a budget they need a number."""
         return {}
 
     @property
     def rubric_settings(self) -> RubricSettings | None:
-        """The settings of rewards by a rubric; None where none rewards."""
+        """The settings of rubric rewards; None where no rubric gives the rewards."""
         return None
 
     @property
     def transplants(self) -> bool:
-        """True when system prompts are tested under the weights of all evaluations, after the run."""
+        """True when, after the run, system prompts are tested under the weights of all evaluations."""
         return False
 
     @property
@@ -97,41 +96,41 @@ class Method(ABC):
 
     def information_regime(self, task: type[Task]) -> Regime:
         """Return the information regime on a task: feedback turns `problem_only` into `public_tests`."""
-        # Labels and demonstrations tell more than public tests do, so those regimes stay as they are.
+        # Labels and demonstrations give more information than public tests, so those regimes stay.
         feedback = self.observes and issubclass(task, HasPublicTests)
         return "public_tests" if feedback and self.regime == "problem_only" else self.regime
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:  # noqa: B027 - most have nothing to check
-        """Raise ConfigError or DataError for settings that the validation split does not allow, before a run begins."""
+        """Check settings against the validation split before a run begins. Raises ConfigError or DataError."""
 
     def fit_to(self, training_problems: int) -> str | None:
-        """Settle what depends on the number of training problems, before a run begins; return a line on it."""
+        """Set what depends on the number of training problems, before a run begins; return a line that says so."""
         return None
 
     def warnings(self, calls: int | None) -> list[str]:
-        """Return a line for each thing that the method leaves undone with `calls` a problem (None: no limit)."""
+        """Return a line for each thing that the method cannot do with `calls` per problem (None: no limit)."""
         return []
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        """Return why these hyperparameters cannot work on a task that the method suits otherwise; None when they can.
+        """Return why these hyperparameters do not work on an otherwise suitable task; None when they do.
 
-        One line that says what is missing and what to set instead.
+        The reason is one line that says what is missing and what to set instead.
         """
         return None
 
     def objective(self, run: Path) -> Objective:
-        """Return the trainer's objective; for methods that train. `run`: the run directory, for files of data.
+        """Return the trainer's objective; only for methods that train. run: the run directory, for data files.
 
-        Raises DataError for data that cannot be learned from.
+        Raises DataError for unusable training data.
         """
         raise NotImplementedError
 
     async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
-        """Prepare the run, once, before the first problem; all problems share the cost of the calls."""
+        """Prepare the run once, before the first problem; all problems share the cost of its calls."""
 
 
 class PerProblem(Method):
-    """A method that works on each problem by itself."""
+    """A method that solves each problem separately."""
 
     @abstractmethod
     def solve(self, ctx: Context) -> AsyncIterator[Step]:
@@ -139,7 +138,7 @@ class PerProblem(Method):
 
 
 class DatasetLevel(Method):
-    """A method that works on all problems together: what it learns on one serves the others."""
+    """A method that works on all problems together, so that what it learns on one problem helps on others."""
 
     @abstractmethod
     def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:

@@ -1,4 +1,4 @@
-"""The contexts of a method: all that it can touch."""
+"""The contexts of a method: everything that it can access."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger("evorun")
 
 
 class Context(Calls):
-    """All that a method can touch while it works on one problem."""
+    """Everything that a method can access while it works on one problem."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Context(Calls):
         tools: Tools,
         archive: Archive | None = None,
     ) -> None:
-        """archive: the run's, for candidates that leave a pool; None: one of its own."""
+        """archive: the run's archive, for candidates that leave a pool; None: a new one."""
         super().__init__(
             name=problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles, remember=remember
         )
@@ -45,7 +45,7 @@ class Context(Calls):
         self._tools = tools
 
     async def observe(self, responses: Sequence[Response]) -> list[Response]:
-        """Return the responses with the task's feedback on those that have an answer, where the task gives any."""
+        """Return the responses; those with an answer carry the task's feedback, where the task gives any."""
         if not isinstance(self.task, HasPublicTests):
             return list(responses)
         async with asyncio.TaskGroup() as group:
@@ -57,13 +57,13 @@ class Context(Calls):
         return [observed[i].result() if i in observed else response for i, response in enumerate(responses)]
 
     async def verify(self, responses: Sequence[Response], max_errors: int) -> list[Verification]:
-        """Return the symbolic system's fitness and errors of the responses; the task must be one that verifies."""
+        """Return the symbolic system's fitness and errors for each response; the task must have one."""
         async with asyncio.TaskGroup() as group:
             verified = [
                 group.create_task(self.task.verify(self.problem, response, max_errors, self._tools))
                 for response in responses
             ]
-        return [one.result() for one in verified]
+        return [verification.result() for verification in verified]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TrainingSplit:
     """The problems that a policy is trained on; none of them is a problem of the run."""
 
     task: Any
-    """Of these problems: it makes their prompts and reads the responses."""
+    """The task of these problems: it makes their prompts and parses the responses."""
     problems: Sequence[Problem]
     grade: Callable[[Problem, Response], Awaitable[Grade]]
     demonstrations: Mapping[str, Demonstration]
@@ -79,7 +79,7 @@ class TrainingSplit:
 
 
 class RunContext:
-    """All that a method can touch beyond single problems: every problem, the validation split, its own calls."""
+    """Everything that a method can access beyond one problem: all problems, the validation split, shared calls."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class RunContext:
         policy: TrainedPolicy | None = None,
         training: TrainingSplit | None = None,
     ) -> None:
-        """demonstrations: empty unless the method's regime allows for them. artifacts: the method's folder for files.
+        """demonstrations: empty unless the method's regime allows them. artifacts: the folder for the method's files.
 
         record, record_rollouts: see the methods of these names.
         """
@@ -116,7 +116,7 @@ class RunContext:
 
     @property
     def max_lag(self) -> int:
-        """Updates that the rollouts of a step may lack (`training.max_lag`)."""
+        """Maximum number of updates by which a step's rollouts may be behind (`training.max_lag`)."""
         return 0 if self._policy is None else self._policy.max_lag
 
     @property
@@ -128,9 +128,9 @@ class RunContext:
     def record(self, step: int, figures: Mapping[str, float], candidates: Sequence[Candidate] = ()) -> None:
         """Record the figures of a step and the candidates that serve all problems.
 
-        figures: of a training step; they go into training.jsonl, the series of metrics.jsonl and the progress display.
-        candidates: all that there are, those of earlier steps too, with the beliefs after this step; what is new goes
-        into candidates.jsonl, and each belief that has changed into ratings.jsonl.
+        figures: of a training step; they go into training.jsonl, metrics.jsonl and the progress display. candidates:
+        all so far, including those of earlier steps, with the beliefs after this step. New candidates go into
+        candidates.jsonl, changed beliefs into ratings.jsonl.
         """
         self._record(step, figures, candidates)
 
@@ -138,14 +138,14 @@ class RunContext:
         """Record the episodes of a training step in rollouts.jsonl."""
         self._record_rollouts(rollouts)
 
-    def batch(self, step: int, size: int, most: int | None = None) -> list[Problem]:
-        """Return the training problems of a step: the split in a new random order each time it is used up.
+    def batch(self, step: int, size: int, max_problems: int | None = None) -> list[Problem]:
+        """Return the training problems of a step; each epoch goes through the split in a new random order.
 
-        size: of a batch. most: problems of all batches together, which may leave the last one fewer.
+        size: problems per batch. max_problems: total over all batches, which may shorten the last one.
         """
         problems = self.training.problems
-        # By the step alone, without state: a resumed run draws the same batches. A batch may span two epochs.
-        indices = range((step - 1) * size, step * size if most is None else min(step * size, most))
+        # A function of the step alone, so that a resumed run draws the same batches. A batch may span two epochs.
+        indices = range((step - 1) * size, step * size if max_problems is None else min(step * size, max_problems))
         epochs = range(indices[0] // len(problems), indices[-1] // len(problems) + 1)
         orders = {epoch: self.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
         return [problems[orders[index // len(problems)][index % len(problems)]] for index in indices]
@@ -157,7 +157,7 @@ class RunContext:
 
     def save_artifact(self, name: str, value: Any) -> None:
         """Write a value as JSON into the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
-        self._artifacts.mkdir(exist_ok=True)  # only a run that leaves artifacts has the folder
+        self._artifacts.mkdir(exist_ok=True)  # only a run with artifacts has the folder
         write_json(self._artifacts / name, value)
 
     @property
@@ -170,5 +170,5 @@ class RunContext:
         return self._contexts[problem.id]
 
     async def grade(self, demonstration: Demonstration, response: Response) -> Grade:
-        """Grade a response to a problem of the validation split; problems of the run are graded by the driver only."""
+        """Grade a response to a problem of the validation split; only the driver grades the run's problems."""
         return await self._grade(demonstration, response)

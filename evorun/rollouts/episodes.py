@@ -175,7 +175,7 @@ class Rollouts:
     schema: under a grammar other tokens are drawn than the policy would draw. Each turn goes on from the tokens before
     it wherever the engine gives them, asked or not."""
 
-    def most_calls(self, problems: Sequence[Problem]) -> int:
+    def max_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
         return sum(max_turns_on(self.task, problem) for problem in problems)
 

@@ -100,7 +100,7 @@ class RubricRewards:
         settings = self._settings
         return settings.score_attempts * (1 + (settings.scoring == "plan") + settings.reward_digits)
 
-    def most_calls(self, episodes: int, step: int) -> int:
+    def max_calls(self, episodes: int, step: int) -> int:
         """Return how many calls the rewards of so many episodes of a step take at most."""
         if self._settings.scoring != "by_item":
             return episodes * self.calls_per_score

@@ -65,7 +65,7 @@ class RubricSettings:
         if self.rubric is not None and not self.rubric:
             raise ConfigError("method.rubric: expected null, a rubric's name or a FILE, got an empty string")
         if self.reward_json and self.reward_digits:
-            raise ConfigError("method.reward_json: has no effect beside method.reward_digits=true; set one to false")
+            raise ConfigError("method.reward_json: has no effect with method.reward_digits=true; set one to false")
         if self.plan_reference and self.scoring != "plan":
             raise ConfigError("method.plan_reference: has no effect, nobody plans; set method.scoring=plan")
 

@@ -7,7 +7,7 @@ import numpy as np
 import trueskill as package
 
 from evorun.cli.compose import default_config
-from evorun.methods.espl.operators import OperatorPrompts, contrasting, posed, read_summary
+from evorun.methods.espl.operators import OperatorPrompts, find_contrasts, problem_text, read_summary
 from evorun.methods.espl.population import Member, Population
 from evorun.methods.espl.system_prompts import Limits, SystemPrompt
 from evorun.models.base import Completion, Reply
@@ -53,7 +53,7 @@ def _step(settings: Any, operators: OperatorPrompts, prompt: SystemPrompt, episo
     drawn: list[Member] = population.select(np.random.default_rng(0), 1)
     population.rate({member.id: 0.1 * number for number, member in enumerate(drawn)})
     lessons = []
-    for group in contrasting(episodes):
+    for group in find_contrasts(episodes):
         summaries = []
         for episode in group:
             operators.summary(prompt, episode)
@@ -63,7 +63,7 @@ def _step(settings: Any, operators: OperatorPrompts, prompt: SystemPrompt, episo
     operators.aggregation(prompt, lessons)
     operators.read_patch(prompt, _edits())
     phi = np.random.default_rng(0).random((len(drawn), len(lessons)))
-    operators.crossover(drawn, phi, [posed(one) for one in episodes[:: settings.group]])
+    operators.crossover(drawn, phi, [problem_text(one) for one in episodes[:: settings.group]])
 
 
 def _episode(problem: int, number: int) -> Episode:

@@ -80,7 +80,7 @@ def lyria(
         population = ascending
         # Selection (4.1.5).
         n = len(population)
-        selected = sorted(population, key=lambda one: one.fitness, reverse=True)[: config.kept]
+        selected = sorted(population, key=lambda one: one.fitness, reverse=True)[: config.elite_count]
         for x, y in rd("selection", step).integers(n, size=(n - len(selected), 2)):
             selected.append(population[x] if population[x].fitness > population[y].fitness else population[y])
         offspring: list[One] = []

@@ -7,7 +7,7 @@ import pytest
 from building import make_meter, make_method
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.best_of_n import BestOfN
-from evorun.methods.search.proposals import PILOT
+from evorun.methods.search.proposals import PILOT_SAMPLES
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Comparison, Response, Step
 from evorun.tasks.base import Problem, Tools
@@ -134,7 +134,7 @@ async def test_a_fifth_of_a_budget_goes_to_responses_and_all_of_the_rest_to_duel
     meter = Meter(max_calls=calls) if limit == "calls" else Meter(max_tokens=TOKENS * calls)
     history = await solve(best_of(samples=None, rounds=None), model, meter=meter)
     # Not one more response without a budget's share: the pilot of a token budget, and two, which a duel takes.
-    fewest = PILOT if limit == "tokens" else 2
+    fewest = PILOT_SAMPLES if limit == "tokens" else 2
     assert len(model.of("generate")) == max(fewest, calls // 5)
     assert [ask.index for ask in model.of("generate")] == list(range(max(fewest, calls // 5)))
     assert calls - 1 <= len(model.asked) <= calls + (limit == "tokens")

@@ -385,7 +385,7 @@ def test_a_task_that_asks_under_a_system_prompt_only_has_nothing_to_put_principl
         name = "bare"
 
     method = make_method("espl", principles_in="user")
-    assert (method.incompatibility(Bare) or "").startswith("method.principles_in: task=bare asks under a system prompt")
+    assert (method.incompatibility(Bare) or "").startswith("method.principles_in: task=bare asks only under a ")
     assert method.incompatibility(Quiz) is None
     assert make_method("espl").incompatibility(Bare) is None
 

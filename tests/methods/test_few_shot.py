@@ -122,7 +122,7 @@ async def test_fewer_examples_than_wanted_are_said_and_used(tmp_path: Path, capl
     with caplog.at_level(logging.WARNING):
         driven = await drive(few(tries=2), tmp_path, script)
     assert [name for name, *_ in shown(driven)] == ["v2"]
-    assert "worked 1 of 8 examples in 2 tries, 3 were wanted" in caplog.text
+    assert "solved 1 of 8 examples in 2 tries, expected 3" in caplog.text
     assert all(record["extra"]["demonstrations"] == 1 for record in driven.records("steps"))
 
 
@@ -174,7 +174,7 @@ async def test_of_a_larger_file_the_seed_draws(tmp_path: Path) -> None:
         (
             (worked("v1"), "", worked("v2"), worked("v1", "wrong")),
             DataError,
-            r"worked\.jsonl:4: expected each id once, got 'v1' again after line 1; ",
+            r"worked\.jsonl:4: expected distinct ids, got 'v1' as on line 1; ",
         ),
         ((worked("v1"), worked("v2"), worked("v3"), worked("p0"), worked("p0")), DataError, r":5: .*'p0'.*line 4"),
         ((), ConfigError, r"found 0"),

@@ -372,17 +372,17 @@ def test_the_pool_is_a_set_by_answer() -> None:
 
 @pytest.mark.parametrize(("population", "elites"), [(30, 3), (50, 5), (5, 1), (1, 1), (11, 2)])
 def test_a_tenth_of_the_population_is_elite_unless_said_otherwise(population: int, elites: int) -> None:
-    assert make_config("method", "lyria", population=population).kept == elites
-    assert make_config("method", "lyria", population=population, elites=0).kept == 0
+    assert make_config("method", "lyria", population=population).elite_count == elites
+    assert make_config("method", "lyria", population=population, elites=0).elite_count == 0
 
 
 @given(old=fitnesses, elites=st.integers(0, 8), seed=st.integers(0, 1000))
 def test_selection_by_its_formula(old: list[float], elites: int, seed: int) -> None:
     population = [a_member(f"o{i}", fitness) for i, fitness in enumerate(old)]
     pool = select(population, elites, np.random.default_rng(seed))
-    kept = min(elites, len(old))
+    elite_count = min(elites, len(old))
     assert len(pool) == len(old)
-    assert [one.fitness for one in pool[:kept]] == sorted(old, reverse=True)[:kept]
+    assert [one.fitness for one in pool[:elite_count]] == sorted(old, reverse=True)[:elite_count]
 
 
 def test_tournaments_prefer_the_fitter_as_often_as_two_uniform_draws_do() -> None:

@@ -327,8 +327,8 @@ def test_refinement_takes_no_time_that_the_update_takes(tmp_path: Path, monkeypa
         ("mpo", {"trainer": "sac"}, "method.trainer: expected one of "),
         ("mpo", {"trainer": "grpo", "group": 1}, "method.group: expected a number >= 2, got 1"),
         ("mpo", {"trainer": "cispo", "clip_high": 0.2}, "method.clip_low, method.clip_high: with cispo expected"),
-        ("mpo", {"rubric": None}, "method.rubric: expected a rubric to begin with"),
-        ("ppo", {"rubric": "initial", "format_reward": 0.1}, "method.format_reward: has no effect beside"),
+        ("mpo", {"rubric": None}, "method.rubric: expected an initial rubric"),
+        ("ppo", {"rubric": "initial", "format_reward": 0.1}, "method.format_reward: has no effect with"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(method: str, changes: dict[str, Any], expected: str) -> None:

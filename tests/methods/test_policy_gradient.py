@@ -199,7 +199,7 @@ def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
 
 
 def test_an_instruction_beside_a_system_prompt_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^method\.task_instruction: has no effect beside method\.system_prompt"):
+    with pytest.raises(ConfigError, match=r"^method\.task_instruction: has no effect with method\.system_prompt"):
         make_config("method", "grpo", task_instruction=True, system_prompt="Be right.")
 
 

@@ -11,11 +11,11 @@ from building import load_task
 from evorun.errors import ConfigError
 from evorun.methods.espl.operators import (
     OperatorPrompts,
-    contrasting,
+    find_contrasts,
+    find_wins,
     read_summary,
-    shown_lessons,
+    render_lessons,
     success,
-    wins_of,
 )
 from evorun.methods.espl.population import Member
 from evorun.methods.espl.system_prompts import ANALYSIS_CHARS, Edit, Limits, Patched, SystemPrompt
@@ -61,12 +61,12 @@ def test_only_problems_with_right_and_wrong_rollouts_are_reflected_on(aime):
     mixed = [episode(aime, True, index=0), episode(aime, False, index=0)]
     solved = [episode(aime, True, index=1), episode(aime, True, index=1)]
     refused = [episode(aime, True, index=2), episode(aime, None, index=2, value=None)]
-    assert contrasting([mixed[0], *solved, *refused, mixed[1]]) == [mixed]
+    assert find_contrasts([mixed[0], *solved, *refused, mixed[1]]) == [mixed]
     # a bonus for the format is no success; without right and wrong rewards are compared
     bonus = episode(aime, False, index=1)._replace(reward=Reward(0.1, {}, False))
-    assert contrasting([bonus, episode(aime, False, index=1)]) == []
+    assert find_contrasts([bonus, episode(aime, False, index=1)]) == []
     scored = [episode(aime, None, index=3, value=value) for value in (0.2, 0.2, 0.7)]
-    assert contrasting(scored) == [scored]
+    assert find_contrasts(scored) == [scored]
     assert [success(one) for one in scored] == [0.2, 0.2, 0.7]
 
 
@@ -106,10 +106,10 @@ def test_long_texts_are_shown_in_part_and_this_can_be_counted(aime):
     shown = operators(aime, rollout_chars=500)
     assert "characters left out" in text_of(shown.summary(PARENT, long))
     assert len(text_of(shown.critique(PARENT, [long, short], ["s " * 5_000, ""]))) < 5_000
-    assert [shown.shows_part_of(one) for one in (long, short)] == [True, False]
+    assert [shown.is_shortened(one) for one in (long, short)] == [True, False]
     whole = operators(aime, rollout_chars=None)
     assert "word " * 999 in text_of(whole.summary(PARENT, long))
-    assert not whole.shows_part_of(long)
+    assert not whole.is_shortened(long)
 
 
 def test_tools_turns_are_part_of_a_rollout(aime):
@@ -164,7 +164,7 @@ def test_an_aggregation_shows_what_the_child_records_as_its_reflection():
         Patched(None, (Edit("add", (), "Prove it."), Edit("remove", (2,))), analysis="they guess"),
         Patched(None, (Edit("merge", (1, 2), "Check."),), analysis="they slip"),
     ]
-    shown = shown_lessons(lessons)
+    shown = render_lessons(lessons)
     assert shown == (
         "## Problem 1\nthey guess\n\n- add: Prove it.\n- remove G2\n\n## Problem 2\nthey slip\n\n- merge G1 G2: Check."
     )
@@ -218,9 +218,9 @@ def test_a_crossover_needs_something_to_bring_in(phi, alone_by, asked):
 
 def test_wins_by_hand():
     phi = np.array([[0.2, 0.6, 0.5, 0.1 + 0.2], [0.4, 0.6, 0.5, 0.3], [0.1, 0.0, 0.5, 0.2]])
-    assert wins_of(phi) == [[1, 3], [0, 1, 3], []]
-    assert wins_of(phi, 0.01) == [[], [0], []]
-    assert wins_of(phi, 0.2) == [[], [], []]
+    assert find_wins(phi) == [[1, 3], [0, 1, 3], []]
+    assert find_wins(phi, 0.01) == [[], [0], []]
+    assert find_wins(phi, 0.2) == [[], [], []]
 
 
 def test_a_lesson_is_the_analysis_and_the_proposals_that_could_be_applied():

@@ -252,9 +252,9 @@ def test_the_best_is_the_surest_of_the_highest_means_in_the_window():
         ({"prompts": 0}, "method.prompts: expected a number >= 1"),
         ({"ranking": "best"}, "method.ranking: expected one of batch_mean, by_problem, random"),
         ({"drift": "never"}, "method.drift: expected one of by_batch, by_update"),
-        ({"fitness_sharing": True, "ranking": "by_problem"}, "method.fitness_sharing: changes no ranking"),
+        ({"fitness_sharing": True, "ranking": "by_problem"}, "method.fitness_sharing: has no effect"),
         ({"islands": 0}, "method.islands: expected a number >= 1"),
-        ({"migration_every": 5}, "method.migration_every: expected null beside one island"),
+        ({"migration_every": 5}, "method.migration_every: expected null with one island"),
         ({"mutation_sd_by": "max"}, "method.mutation_sd_by: expected one of root_of_squares, sum"),
     ],
 )

@@ -660,7 +660,7 @@ class Widths:
         self.asked: list[tuple[int, int]] = []
         self.charged: list[tuple[int, int]] = []
 
-    def most_calls(self, episodes: int, step: int) -> int:
+    def max_calls(self, episodes: int, step: int) -> int:
         return episodes
 
     def charge(self, step: int, index: int, role: str = "score") -> None:
@@ -860,7 +860,7 @@ class Halves:
     overflow = None
     calls_per_score = 0
 
-    def most_calls(self, episodes: int, step: int) -> int:
+    def max_calls(self, episodes: int, step: int) -> int:
         return 0
 
     def charge(self, step: int, index: int, role: str = "score") -> None:

@@ -122,7 +122,9 @@ def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path)
     assert all(kept["messages"] == given[kept["line"] - 1] for part in parts for kept in part)
     assert make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).objective(tmp_path / "run") == objective
     write_chats(data, 21)
-    with pytest.raises(RunDirectoryError, match=r"train.jsonl is not what .*chats.jsonl gives now; restore that file"):
+    with pytest.raises(
+        RunDirectoryError, match=r"train.jsonl differs from .*chats.jsonl as it is now; restore that file"
+    ):
         make_method("sft", data=str(data)).objective(tmp_path / "run")
 
 

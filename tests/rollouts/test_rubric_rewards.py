@@ -163,7 +163,7 @@ async def test_points_are_digits_and_nothing_else(points: str, expected: float |
     held = Rewarded(tmp_path, lambda request, _: "So." if len(request.messages) == 1 else points, **DIGITS)
     [reward] = await held.score(["an essay"])
     assert (reward.unscored or reward.value) == expected
-    assert len(held.requests) == (4 if reward.unscored else 2) <= held.rewards.most_calls(1, 1)
+    assert len(held.requests) == (4 if reward.unscored else 2) <= held.rewards.max_calls(1, 1)
 
 
 async def test_points_are_the_reward_and_their_share_is_kept_beside_them(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_items_are_asked_for_at_once_each_by_itself(tmp_path: Path) -> Non
     )
     assert first.rationale.count("Fine.") == 4
     assert all(sum(f"Item {name}" in one.messages[0]["content"] for name in "abcd") == 1 for one in scored.requests)
-    assert scored.meter.counts()["score"]["calls"] == 8 == scored.rewards.most_calls(2, 1) / 3
+    assert scored.meter.counts()["score"]["calls"] == 8 == scored.rewards.max_calls(2, 1) / 3
     # by any other rubric a response is scored as a whole, in as few calls as that takes
     scored.complete = complete  # type: ignore[method-assign]
     again = await scored.rewards.rescore(1, 0, LOADED.problems[0], Response(text="one", answer=None), ITEMS)
@@ -260,7 +260,7 @@ async def test_what_the_reward_model_fails_to_score_has_no_reward(
 ) -> None:
     scored = Rewarded(tmp_path, lambda request, attempt: said)
     assert await scored.score(["one"]) == [Reward(None, unscored=kind)]
-    assert scored.meter.counts()["score"]["calls"] == calls <= scored.rewards.most_calls(1, 1)
+    assert scored.meter.counts()["score"]["calls"] == calls <= scored.rewards.max_calls(1, 1)
 
 
 def planning(request: Request, attempt: int) -> str:
@@ -284,7 +284,7 @@ async def test_a_plan_is_made_once_for_a_problem_and_a_rubric(tmp_path: Path) ->
     planned.script = lambda request, attempt: "" if "Make a plan" in request.messages[0]["content"] else None
     assert await planned.score(["e"], 3, [1]) == [Reward(None, unscored="plan_missing")]
     assert {role: one["calls"] for role, one in planned.meter.counts().items()} == {PLAN: 2 + 3, "score": 4}
-    assert planned.rewards.most_calls(1, 3) >= 1 + 3
+    assert planned.rewards.max_calls(1, 3) >= 1 + 3
     planned.journal.close()
     # All of it comes back, whoever of a step asks first.
     again = Rewarded(tmp_path, "", scoring="plan", plan_reference=True)

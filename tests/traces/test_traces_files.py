@@ -128,7 +128,7 @@ def test_what_a_user_must_know_is_said(tmp_path: Path) -> None:
     assert "made from a test split" in printed
     assert printed.count("[red]run") == 2
     [told] = make_method("sft", data=str(tmp_path / "out.jsonl"), held_out=0).warnings(None)
-    assert "from simulated models, so no model's own words: " in told
+    assert "from simulated models, so no language model wrote them: " in told
     quiet = export(make_run(tmp_path / "real", [Made("a")]), "kind=laft", f"output={tmp_path / 'real.jsonl'}")
     assert "simulated" not in quiet
     assert make_method("sft", data=str(tmp_path / "real.jsonl"), held_out=0).warnings(None) == []

@@ -1,4 +1,4 @@
-"""The arena of Duel-Evolve: candidates, their duels so far, and the belief drawn from these."""
+"""The arena of Duel-Evolve: candidates, their duels so far, and the posterior from these."""
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
@@ -16,7 +16,7 @@ from evorun.tasks.capabilities import Explanation, Letter, ScoredResponse
 
 
 class Member(msgspec.Struct):
-    """A candidate, and what judges said of it in the last duel that it won, and in the last that it lost."""
+    """A candidate with the judges' explanations of the last duel that it won and the last that it lost."""
 
     candidate: Candidate
     win: Explanation = Explanation()
@@ -24,16 +24,16 @@ class Member(msgspec.Struct):
 
 
 class Members(Sequence[Candidate]):
-    """Candidates in the order of their arrival; who is looked at is in memory until the next `keep`."""
+    """Candidates in the order of their arrival; an accessed candidate stays in memory until the next `keep`."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._in_memory: dict[int, Member] = {}
-        self._places = array("q")
-        """Of each, its place in the archive; -1 while it has none."""
+        self._offsets = array("q")
+        """Each candidate's offset in the archive; -1 before it has been archived."""
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._offsets)
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -50,49 +50,49 @@ class Members(Sequence[Candidate]):
     def append(self, candidate: Candidate) -> None:
         """Add a candidate, in memory."""
         self._in_memory[len(self)] = Member(candidate)
-        self._places.append(-1)
+        self._offsets.append(-1)
 
     def member(self, index: int) -> Member:
         """Return a member, which stays in memory and may be changed until the next `keep`."""
-        index = range(len(self))[index]  # from the end, and IndexError, as lists have it
+        index = range(len(self))[index]  # negative indices and IndexError as for lists
         if index not in self._in_memory:
-            self._in_memory[index] = self._archived(index)
+            self._in_memory[index] = self._load(index)
         return self._in_memory[index]
 
     def read(self, index: int) -> Candidate:
-        """Return a candidate, and leave it where it is."""
+        """Return a candidate without loading it into memory for later."""
         member = self._in_memory.get(index)
-        return (member or self._archived(index)).candidate
+        return (member or self._load(index)).candidate
 
     def indices_by_id(self) -> dict[str, int]:
         """Return the index of each candidate in memory by its id."""
         return {member.candidate.id: index for index, member in self._in_memory.items()}
 
     def keep(self, indices: Collection[int]) -> None:
-        """Keep these in memory and put the others into the archive."""
+        """Keep these in memory and move the others to the archive."""
         for index in self._in_memory.keys() - set(indices):
-            self._places[index] = self._archive.put(self._in_memory.pop(index))
+            self._offsets[index] = self._archive.put(self._in_memory.pop(index))
 
-    def _archived(self, index: int) -> Member:
-        return self._archive.get(self._places[index], Member)
+    def _load(self, index: int) -> Member:
+        return self._archive.get(self._offsets[index], Member)
 
 
 RATINGS = ("posterior", "win_rate", "elo")
 POOL_RANKS = ("mean", "upper", "lower")
 
 ELO_K = 0.7 * elo.SCALE
-"""Elo's K, 120 points: in logits 0.7, so that a first win counts about as much as in the posterior at prior_sd 1."""
+"""Elo's K: 0.7 logits (120 points), so that a first win counts about as much as in the posterior at prior_sd 1."""
 
 
 class Survivors(NamedTuple):
-    """The candidates that may still be best, and the number of those that were dropped."""
+    """The candidates that may still be best, and the numbers of those dropped."""
 
     indices: NDArray[np.intp]
     """In order."""
     pruned: int
     """Dropped by the confidence rule."""
     capped: int
-    """Dropped by the limit, though the rule spared them."""
+    """Dropped by the limit on the pool, though the rule spared them."""
 
     def diagnostics(self) -> dict[str, float]:
         """Return the counts that a step reports."""
@@ -100,16 +100,16 @@ class Survivors(NamedTuple):
 
 
 class Arena:
-    """Candidates, all their duels that count, and the belief in their utilities (Duel-Evolve paper, Eq. 4)."""
+    """Candidates, their duels that count as evidence, and the posterior of their utilities (Duel-Evolve, Eq. 4)."""
 
     def __init__(
         self, prior_sd: float, *, rating: str = "posterior", half_wins: bool = False, archive: Archive | None = None
     ) -> None:
-        """Hold nobody yet.
+        """Make an empty arena.
 
-        rating: the estimate of a utility (`mean`), one of RATINGS; `sd` is the posterior's whichever it is. half_wins:
-        count a tie as half a win of each, which else says nothing. archive: takes the candidates that are not kept;
-        None: one of its own.
+        rating: the estimate of utilities (`mean`), one of RATINGS; `sd` is always the posterior's. half_wins: count a
+        tie as half a win for each side; otherwise ties are no evidence. archive: holds the candidates that are not kept
+        in memory; None: a new one.
         """
         self.prior_sd = prior_sd
         archive = archive or Archive()
@@ -129,11 +129,11 @@ class Arena:
 
     @property
     def waiting(self) -> list[int]:
-        """The indices of the candidates that no judge has seen yet, the earliest arrival first."""
+        """Indices of the candidates that no judge has seen yet, in order of arrival."""
         return list(self._waiting)
 
     def add(self, candidates: Sequence[Candidate]) -> None:
-        """Add candidates; until they have duelled, the belief in them is the prior."""
+        """Add candidates; until they have duelled, their belief is the prior."""
         for candidate in candidates:
             self._waiting[len(self.candidates)] = None
             self.candidates.append(candidate)
@@ -141,12 +141,12 @@ class Arena:
         self.sd = np.concatenate([self.sd, np.full(len(candidates), self.prior_sd)])
 
     def update(self, comparisons: Sequence[Comparison]) -> None:
-        """Add the comparisons to the history and update the belief, starting from the last one."""
+        """Add comparisons to the history and update the beliefs, starting from the previous ones."""
         indices = self.candidates.indices_by_id()
         for comparison in comparisons:
             self._remember(comparison, indices[comparison.first], indices[comparison.second])
         history = self._winners, self._losers, self._scores
-        # From the last mean: most duels are old, so the fit has almost converged already.
+        # Starts from the previous mean: most duels are old, so the fit has almost converged.
         posterior = bradley_terry.fit(
             len(self),
             self._winners,
@@ -159,7 +159,7 @@ class Arena:
         if self._rating == "posterior":
             self.mean = posterior.mean
         elif self._rating == "win_rate":
-            # As much as the prior knows: the logit of a rate under Beta(a, a) has a variance of about 2 / a.
+            # Matches the prior: the logit of a rate under Beta(a, a) has a variance of about 2 / a.
             self.mean = win_rate.log_odds(len(self), *history, pseudo_count=2 / self.prior_sd**2)
         else:
             self.mean = elo.rate(len(self), *history, k=ELO_K, initial=0) / elo.SCALE
@@ -170,12 +170,14 @@ class Arena:
         self._waiting.pop(second, None)
         winner, loser = (second, first) if comparison.outcome == "second" else (first, second)
         if comparison.outcome is not None:
-            # Each keeps the explanation in which it was shown as A; judged once, the second was B in the only one.
+            # Each keeps the explanation in which it was shown as A; after a single judgment the second was B.
             letter: Letter = "A" if len(comparison.reasons) > 1 else "B"
-            own, others = comparison.reasons[0], comparison.reasons[-1]
-            reason_of = {first: Explanation(reason=own), second: Explanation(reason=others, letter=letter)}
-            self.candidates.member(winner).win = reason_of[winner]
-            self.candidates.member(loser).loss = reason_of[loser]
+            explanations = {
+                first: Explanation(reason=comparison.reasons[0]),
+                second: Explanation(reason=comparison.reasons[-1], letter=letter),
+            }
+            self.candidates.member(winner).win = explanations[winner]
+            self.candidates.member(loser).loss = explanations[loser]
         elif not self._half_wins or "invalid" in comparison.verdicts:
             return
         self._winners.append(winner)
@@ -185,10 +187,10 @@ class Arena:
     def survivors(self, width: float, limit: int, rank: str = "mean", due: Sequence[int] = ()) -> Survivors:
         """Find the candidates whose upper confidence bound reaches the best lower bound (section 2.3.3).
 
-        Bounds are mean +- width x sd. Who waits for a first duel is not pruned: the prior's upper bound says nothing
-        about a candidate, and once a front-runner is well ahead it would rule every newcomer out unseen. At most
-        `limit` candidates survive: those that are `due` to duel, then the highest by `rank` (one of POOL_RANKS: by the
-        mean or a bound), the latest of equals.
+        Bounds are mean +- width x sd. Candidates that wait for a first duel are not pruned: their upper bound is only
+        the prior's, and once a front-runner is well ahead, it would rule out every newcomer unseen. At most `limit`
+        candidates survive: first those that are `due` to duel, then the highest by `rank` (one of POOL_RANKS: by the
+        mean or a bound), the latest first among equals.
         """
         if not self.candidates:
             return Survivors(np.zeros(0, dtype=np.intp), 0, 0)
@@ -196,43 +198,43 @@ class Arena:
         unpruned = upper >= np.max(lower)
         unpruned[list(self._waiting)] = True
         alive = np.flatnonzero(unpruned)
-        worth = {"mean": self.mean, "upper": upper, "lower": lower}[rank].copy()
-        worth[list(due)] = np.inf
-        # lexsort's last key is its first criterion: by worth, the latest of equals before the others.
-        best_first = alive[np.lexsort((-alive, -worth[alive]))]
-        kept = np.sort(best_first[:limit])
-        return Survivors(kept, len(self) - len(alive), len(alive) - len(kept))
+        rank_values = {"mean": self.mean, "upper": upper, "lower": lower}[rank].copy()
+        rank_values[list(due)] = np.inf
+        # lexsort's last key is its first criterion: rank, then the latest arrival.
+        best_first = alive[np.lexsort((-alive, -rank_values[alive]))]
+        surviving = np.sort(best_first[:limit])
+        return Survivors(surviving, len(self) - len(alive), len(alive) - len(surviving))
 
     def best(self) -> int | None:
         """Return the index of the highest posterior mean, the earliest of equals; None when there are no candidates."""
         return int(np.argmax(self.mean)) if self.candidates else None
 
     def scored(self, index: int) -> ScoredResponse:
-        """Return a candidate as the evolution prompt shows it: with its posterior mean and what judges said of it."""
+        """Return a candidate as the evolution prompt shows it: with its posterior mean and the judges' explanations."""
         member = self.candidates.member(index)
         return ScoredResponse(
             response=member.candidate, score=float(self.mean[index]), win=member.win, loss=member.loss
         )
 
     def note_lost(self, candidates: Iterable[Candidate]) -> None:
-        """Add candidates that were paid for but never come in: they are unparsable or repeated."""
+        """Add candidates that were paid for but cannot compete, because they are unparsable or repeated."""
         for candidate in candidates:
             self._lost.append(candidate)
 
     def keep(self, survivors: NDArray[np.intp]) -> None:
-        """Keep the texts of these in memory; the others are read from the archive when they are looked at."""
+        """Keep these in memory; the others are read from the archive when they are accessed."""
         self.candidates.keep(survivors.tolist())
         self._lost.keep(())
 
     def rated(self, survivors: NDArray[np.intp]) -> "RatedCandidates":
-        """Return all candidates with the current belief in them, and behind them those that are lost."""
+        """Return all candidates with their current beliefs, followed by the lost ones."""
         return RatedCandidates(self.candidates, self._lost, self.mean, self.sd, survivors)
 
 
 class RatedCandidates(Sequence[Candidate]):
-    """Candidates with the belief in them at one moment, each put together when it is looked at.
+    """Candidates with their beliefs at one moment, each built when it is accessed.
 
-    The pool of a long run grows to thousands, and all of its members are looked at only once, at the end.
+    The pool of a long run grows to thousands, and all of them are accessed only once, at the end.
     """
 
     def __init__(
@@ -243,7 +245,7 @@ class RatedCandidates(Sequence[Candidate]):
         sd: NDArray[np.float64],
         survivors: NDArray[np.intp],
     ) -> None:
-        """Rate the candidates, as many as there are means; those that are lost by now stay as they are."""
+        """Combine the first `len(mean)` candidates with their beliefs; lost candidates have none."""
         self._candidates = candidates
         self._lost = lost
         self._length = len(mean) + len(lost)
@@ -263,9 +265,9 @@ class RatedCandidates(Sequence[Candidate]):
     def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]  # from the end, and IndexError, as lists have it
+        index = range(len(self))[index]  # negative indices and IndexError as for lists
         if index >= len(self._mean):
             return self._lost.read(index - len(self._mean))
-        # Nine digits: the last ones of a fit differ between machines and BLAS builds, and records must not.
+        # Nine decimals: later ones differ between machines and BLAS builds, and records must not.
         mean, sd = round(float(self._mean[index]), 9), round(float(self._sd[index]), 9)
         return replace(self._candidates.read(index), mean=mean, sd=sd, survivor=index in self._survivors)

@@ -1,7 +1,7 @@
-"""Best-of-N: independent responses without evolution, chosen among by duels or by an oracle.
+"""Best-of-N: independent responses without evolution; duels or an oracle choose the best.
 
-The duels are those of Duel-Evolve (its paper's appendix D). The oracle, a task's symbolic system, makes it the baseline
-of the Lyria paper (section 4.2.1), where a repeated answer is drawn again.
+The duels are those of Duel-Evolve (its paper's appendix D). With the oracle, a task's symbolic system, it is the
+baseline of the Lyria paper (section 4.2.1), which redraws a repeated answer.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -12,9 +12,9 @@ from typing import ClassVar
 from evorun.errors import at_least, one_of
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.context import Context
-from evorun.methods.duels.duels import DuelSettings, hold_duels, no_duels
-from evorun.methods.lyria.population import Plan, breed, lacking_verifier, regime_with_verifier
-from evorun.methods.search.proposals import SampleSettings, draw, observed
+from evorun.methods.duels.duels import DuelSettings, hold_duels, warn_if_no_duels
+from evorun.methods.lyria.population import Plan, breed, explain_missing_verifier, regime_with_verifier
+from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
@@ -29,12 +29,12 @@ class BestOfNConfig(DuelSettings, SampleSettings):
     rounds: int | None
     """Rounds of duels among the responses; None: until the budget ends."""
     choose: str
-    """duels: by the judge. oracle: by the fitness that the task's symbolic system gives."""
+    """duels: by the judge's duels. oracle: by the fitness from the task's symbolic system."""
     dedup_attempts: int
-    """Redraws of a response that repeats an earlier one, at most; with the oracle only."""
+    """Maximum redraws of a response that repeats an earlier one; only with the oracle."""
     batches: int
-    """With the oracle: steps that the responses are drawn in, so that there is a curve; about so many where only a
-    budget in tokens limits them."""
+    """With the oracle: number of steps over which the responses are drawn, so that there is a curve; approximate where
+    only a token budget limits them."""
 
     def __post_init__(self) -> None:
         DuelSettings.__post_init__(self)
@@ -46,7 +46,7 @@ class BestOfNConfig(DuelSettings, SampleSettings):
 
 
 class BestOfN(PerProblem):
-    """Draws responses once; duels then decide which is returned."""
+    """Draws responses once; duels or an oracle then choose the answer."""
 
     name = "best_of_n"
     description = "N independent responses, the best by the duels and the posterior of Duel-Evolve, or by an oracle"
@@ -71,29 +71,29 @@ class BestOfN(PerProblem):
     def warnings(self, calls: int | None) -> list[str]:
         if calls is None or self.config.choose != "duels" or self.config.rounds == 0 or not self.config.duels:
             return []
-        return no_duels(calls, self.config.samples_of(calls), "samples", self.config.orders)
+        return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders)
 
     def information_regime(self, task: type[Task]) -> Regime:
         return regime_with_verifier(task) if self.config.choose == "oracle" else super().information_regime(task)
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        return lacking_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None
+        return explain_missing_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None
 
     def solve(self, ctx: Context) -> AsyncIterator[Step]:
         return self._by_oracle(ctx) if self.config.choose == "oracle" else self._by_duels(ctx)
 
     async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
-        """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
+        """Draw all responses in step 0, then hold one round of duels per step; the answer has the highest mean."""
         proposed = await draw(ctx, self.config)
         arena = self.config.arena(ctx.archive)
-        arena.add(await observed(ctx, proposed.parsed))
+        arena.add(await add_feedback(ctx, proposed.parsed))
         arena.note_lost(proposed.unparsed)
         comparisons: list[Comparison] = []
         for step in count() if self.config.rounds is None else range(self.config.rounds + 1):
             if step > 0:
                 comparisons = await hold_duels(ctx, arena, self.config, step=step)
                 if not comparisons:
-                    return  # nobody to compare, or the budget has ended
+                    return  # no pair to judge, or no budget left
             survivors, best = self.config.survivors(arena), arena.best()
             rated = arena.rated(survivors.indices)
             arena.keep(survivors.indices)
@@ -107,22 +107,22 @@ class BestOfN(PerProblem):
             )
 
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
-        """Draw one batch of responses a step; the answer is the first of the highest fitness."""
+        """Draw one batch of responses per step; the answer is the first with the highest fitness."""
         plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
         rated: list[Candidate] = []
         keys: list[str] = []
         slots = 0
         for step in count():
-            left = self.config.still_to_draw(ctx, slots)
-            if left <= 0:
+            remaining = self.config.still_to_draw(ctx, slots)
+            if remaining <= 0:
                 return
-            batch = min(left, self._batch(slots + left))
+            batch = min(remaining, self._batch(slots + remaining))
             drawn = await breed(
                 ctx,
                 lambda index, attempt: plan,
                 range(slots, slots + batch),
                 role="generate",
-                step=0,  # the batches are one draw of N: their size changes no key, so no seed and no response
+                step=0,  # the batches form one draw of N: their size changes no key, hence no seed and no response
                 sampling=self.config.sampling,
                 dedup_attempts=self.config.dedup_attempts,
                 taken=keys,
@@ -131,7 +131,7 @@ class BestOfN(PerProblem):
                 return
             slots += batch
             keys += [child.key for child in drawn.children]
-            found = await ctx.verify([child.response for child in drawn.children], max_errors=0)
+            verifications = await ctx.verify([child.response for child in drawn.children], max_errors=0)
             rated += [
                 Candidate.of(
                     child.response,
@@ -144,15 +144,15 @@ class BestOfN(PerProblem):
                     mean=verification.fitness,
                     survivor=True,
                 )
-                for index, child, verification in zip(drawn.indices, drawn.children, found, strict=True)
+                for index, child, verification in zip(drawn.indices, drawn.children, verifications, strict=True)
             ]
-            # Unreadable responses have a fitness too, but are no answer; `max` returns the first of equals.
-            readable = [one for one in rated if one.answer is not None]
-            best = max(readable, key=lambda one: one.mean or 0.0, default=None)
+            # Unparsed responses have a fitness, too, but cannot be the answer; `max` returns the first of equals.
+            parsed = [candidate for candidate in rated if candidate.answer is not None]
+            best = max(parsed, key=lambda candidate: candidate.mean or 0.0, default=None)
             yield Step(step=step, best=best, candidates=list(rated), extra=drawn.diagnostics())
             if ctx.out_of_budget:
                 return
 
     def _batch(self, samples: int) -> int:
-        """Return how many of so many responses a step draws."""
+        """Return how many of `samples` responses one step draws."""
         return -(-samples // self.config.batches)  # rounded up

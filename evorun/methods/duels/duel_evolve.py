@@ -1,8 +1,8 @@
 """Duel-Evolve: evolution of responses guided by the model's own pairwise preferences (Duel-Evolve paper, section 2.3).
 
 The paper's loop is update, evaluate, evolve, update, ... Here a step is evolve, evaluate, update, and step 0 evolves
-from the problem alone. Two things follow, both ours: parents are chosen with the duels of their own generation already
-in the posterior (appendix A.1 updates it after each evaluation round), and the last children are judged before the
+from the problem alone. Two consequences are ours. When parents are chosen, the posterior already includes the duels of
+their own generation (appendix A.1 updates it after each evaluation round). The last children are judged before the
 answer is chosen.
 """
 
@@ -17,8 +17,8 @@ from evorun.errors import at_least, one_of, within
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import Arena
-from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, no_duels
-from evorun.methods.search.proposals import Proposal, ResponseSettings, observed, propose
+from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, warn_if_no_duels
+from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.capabilities import SupportsEvolution, SupportsGeneration, SupportsJudging
@@ -42,9 +42,9 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
     parent_choice: str
     """thompson: parents as `recent_share` says. uniform: survivors at random."""
     shared_parents: bool
-    """One parent set for a generation (Eq. 5); false draws one for each child."""
+    """One parent set per generation (Eq. 5); false draws one per child."""
     deduplicate: bool
-    """Discard, and do not replace, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
+    """Discard, without replacement, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
 
     def __post_init__(self) -> None:
         DuelSettings.__post_init__(self)
@@ -76,7 +76,7 @@ class DuelEvolve(PerProblem):
         config = self.config
         if not config.duels:
             return []
-        lines = no_duels(calls, config.initial_candidates, "initial_candidates", config.orders)
+        lines = warn_if_no_duels(calls, config.initial_candidates, "initial_candidates", config.orders)
         if config.duels < config.children and config.generations:
             lines.append(
                 f"method.duels={config.duels} is below method.children={config.children}: candidates come faster than "
@@ -89,20 +89,20 @@ class DuelEvolve(PerProblem):
         config, arena = self.config, self.config.arena(ctx.archive)
         seen: set[str] = set()
         for step in range(config.generations + 1):
-            # Evolve: N0 candidates, then B children of parents A_t (equation 5). While no response has parsed there is
-            # nobody to learn from: the problem alone is the prompt.
+            # Evolve: N0 candidates, then B children of parents A_t (equation 5). Until a response has parsed, there are
+            # no parents, and the prompt is the problem alone.
             operator = "evolve" if len(arena) else "init"
             if len(arena) == 0:
                 proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * config.initial_candidates
             elif config.shared_parents:
-                proposals = [self._family(ctx, arena, step, 0)] * config.children
+                proposals = [self._propose_from_parents(ctx, arena, step, 0)] * config.children
             else:
-                proposals = [self._family(ctx, arena, step, child) for child in range(config.children)]
+                proposals = [self._propose_from_parents(ctx, arena, step, child) for child in range(config.children)]
             proposed = await propose(ctx, proposals, operator=operator, step=step, settings=config)
             fresh, repeated = proposed.parsed, list[Candidate]()
             if config.deduplicate:
                 fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
-            arena.add(await observed(ctx, fresh))
+            arena.add(await add_feedback(ctx, fresh))
             arena.note_lost(proposed.unparsed + repeated)
             # Evaluate: pairs by double Thompson sampling (section 2.2). Update: the posterior (equation 4).
             comparisons = await hold_duels(ctx, arena, config, step=step)
@@ -126,8 +126,8 @@ class DuelEvolve(PerProblem):
             if ctx.out_of_budget:
                 return
 
-    def _family(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
-        """Return the evolution prompt with scored parents (Eq. 5); `child` names the random stream they come from."""
+    def _propose_from_parents(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
+        """Return the evolution prompt with scored parents (Eq. 5); `child` names the parents' random stream."""
         config, rng = self.config, ctx.rng("parents", step, child)
         survivors = config.survivors(arena).indices
         parents = select_parents(arena, survivors, config.parents, config.recent_share, rng, config.parent_choice)
@@ -158,9 +158,9 @@ def select_parents(
 ) -> list[int]:
     """Choose A_t among the survivors (section 2.3.3): recent arrivals and Thompson-sampled top scorers.
 
-    The share `recent_share` goes to the latest generation, most uncertain first; the rest to the best of one draw
-    from the posterior. With `choice` uniform, all of them are drawn at random. Returns at most `count` different
-    indices, the highest mean first.
+    `recent_share` of them come from the latest generation, most uncertain first; the others are the best of one draw
+    from the posterior. With `choice` uniform, all are drawn at random. Returns at most `count` distinct indices, the
+    highest mean first.
     """
     if choice == "uniform":
         chosen = rng.permutation(survivors)[:count].tolist()
@@ -169,9 +169,9 @@ def select_parents(
         latest = max(generations.values())
         recent = [i for i, generation in generations.items() if generation == latest]
         recent.sort(key=lambda i: -arena.sd[i])
-        # Python rounds halves to even: of 5 parents at a share of 0.5, two are recent.
+        # Python rounds halves to even: 5 parents at a share of 0.5 include two recent ones.
         chosen = recent[: round(count * recent_share)]
-        # One joint draw ranks everybody: Thompson sampling prefers the good, and the uncertain that may be good.
+        # One joint draw ranks all survivors: Thompson sampling prefers good ones and uncertain ones that may be good.
         draw = rng.normal(arena.mean[survivors], arena.sd[survivors])
         ranked = survivors[np.argsort(-draw)].tolist()
         chosen += [i for i in ranked if i not in chosen][: count - len(chosen)]

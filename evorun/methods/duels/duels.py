@@ -1,4 +1,4 @@
-"""Pairwise preferences as methods share them: which pairs duel, who judges them, and what judges say."""
+"""Duels, shared by methods: the choice of pairs, their judging, and the reading of judgments."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,28 +21,28 @@ from evorun.tasks.capabilities import Judgment
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""
 CHOICES = ("thompson", "uniform")
-"""Ways to choose among survivors: by draws from the posterior, or all alike."""
+"""Ways to choose among survivors: by draws from the posterior, or uniformly."""
 
 
 @dataclass(kw_only=True)
 class DuelSettings:
-    """Hyperparameters of judging by duels, part of every configuration of a method that does so."""
+    """Hyperparameters of duels: part of the configuration of every method that holds them."""
 
     duels: int
-    """Pairs to judge in a round."""
+    """Pairs to judge per round."""
     duel_choice: str
     """thompson: pairs by double Thompson sampling. uniform: survivors at random. Newcomers come first in both."""
     orders: int
-    """2: a pair is judged in both orders of presentation; concordant verdicts decide. 1: in one of them, at random."""
+    """2: a pair is judged in both orders of presentation, and agreeing verdicts decide. 1: in one order, at random."""
     ties: str
-    """drop: what does not decide is no evidence. half: half a win each, unless a verdict could not be read."""
+    """drop: an undecided duel is no evidence. half: it is half a win for each, unless a verdict was unreadable."""
     rating: str
     """The estimate of a candidate's utility. posterior: the MAP of Eq. 4. win_rate: the logit of the share of duels
-    won. elo: Elo's running rating. The uncertainty is the posterior's in all of them."""
+    won. elo: Elo's running rating. The uncertainty is always the posterior's."""
     max_pool: int
-    """Survivors at most."""
+    """Maximum number of survivors."""
     pool_rank: str
-    """Who they are when more pass the confidence rule: the highest by mean, upper bound or lower bound."""
+    """Which ones survive when more pass the confidence rule: the highest by mean, upper bound or lower bound."""
     bound_width: float
     """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
     prior_sd: float
@@ -68,7 +68,7 @@ class DuelSettings:
         return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
 
     def arena(self, archive: Archive) -> Arena:
-        """Return an empty arena, whose candidates go to the archive when they are not kept."""
+        """Return an empty arena, whose archived candidates go to `archive`."""
         return Arena(self.prior_sd, rating=self.rating, half_wins=self.ties == "half", archive=archive)
 
     def survivors(self, arena: Arena, due: Sequence[int] = ()) -> Survivors:
@@ -86,29 +86,29 @@ def select_duels(
 ) -> list[Pair]:
     """Choose `count` different pairs of survivors by double Thompson sampling (section 2.2 and 2.3.3).
 
-    Each duel takes two independent draws from the posterior: the first draw's maximiser meets the best other
-    candidate of the second draw. The first duels go to the newcomers among the survivors, each against the best of
-    a draw, so that every new arrival is evaluated. A pair is chosen once a batch; which of the two is `first` is
-    random. With `choice` uniform the draws are from one distribution for all: nobody is preferred.
+    Each duel takes two independent draws from the posterior: the first draw's maximizer meets the best other candidate
+    of the second draw. The first duels go to newcomers among the survivors, each against the best of a draw, so that
+    every new arrival is evaluated. A pair duels at most once per batch; which of the two is `first` is random. With
+    `choice` uniform, all candidates share one distribution, so none is preferred.
     """
     if len(survivors) < 2:
         return []
     count = min(count, len(survivors) * (len(survivors) - 1) // 2)
     mean, sd = (arena.mean[survivors], arena.sd[survivors]) if choice == "thompson" else (0.0, 1.0)
-    rank = {index: k for k, index in enumerate(survivors.tolist())}
-    waiting = [rank[index] for index in newcomers if index in rank]
+    positions = {index: position for position, index in enumerate(survivors.tolist())}
+    waiting = [positions[index] for index in newcomers if index in positions]
     chosen: dict[frozenset[int], Pair] = {}
     for duel in range(count):
         draws = mean + sd * rng.standard_normal((2, len(survivors)))
         challengers, opponents = (-draws).argsort().tolist()
-        # The first pair, challengers before opponents, that is not chosen yet; `count` leaves one over each time.
+        # The first pair, by challenger then opponent, that is not chosen yet; `count` guarantees that there is one.
         a, b = next(
             (challenger, opponent)
             for challenger in waiting[duel : duel + 1] + challengers
             for opponent in opponents
             if opponent != challenger and frozenset((challenger, opponent)) not in chosen
         )
-        if rng.random() >= 0.5:  # judges favour a position: neither candidate may have it always
+        if rng.random() >= 0.5:  # judges favour a position, so neither candidate may always have it
             a, b = b, a
         chosen[frozenset((a, b))] = (int(survivors[a]), int(survivors[b]))
     return list(chosen.values())
@@ -116,10 +116,10 @@ def select_duels(
 
 async def hold_duels(ctx: Context, arena: Arena, settings: DuelSettings, *, step: int) -> list[Comparison]:
     """Choose pairs among the survivors, judge them, and update the arena's posterior; return the comparisons."""
-    # Who has not duelled yet comes first, in the order of arrival, as many as there are duels; the others wait for the
-    # next round. One place of the pool stays for somebody whom they can meet.
+    # Candidates without a duel come first, in the order of arrival, one per duel; the others wait for the next round.
+    # One place in the pool stays free for an opponent.
     due = arena.waiting[: min(settings.duels, settings.max_pool - 1)]
-    # Eliminated candidates duel no more: the budget goes to those that may still be best.
+    # Eliminated candidates no longer duel: the budget goes to those that may still be best.
     rivals = settings.survivors(arena, due).indices
     pairs = select_duels(arena, rivals, due, settings.duels, ctx.rng("duels", step), settings.duel_choice)
     comparisons = await judge_pairs(
@@ -129,8 +129,8 @@ async def hold_duels(ctx: Context, arena: Arena, settings: DuelSettings, *, step
     return comparisons
 
 
-def no_duels(calls: int | None, responses: int, key: str, orders: int) -> list[str]:
-    """Say that so many initial responses, set by `method.<key>`, leave none of a problem's calls for a duel."""
+def warn_if_no_duels(calls: int | None, responses: int, key: str, orders: int) -> list[str]:
+    """Return a warning if the initial responses, set by `method.<key>`, leave no call per problem for a duel."""
     if calls is None or responses < 2 or calls >= responses + orders:
         return []
     return [
@@ -149,28 +149,28 @@ async def judge_pairs(
     sampling: Sampling,
     judged_before: int = 0,
 ) -> list[Comparison]:
-    """Judge each pair twice, the order of presentation swapped (appendix A.1), or with one of `orders` once, as given.
+    """Judge each pair in `orders` orders of presentation: 2 swaps it (appendix A.1), 1 keeps the given order.
 
-    When the budget does not allow all duels, the first ones only. judged_before: pairs that earlier rounds of the step
-    have judged, such as those of a knock-out tournament.
+    When the budget does not allow all duels, only the first ones are judged. judged_before: number of pairs that
+    earlier rounds of the step have judged, as in a knock-out tournament.
     """
-    # Whole duels only: of two orders of presentation, a verdict on one decides nothing.
+    # Whole duels only: with two orders, a verdict on one decides nothing.
     pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
     prompts = [ctx.task.judge_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
     judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling, first_index=orders * judged_before)
     comparisons = []
     for number, (i, j) in enumerate(pairs):
-        asked = judgments[number * orders : (number + 1) * orders]
-        verdicts = tuple(judgment.verdict for judgment in asked)
+        duel_judgments = judgments[number * orders : (number + 1) * orders]
+        verdicts = tuple(judgment.verdict for judgment in duel_judgments)
         comparisons.append(
             Comparison(
                 first=candidates[i].id,
                 second=candidates[j].id,
                 verdicts=verdicts,
                 outcome=OUTCOMES.get(verdicts),
-                reasons=tuple(judgment.reason for judgment in asked),
-                votes=group_votes(asked),
+                reasons=tuple(judgment.reason for judgment in duel_judgments),
+                votes=group_votes(duel_judgments),
             )
         )
     return comparisons
@@ -182,21 +182,21 @@ OUTCOMES: Mapping[tuple[Verdict, ...], Outcome] = {
     ("A", "B"): "first",
     ("B", "A"): "second",
 }
-"""The winners that the verdicts name, with two orders of presentation both of them (appendix A.1, d_ij = 1)."""
+"""Winners by verdicts; two orders of presentation must agree (appendix A.1, d_ij = 1)."""
 
 
 def affordable_judgments(ctx: Context, count: int) -> int:
-    """Return how many of so many judgments the budget still allows, each by every judge."""
+    """Return how many of `count` judgments, each by every judge, the budget still allows."""
     return ctx.affordable(count * len(ctx.judges), ctx.judges[0]) // len(ctx.judges)
 
 
 async def ask_judges(
     ctx: Context, prompts: Sequence[Prompt], *, step: int, sampling: Sampling, first_index: int = 0
 ) -> list[Judgment]:
-    """Put each prompt to every judge, all at once, and return what the majority says, in order.
+    """Ask every judge each prompt, all concurrently, and return the majority's judgments in order.
 
-    When the budget does not allow all of it, the first prompts only. first_index: of the first prompt among all that
-    are judged in the step, which tells its calls from those of earlier rounds.
+    When the budget does not allow all prompts, only the first ones are judged. first_index: index of the first prompt
+    within the step, which separates its calls from those of earlier rounds.
     """
     judges, prompts = ctx.judges, prompts[: affordable_judgments(ctx, len(prompts))]
     replies = await ctx.generate(
@@ -206,18 +206,18 @@ async def ask_judges(
         sampling=sampling,
         indices=[first_index + index for index in range(len(prompts)) for _ in judges],
     )
-    judgments = [_read(ctx, reply) for reply in replies]
+    judgments = [_parse_judgment(ctx, reply) for reply in replies]
     return [majority(judgments[first : first + len(judges)]) for first in range(0, len(judgments), len(judges))]
 
 
 def majority(judgments: Sequence[Judgment]) -> Judgment:
-    """Return the first judgment with the most frequent verdict, with all votes; a tie where several are (ours).
+    """Return the first judgment with the most frequent verdict, with all votes; several such verdicts are a tie (ours).
 
-    Judgments without a verdict do not vote. A single judge's is returned as it is.
+    Judgments without a verdict do not vote. A single judgment is returned unchanged.
     """
     if len(judgments) == 1:
         return judgments[0]
-    votes = tuple(one.verdict for one in judgments)
+    votes = tuple(judgment.verdict for judgment in judgments)
     counted = Counter(verdict for verdict in votes if verdict != "invalid")
     leaders = [verdict for verdict, count in counted.items() if count == max(counted.values())]
     if len(leaders) > 1:
@@ -226,13 +226,13 @@ def majority(judgments: Sequence[Judgment]) -> Judgment:
 
 
 def group_votes(judgments: Sequence[Judgment]) -> tuple[tuple[Verdict, ...], ...] | UnsetType:
-    """Return the votes behind the judgments of a duel, as records hold them: none where no panel was asked."""
+    """Return the votes behind a duel's judgments for the record; unset where no panel judged."""
     votes = tuple(judgment.votes for judgment in judgments)
     return votes if any(votes) else UNSET
 
 
-def _read(ctx: Context, reply: Reply) -> Judgment:
-    """Return the judgment in a reply; a request that the engine refused is an invalid one."""
+def _parse_judgment(ctx: Context, reply: Reply) -> Judgment:
+    """Parse the judgment in a reply; a refused request gives an invalid one."""
     if reply.error is not None:
         return Judgment(verdict="invalid", reason=f"{REFUSED}{reply.error}")
     judgment: Judgment = ctx.task.parse_judgment(reply.completions[0].text)

@@ -11,7 +11,7 @@ from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import judge_pairs
-from evorun.methods.search.proposals import Proposal, ResponseSettings, observed, propose
+from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
@@ -34,7 +34,7 @@ class FeedbackDescentConfig(ResponseSettings):
     generations: int | None
     """Proposals after the initial one; None: until the budget ends."""
     window: int
-    """W: latest attempts that the proposer is shown (A.1)."""
+    """W: number of latest attempts in the proposer's prompt (A.1)."""
     judge_temperature: float
     judge_max_tokens: int
 
@@ -50,7 +50,9 @@ class FeedbackDescent(PerProblem):
     """Keeps the winner of each duel between the incumbent and a new proposal."""
 
     name = "feedback_descent"
-    description = "one incumbent, challenged by proposals made from the latest attempts and what the judge said of them"
+    description = (
+        "one incumbent, challenged by proposals made from the latest attempts and the judge's comments on them"
+    )
     regime = "problem_only"
     needs = (SupportsGeneration, SupportsRefinement, SupportsJudging)
     roles: ClassVar = {"judge": Role("judge")}
@@ -73,7 +75,7 @@ class FeedbackDescent(PerProblem):
         unparsed: list[Candidate] = []
         attempts: list[Attempt] = []
         for step in count() if self.config.generations is None else range(self.config.generations + 1):
-            if incumbent is None:  # also after a step 0 that did not parse
+            if incumbent is None:  # also when step 0 did not parse
                 operator, proposal = "init", Proposal(ctx.task.generation_prompt(ctx.problem), ())
             else:
                 prompt = ctx.task.refinement_prompt(ctx.problem, incumbent, attempts[-self.config.window :])
@@ -81,7 +83,7 @@ class FeedbackDescent(PerProblem):
             proposed = await propose(ctx, [proposal], operator=operator, step=step, settings=self.config)
             unparsed += proposed.unparsed
             duels: list[Comparison] = []
-            for challenger in await observed(ctx, proposed.parsed):  # one, or none that parses
+            for challenger in await add_feedback(ctx, proposed.parsed):  # one, or none if it did not parse
                 challengers.append(challenger)
                 if incumbent is None:
                     incumbent = challenger
@@ -89,14 +91,16 @@ class FeedbackDescent(PerProblem):
                     continue
                 duels = await self._duel(ctx, incumbent, challenger, step)
                 for duel in duels:
-                    attempts.append(_judged(challenger, duel))
+                    attempts.append(_make_attempt(challenger, duel))
                     if attempts[-1].outcome == "won":
                         incumbent = challenger
-            # A step in which the budget allowed nothing is no step; step 0 is always reported, even empty.
+            # A step without any call does not count; step 0 is always reported, even if empty.
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed):
                 return
             best = None if incumbent is None else replace(incumbent, survivor=True)
-            candidates = [best if best is not None and one is incumbent else one for one in challengers]
+            candidates = [
+                best if best is not None and challenger is incumbent else challenger for challenger in challengers
+            ]
             yield Step(
                 step=step,
                 best=best,
@@ -109,8 +113,8 @@ class FeedbackDescent(PerProblem):
                 return
 
     async def _duel(self, ctx: Context, incumbent: Candidate, challenger: Candidate, step: int) -> list[Comparison]:
-        """Ask the judge once, the order of presentation drawn at random; empty when the budget does not allow it."""
-        # The judge is asked once, at half the cost of a duel in both orders; the draw evens out its position bias.
+        """Judge once, in a random order of presentation; empty when the budget does not allow it."""
+        # One judgment costs half of a duel in both orders; the random order averages out position bias.
         pair = [incumbent, challenger]
         if ctx.rng("order", step).random() < 0.5:
             pair.reverse()
@@ -118,8 +122,8 @@ class FeedbackDescent(PerProblem):
         return await judge_pairs(ctx, pair, [(0, 1)], orders=1, step=step, sampling=sampling)
 
 
-def _judged(challenger: Candidate, duel: Comparison) -> Attempt:
-    """Return a proposal with how it fared in its duel, and what the judge, who saw it as A or B, said."""
+def _make_attempt(challenger: Candidate, duel: Comparison) -> Attempt:
+    """Return a proposal with the outcome of its duel and the judge's explanation, which calls it A or B."""
     outcome: AttemptOutcome = "undecided"
     if duel.outcome is not None:
         winner = duel.first if duel.outcome == "first" else duel.second

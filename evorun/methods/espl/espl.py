@@ -1,10 +1,10 @@
 """E-SPL: system prompts that evolve while the weights learn (Algorithms 1 and 2).
 
-`espl` does both. `espl_evolution` keeps the weights as they are, and `espl_self_reflection` is its mutation alone on a
-population of one (section 4.1). RL alone is the same loop under one prompt that never changes (`grpo` and its kin).
-The rewards are the task's grades or, with `method.rubric`, a reward model's, by a rubric that is refined as MPO does.
+`espl` does both. `espl_evolution` freezes the weights; `espl_self_reflection` is its mutation alone, on a population of
+one (section 4.1). RL alone is the same loop under one fixed prompt (`grpo` and its kin). Rewards are the task's grades
+or, with `method.rubric`, a reward model's scores by a rubric that is refined as in MPO.
 
-Lines of Algorithm 1 are counted from the one that initialises the population; each statement is one line.
+Lines of Algorithm 1 are numbered from the one that initializes the population; each statement is one line.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from evorun.errors import at_least, one_of
 from evorun.methods.context import RunContext
-from evorun.methods.espl.operators import OperatorPrompts, contrasting, posed, read_summary, shown_lessons
+from evorun.methods.espl.operators import OperatorPrompts, find_contrasts, problem_text, read_summary, render_lessons
 from evorun.methods.espl.population import (
     EvolutionSettings,
     Member,
@@ -43,17 +43,17 @@ from evorun.training.objectives import LOSSES, GradientSettings
 
 Floats = npt.NDArray[np.float64]
 OPERATORS = ("summary", "critique", "proposal", "aggregation", "crossover")
-"""Roles of the operators' calls: those of a mutation in their order (`proposal` with `lessons_first` alone), and one of
-a crossover."""
+"""Roles of the operators' calls: those of a mutation in order (`proposal` only with `lessons_first`), and that of a
+crossover."""
 
 
-class Bred(NamedTuple):
+class OperatorResult(NamedTuple):
     """The outcome of an operator."""
 
     figures: dict[str, float]
-    """Edits by kind and fate."""
+    """Counts of edits by kind and outcome."""
     child: SystemPrompt | None = None
-    """None: no edits came of it, or none that apply."""
+    """None when there were no edits, or none that apply."""
     parents: Sequence[Member] = ()
     origin: Mapping[str, Any] = {}
     """Fields of the child as a candidate."""
@@ -61,39 +61,39 @@ class Bred(NamedTuple):
 
 def score_matrix(batch: Batch) -> Floats:
     """Return the mean reward of each draw of a system prompt on each problem, of shape (M, B): Phi of Algorithm 2."""
-    values = [np.inf if one.reward.value is None else one.reward.value for one in batch.episodes]
+    values = [np.inf if episode.reward.value is None else episode.reward.value for episode in batch.episodes]
     rewards = np.reshape(values, (-1, len(batch.prompts), batch.group))
-    # An episode without a reward (a refused request) counts as the worst that its problem has seen.
+    # An episode without a reward (a refused request) counts as its problem's worst.
     worst = rewards.min(axis=(1, 2), keepdims=True)
     known = np.where(np.isinf(rewards), np.where(np.isinf(worst), 0.0, worst), rewards)
-    # But for one that the chat template ended: it is left out, wherever the prompt has others on the problem.
-    counted = ~np.reshape([one.ended_by_template for one in batch.episodes], rewards.shape)
+    # An episode that the chat template ended is left out, unless the prompt has no other on the problem.
+    counted = ~np.reshape([episode.ended_by_template for episode in batch.episodes], rewards.shape)
     counted |= ~counted.any(axis=2, keepdims=True)
     return np.asarray(known.mean(axis=2, where=counted).T, dtype=np.float64)
 
 
 def episodes_under(batch: Batch, index: int) -> list[Episode]:
-    """Return the episodes under the system prompt that was drawn at an index."""
+    """Return the episodes under the system prompt at an index of the batch's draw."""
     return [
         episode for number, episode in enumerate(batch.episodes) if number // batch.group % len(batch.prompts) == index
     ]
 
 
 def rank_players(batch: Batch) -> tuple[list[str], Floats]:
-    """Return the ids of the batch's different system prompts, and their rows of the score matrix."""
-    # One that was drawn twice is one player of the tournament, with all of its rollouts.
+    """Return the ids of the batch's distinct system prompts, and their rows of the score matrix."""
+    # A prompt that was drawn twice is one player of the tournament, with all of its rollouts.
     rows: dict[str, list[int]] = {}
     for index, prompt in enumerate(batch.prompts):
         rows.setdefault(prompt.id, []).append(index)
     scores = score_matrix(batch)
-    return list(rows), np.stack([scores[same].mean(axis=0) for same in rows.values()])
+    return list(rows), np.stack([scores[indices].mean(axis=0) for indices in rows.values()])
 
 
 class PromptPopulation(PromptSource):
-    """A population, and the operators that make its children: E-SPL's source of prompts."""
+    """A population and the operators that make its children: E-SPL's source of prompts."""
 
     def __init__(self, ctx: RunContext, settings: EvolutionSettings, root: str) -> None:
-        """root: the preamble of the system prompts to start from, to which the settings add principles."""
+        """root: the preamble of the initial system prompts, to which the settings add principles."""
         self._calls = ctx.shared
         self._settings = settings
         roots = read_roots(settings.root_principles, settings.other_roots)
@@ -105,31 +105,31 @@ class PromptPopulation(PromptSource):
             rollout_chars=settings.rollout_chars,
             folder=settings.operator_prompts,
         )
-        self._answered: list[tuple[str, int, Reply]] = []
-        """Calls of the present step that are still to be charged: role, index and reply."""
+        self._uncharged: list[tuple[str, int, Reply]] = []
+        """This step's calls that have not been charged yet: role, index and reply."""
 
     @property
     def evaluated(self) -> DrawnPrompt:
-        by_latest = self._settings.eval_prompt == "latest"
-        return _drawn(self._population.latest if by_latest else self._population.best)
+        use_latest = self._settings.eval_prompt == "latest"
+        return _as_drawn(self._population.latest if use_latest else self._population.best)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
         return self._population.candidates
 
     def max_calls(self, problems: int, group: int) -> int:
-        # Summaries, a critique and perhaps a proposal of each problem, the aggregation, and a crossover.
+        # Per problem summaries, a critique and perhaps a proposal; then the aggregation, and perhaps a crossover.
         calls = problems * (group + 1 + self._settings.lessons_first) + 1 + (self._settings.crossover_rate > 0)
         return calls if self._settings.evolve else 0
 
     def draw(self, step: int) -> list[DrawnPrompt]:
-        return [_drawn(member) for member in self._population.select(self._calls.rng("select", step), step)]
+        return [_as_drawn(member) for member in self._population.select(self._calls.rng("select", step), step)]
 
     def rate(self, batch: Batch) -> None:
         players, scores = self._players(batch)
         rankings = [self._fitness(scores)]
         if self._settings.ranking == "by_problem":
-            # A problem on which all are equal is a draw of all, as a mean of equals is.
+            # A problem on which all are equal is a draw, as with equal means.
             rankings = list(scores.T)
         for number, values in enumerate(rankings):
             by_id = {player.id: value for player, value in zip(players, values.tolist(), strict=True)}
@@ -147,14 +147,14 @@ class PromptPopulation(PromptSource):
         )
 
     def _players(self, batch: Batch) -> tuple[list[Member], Floats]:
-        """Return the players of a batch and the scores that decide about them."""
+        """Return the players of a batch and the scores that rank them."""
         ids, scores = rank_players(batch)
         if self._settings.ranking == "random":
             scores = self._calls.rng("ranking", batch.step).permutation(scores)
         return [self._population[name] for name in ids], scores
 
     def _fitness(self, scores: Floats) -> Floats:
-        """Return what each row of a score matrix is worth as a whole."""
+        """Return the fitness of each row of a score matrix."""
         mean: Floats = scores.mean(axis=1)
         return shared_fitness(scores) if self._settings.fitness_sharing else mean
 
@@ -172,11 +172,12 @@ class PromptPopulation(PromptSource):
             crossover = (
                 together.create_task(self._cross_over(batch)) if crossing else None
             )  # lines 19 to 21, Algorithm 2
-        for role, _, reply in sorted(self._answered, key=lambda one: one[:2]):  # in one order, see `Calls.charge`
+        # in order: see `Calls.charge`
+        for role, _, reply in sorted(self._uncharged, key=lambda call: call[:2]):
             self._calls.charge(role, [reply])
-        self._answered.clear()
-        mutant, crossed = mutating.result(), Bred({}) if crossover is None else crossover.result()
-        # Added here, in one order: an id has a number in it.
+        self._uncharged.clear()
+        mutant, crossed = mutating.result(), OperatorResult({}) if crossover is None else crossover.result()
+        # Added here, in a fixed order, since ids are numbered.
         if mutant.child is not None:  # line 17
             self._population.add_mutant(mutant.child, mutant.parents[0], step, **mutant.origin)
         if crossed.child is not None:  # line 22
@@ -184,63 +185,64 @@ class PromptPopulation(PromptSource):
         if self._settings.migration_every is not None and step % self._settings.migration_every == 0:
             self._population.migrate()
         diversity = {
-            "genotypic_diversity": genotypic_diversity([one.prompt for one in self._population.window]),
+            "genotypic_diversity": genotypic_diversity([member.prompt for member in self._population.window]),
             "phenotypic_diversity": phenotypic_diversity(rank_players(batch)[1]),
         }
         known = {name: value for name, value in diversity.items() if value is not None}
         return {**Counter(mutant.figures) + Counter(crossed.figures), **known}
 
-    async def _mutate(self, batch: Batch) -> Bred:
-        """Reflect on what the best system prompt of the batch led to, and edit it (lines 13 to 16, appendix A.1)."""
+    async def _mutate(self, batch: Batch) -> OperatorResult:
+        """Reflect on the rollouts of the batch's best system prompt, and edit it (lines 13 to 16, appendix A.1)."""
         step = batch.step
-        players, scores = self._players(batch)  # as they are rated: the best one, not the luckiest draw of one
+        players, scores = self._players(batch)  # ranked as rated, so that the best is not the luckiest of several draws
         parent = players[int(self._fitness(scores).argmax())]  # line 13, equation 5
-        # Of one that was drawn more than once the rollouts of its first draw, N a problem as in equation 7: all of them
-        # would make a step of reflection cost three times as much while a run has only its root.
-        groups = contrasting(episodes_under(batch, [one.id for one in batch.prompts].index(parent.id)))
+        # If it was drawn several times, the rollouts of its first draw, N per problem as in equation 7: using all would
+        # triple the cost of reflection while a run has only its root.
+        groups = find_contrasts(episodes_under(batch, [prompt.id for prompt in batch.prompts].index(parent.id)))
         async with asyncio.TaskGroup() as together:
             reflecting = [
-                together.create_task(self._reflect(step, number, parent, ones)) for number, ones in enumerate(groups)
+                together.create_task(self._reflect(step, number, parent, episodes))
+                for number, episodes in enumerate(groups)
             ]
-        reflected = [one.result() for one in reflecting]
+        reflected = [task.result() for task in reflecting]
         lessons = [lesson for lesson in reflected if lesson.edits]
-        shortened = sum(self._operators.shows_part_of(one) for ones in groups for one in ones)
+        shortened = sum(self._operators.is_shortened(episode) for episodes in groups for episode in episodes)
         figures = {
             "reflected_problems": float(len(groups)),
             "shortened_rollouts": float(shortened),
-            **_refused(reflected),
+            **_count_refused(reflected),
         }
         if not lessons:
-            return Bred(figures)
+            return OperatorResult(figures)
         reply = await self._ask("aggregation", step, 0, self._operators.aggregation(parent.prompt, lessons))
         patched = self._operators.read_patch(parent.prompt, reply, partial=self._settings.partial_edits)
         call: str | None = self._calls.key(step, "aggregation", 0, 0)
-        if patched.principles is None and "no_edits" not in patched.refused:  # which is an opinion, too
-            # One bad reply must not cost a batch of reflections: their own edits, without those that conflict.
+        if patched.principles is None and "no_edits" not in patched.refused:  # "no edits" is a valid reply
+            # One bad reply must not waste a batch of reflections: apply their own edits, except conflicting ones.
             joined = self._operators.join(parent.prompt, lessons)
-            figures |= {"edits_unaggregated": float(len(joined.edits)), **_refused([*reflected, joined])}
+            figures |= {"edits_unaggregated": float(len(joined.edits)), **_count_refused([*reflected, joined])}
             patched, call = joined._replace(refused=patched.refused), None
         origin = {
             "call": call,
-            "reflection": shown_lessons(lessons),
-            "blamed": tuple(one.call for ones in groups for one in ones),
+            "reflection": render_lessons(lessons),
+            "blamed": tuple(episode.call for episodes in groups for episode in episodes),
         }
-        return Bred({**figures, **patched.figures}, _edited(parent, patched), [parent], origin)
+        return OperatorResult({**figures, **patched.figures}, _apply(parent, patched), [parent], origin)
 
     async def _reflect(self, step: int, number: int, parent: Member, episodes: Sequence[Episode]) -> Patched:
-        """Summarise the rollouts of one problem, and contrast them (appendices A.2 to A.4)."""
+        """Summarize the rollouts of one problem and contrast them (appendices A.2 to A.4)."""
         async with asyncio.TaskGroup() as together:
             asking = [
                 together.create_task(
-                    self._ask("summary", step, one.number, self._operators.summary(parent.prompt, one))
+                    self._ask("summary", step, episode.number, self._operators.summary(parent.prompt, episode))
                 )
-                for one in episodes
+                for episode in episodes
             ]
-        summaries = [read_summary(one.result()) for one in asking]
-        operators, apart = self._operators, self._settings.lessons_first
-        critique = operators.critique(parent.prompt, episodes, summaries, lessons_alone=apart)
+        summaries = [read_summary(task.result()) for task in asking]
+        operators, lessons_first = self._operators, self._settings.lessons_first
+        critique = operators.critique(parent.prompt, episodes, summaries, lessons_alone=lessons_first)
         reply = await self._ask("critique", step, number, critique)
-        if not apart:
+        if not lessons_first:
             return operators.read_lesson(parent.prompt, reply)
         lessons = clean_analysis(read_summary(reply), parent.prompt)
         if not lessons:
@@ -249,40 +251,41 @@ class PromptPopulation(PromptSource):
         proposed = operators.read_lesson(parent.prompt, await self._ask("proposal", step, number, proposal))
         return proposed._replace(analysis=lessons)
 
-    async def _cross_over(self, batch: Batch) -> Bred:
-        """Edit the best system prompt by what each of the batch was best at (Algorithm 2)."""
+    async def _cross_over(self, batch: Batch) -> OperatorResult:
+        """Edit the best system prompt, using the problems at which each prompt of the batch was best (Algorithm 2)."""
         step = batch.step
         players, scores = self._players(batch)
         width = batch.group * len(batch.prompts)
-        problems, alone_by = [posed(one) for one in batch.episodes[::width]], self._settings.crossover_alone_by
+        problems = [problem_text(episode) for episode in batch.episodes[::width]]
+        alone_by = self._settings.crossover_alone_by
         prompt = self._operators.crossover(players, scores, problems, alone_by=alone_by)
-        if prompt is None:  # none of the others was best at anything
-            return Bred({})
+        if prompt is None:  # no other prompt was best at any problem
+            return OperatorResult({})
         best = players[int(scores.mean(axis=1).argmax())]
         reply = await self._ask("crossover", step, 0, prompt)
         patched = self._operators.read_patch(best.prompt, reply, partial=self._settings.partial_edits)
         origin = {"call": self._calls.key(step, "crossover", 0, 0), "reflection": patched.analysis}
-        return Bred(patched.figures, _edited(best, patched), players, origin)
+        return OperatorResult(patched.figures, _apply(best, patched), players, origin)
 
     async def _ask(self, role: str, step: int, index: int, prompt: Prompt) -> Reply:
         reply = await self._calls.ask(prompt, self._settings.reflection, role=role, step=step, index=index, attempt=0)
-        self._answered.append((role, index, reply))
+        self._uncharged.append((role, index, reply))
         return reply
 
 
-def _drawn(member: Member) -> DrawnPrompt:
+def _as_drawn(member: Member) -> DrawnPrompt:
     return DrawnPrompt(member.id, member.prompt.text)
 
 
-def _edited(parent: Member, patched: Patched) -> SystemPrompt | None:
+def _apply(parent: Member, patched: Patched) -> SystemPrompt | None:
     if patched.principles is None:
         return None
     preamble = parent.prompt.preamble if patched.preamble is None else patched.preamble
     return SystemPrompt(preamble, patched.principles)
 
 
-def _refused(lessons: Sequence[Patched]) -> dict[str, float]:
-    """Return how many proposals were left out, by reason."""
+def _count_refused(lessons: Sequence[Patched]) -> dict[str, float]:
+    """Count refused proposals by reason."""
     counts = sum((Counter(lesson.refused) for lesson in lessons), Counter[str]())
     return {f"proposals_refused_{reason}": float(count) for reason, count in counts.items()}
 
@@ -302,10 +305,10 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings, BaselineSettings):
     """Hyperparameters; `conf/method/espl.yaml` gives each default and its source."""
 
     loss: str
-    """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighed (`evorun.training.batches.token_weight`); or
+    """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighted (`evorun.training.batches.token_weight`); or
     cispo."""
     transplant: bool
-    """Keep the weights of each evaluation in artifacts/adapters/, and test system prompts under all of them at the end
+    """Save the weights of each evaluation in artifacts/adapters/, and at the end test system prompts under all of them
     (`evorun transplant`)."""
 
     def __post_init__(self) -> None:
@@ -323,7 +326,7 @@ class EsplEvolution(Learning):
     name = "espl_evolution"
     description = "system prompts evolve by self-reflection, under frozen weights (E-SPL's evolution alone)"
     needs = (SupportsSystemPrompts,)
-    # Reflections go out beside the update.
+    # Reflections run during the update.
     roles: ClassVar = {**Learning.roles, **META_ROLES, **dict.fromkeys(OPERATORS, Role("reference"))}
     trains = False
     Config: ClassVar[type[EsplEvolutionConfig]] = EsplEvolutionConfig
@@ -335,8 +338,8 @@ class EsplEvolution(Learning):
 
     def prompts(self, ctx: RunContext) -> PromptSource:
         config = self.config
-        own = ctx.training.task.seed_instruction() if config.principles_in == "system" else ""
-        return PromptPopulation(ctx, config, config.system_prompt or own)
+        seed = ctx.training.task.seed_instruction() if config.principles_in == "system" else ""
+        return PromptPopulation(ctx, config, config.system_prompt or seed)
 
     def rewards(self, ctx: RunContext) -> RewardSource:
         config = self.config
@@ -353,19 +356,19 @@ class EsplEvolution(Learning):
 
     def incompatibility(self, task: type[Task]) -> str | None:
         if self.config.principles_in == "user" and not issubclass(task, SupportsGeneration):
-            return f"method.principles_in: task={task.name} asks under a system prompt only; set it to system"
+            return f"method.principles_in: task={task.name} asks only under a system prompt; set it to system"
         return super().incompatibility(task)
 
 
 class EsplSelfReflection(EsplEvolution):
-    """Mutation alone on a population of one: each system prompt takes its parent's place (section 4.1)."""
+    """Mutation alone on a population of one: each system prompt replaces its parent (section 4.1)."""
 
     name = "espl_self_reflection"
     description = "one system prompt is refined by self-reflection, under frozen weights (E-SPL's baseline)"
 
 
 class Espl(EsplEvolution):
-    """Policy gradients under a population of system prompts, which evolves by reflection on the same data."""
+    """Policy gradients under a population of system prompts that evolves by reflection on the same rollouts."""
 
     name = "espl"
     description = "system prompts evolve by self-reflection while the weights learn (E-SPL)"
@@ -384,6 +387,6 @@ class Espl(EsplEvolution):
         return self.config.transplant
 
     async def save_evaluation(self, ctx: RunContext, step: int) -> None:
-        """Keep the weights of an evaluation, where they are to be tested under other system prompts."""
+        """Save an evaluation's weights if they will be tested under other system prompts."""
         if self.config.transplant:
             await ctx.policy.export(step)

@@ -1,8 +1,8 @@
-"""The prompts of E-SPL's genetic operators, and the reading of their replies (section 3.2, appendix A.1 to A.5).
+"""The prompts of E-SPL's genetic operators and the parsing of their replies (section 3.2, appendix A.1 to A.5).
 
-Mutation: each rollout of a problem is summarized, the summaries of right and wrong ones are contrasted in a critique
-that proposes edits, and the proposals of all problems are consolidated into the one list that is applied. Crossover:
-one prompt, by what each system prompt was best at. All of them see the truth: the information regime is `labels`.
+Mutation: each rollout of a problem is summarized; a critique contrasts right and wrong ones and proposes edits; the
+proposals of all problems are consolidated into one list, which is applied. Crossover: a single prompt, from the
+problems at which each system prompt was best. All operators see the labels: the information regime is `labels`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,26 +39,26 @@ Floats = npt.NDArray[np.float64]
 FOLDER = Path(__file__).parent / "prompts"
 
 
-def contrasting(episodes: Sequence[Episode]) -> list[list[Episode]]:
+def find_contrasts(episodes: Sequence[Episode]) -> list[list[Episode]]:
     """Return the episodes of each problem that has right and wrong ones (0 < V < 1, appendix A.2).
 
-    Where there is no right and wrong: of each that has unequal rewards. Those without a reward are left out.
+    Without right and wrong, return those of problems with unequal rewards. Episodes without a reward are left out.
     """
     by_problem: dict[str, list[Episode]] = {}
     for episode in episodes:
         if success(episode) is not None:
             by_problem.setdefault(episode.asked.problem.id, []).append(episode)
-    return [ones for ones in by_problem.values() if len(set(map(success, ones))) > 1]
+    return [group for group in by_problem.values() if len(set(map(success, group))) > 1]
 
 
 def success(episode: Episode) -> float | None:
-    """Return 1 for a right and 0 for a wrong episode, else its reward; None without one."""
+    """Return 1 for a right and 0 for a wrong episode, else its reward; None without a reward."""
     reward = episode.reward
     return reward.value if reward.correct is None else float(reward.correct)
 
 
-def posed(episode: Episode) -> str:
-    """Return the problem of an episode as its prompt put it, without the system prompt."""
+def problem_text(episode: Episode) -> str:
+    """Return the problem as the episode's prompt states it, without the system prompt."""
     return "\n\n".join(message["content"] for message in episode.asked.prompt.messages if message["role"] != "system")
 
 
@@ -76,9 +76,9 @@ class OperatorPrompts:
     ) -> None:
         """Read the files; demonstrations: the right answers by problem id, where a problem has one.
 
-        local_edits: proposals a problem at most (K_ops). rollout_chars: as much of a rollout, of its summary, or of a
-        problem as prompts show; None: all of it. folder: the user's own files. Raises ConfigError naming the file that
-        cannot be used.
+        local_edits: maximum proposals per problem (K_ops). rollout_chars: maximum characters of a rollout, a summary or
+        a problem in prompts; None: no limit. folder: the user's own files. Raises ConfigError naming an unusable
+        file.
         """
         self.limits = limits
         self.local_limits = limits._replace(edits=local_edits)
@@ -90,7 +90,7 @@ class OperatorPrompts:
 
     def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
         """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
-        shown = {"rollout": self._said(episode, episode.transcript), "outcome": _outcome(episode)}
+        shown = {"rollout": self._show(episode, episode.transcript), "outcome": _outcome(episode)}
         return self._ask("summary", system_prompt=parent.text, **shown, **self._problem(episode))
 
     def critique(
@@ -101,13 +101,13 @@ class OperatorPrompts:
         *,
         lessons_alone: bool = False,
     ) -> Prompt:
-        """Ask for lessons and local edits out of one problem's rollouts (appendices A.3 and A.4).
+        """Ask for lessons and local edits from one problem's rollouts (appendices A.3 and A.4).
 
-        summaries: of each rollout; the rollout itself stands in the place of an empty one. lessons_alone: without edits
-        (equation 7), which `proposal` asks for.
+        summaries: one per rollout; an empty one is replaced by the rollout itself. lessons_alone: without edits
+        (equation 7), for which `proposal` asks.
         """
         blocks = [
-            f"## Attempt {number}: {_outcome(episode)}\n{self._said(episode, summary or episode.transcript)}"
+            f"## Attempt {number}: {_outcome(episode)}\n{self._show(episode, summary or episode.transcript)}"
             for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
         ]
         shown = {"attempts": "\n\n".join(blocks), **self._problem(episodes[0])}
@@ -117,24 +117,24 @@ class OperatorPrompts:
         return self._ask_edits("critique", parent, self.local_limits, (), **shown)
 
     def proposal(self, parent: SystemPrompt, lessons: str) -> Prompt:
-        """Ask for local edits by the lessons of one problem's rollouts (equation 8)."""
+        """Ask for local edits from the lessons of one problem's rollouts (equation 8)."""
         return self._ask_edits("proposal", parent, self.local_limits, (), lessons=lessons)
 
     def aggregation(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Prompt:
-        """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
+        """Ask for one list of edits from the proposals of a batch (appendix A.5)."""
         proposals = [edit._asdict() for lesson in lessons for edit in lesson.edits]
-        return self._ask_edits("aggregation", parent, self.limits, proposals, lessons=shown_lessons(lessons))
+        return self._ask_edits("aggregation", parent, self.limits, proposals, lessons=render_lessons(lessons))
 
     def crossover(
         self, members: Sequence[Member], phi: Floats, problems: Sequence[str], *, alone_by: float | None = None
     ) -> Prompt | None:
-        """Ask for edits that bring what the others were better at into the best system prompt (Algorithm 2).
+        """Ask for edits that bring the strengths of the others into the best system prompt (Algorithm 2).
 
-        phi: mean rewards, of shape (members, problems). problems: as they were posed. alone_by: see `wins_of`; then
-        the best one must have won, too. None: no other one has won anything that could be brought in. Algorithm 2 asks
-        all the same, with empty lists of wins; leaving the call out is ours, and the authors' released code's.
+        phi: mean rewards, of shape (members, problems). problems: the texts of the problems. alone_by: see `find_wins`;
+        then the best one must have won, too. Returns None if no other prompt has won a problem. Algorithm 2 asks even
+        then, with empty lists of wins; skipping the call is ours, as in the authors' released code.
         """
-        best, wins = int(phi.mean(axis=1).argmax()), wins_of(phi, alone_by)
+        best, wins = int(phi.mean(axis=1).argmax()), find_wins(phi, alone_by)
         if not any(won for index, won in enumerate(wins) if index != best) or (alone_by is not None and not wins[best]):
             return None
         blocks = [
@@ -142,7 +142,7 @@ class OperatorPrompts:
                 "contender",
                 number=index + 1,
                 best=index == best,
-                # Without ids: edits speak of the best one's.
+                # Without ids, since edits refer to the best prompt's ids.
                 principles=member.prompt.principles,
                 preamble="" if self.limits.preamble_chars is None else member.prompt.preamble,
                 mean=float(phi[index].mean()),
@@ -157,11 +157,13 @@ class OperatorPrompts:
             )
             for index, member in enumerate(members)
         ]
-        others = [one for index, member in enumerate(members) if index != best for one in member.prompt.principles]
+        others = [
+            principle for index, member in enumerate(members) if index != best for principle in member.prompt.principles
+        ]
         return self._ask_edits("crossover", members[best].prompt, self.limits, others, contenders="\n\n".join(blocks))
 
     def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Patched:
-        """Return a critique's analysis and edits: those proposals that could be applied."""
+        """Return a critique's analysis and its applicable edits."""
         return patch(parent.principles, reply, self.local_limits, partial=True, preamble=parent.preamble)
 
     def read_patch(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
@@ -169,16 +171,16 @@ class OperatorPrompts:
         return patch(parent.principles, reply, self.limits, partial=partial, preamble=parent.preamble)
 
     def join(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Patched:
-        """Return the system prompt after those proposals of a batch that conflict with no other."""
+        """Return the system prompt after a batch's proposals, without those that conflict."""
         proposals = [edit for lesson in lessons for edit in lesson.edits]
         return apply_proposals(parent.principles, proposals, self.limits, preamble=parent.preamble)
 
-    def shows_part_of(self, episode: Episode) -> bool:
-        """Return whether prompts show only a part of a rollout."""
+    def is_shortened(self, episode: Episode) -> bool:
+        """Return whether prompts show only part of a rollout."""
         return self._rollout_chars is not None and len(episode.transcript) > self._rollout_chars
 
     def _try_prompts(self) -> None:
-        """Render every prompt once: a user's file that fails at the first crossover would cost hours."""
+        """Render every prompt once, so that a user's bad file fails now, not hours later at the first crossover."""
         prompt = SystemPrompt("preamble", ("principle",))
         reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
         asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
@@ -194,10 +196,10 @@ class OperatorPrompts:
     def _problem(self, episode: Episode) -> dict[str, str]:
         known = self._demonstrations.get(episode.asked.problem.id)
         answer = "" if known is None else self._excerpt(known.answer)
-        return {"problem": self._excerpt(posed(episode)), "right_answer": answer}
+        return {"problem": self._excerpt(problem_text(episode)), "right_answer": answer}
 
-    def _said(self, episode: Episode, text: str) -> str:
-        """Return as much of a model's words as prompts show, without tags but those that it was asked to use."""
+    def _show(self, episode: Episode, text: str) -> str:
+        """Return the excerpt of a model's text for prompts; tags are escaped, except those that it was asked to use."""
         asked = "\n".join(message["content"] for message in episode.asked.prompt.messages)
         return escape_tags(self._excerpt(text), tags_in(asked))
 
@@ -224,28 +226,28 @@ class OperatorPrompts:
 
 
 def read_summary(reply: Reply) -> str:
-    """Return the summary, or the lessons, that a reply is; "" where there is none."""
+    """Return the summary or the lessons in a reply; "" where there is none."""
     return "" if reply.error else replace_lone_surrogates(without_thinking(reply.completions[0].text)).strip()
 
 
-def shown_lessons(lessons: Sequence[Patched]) -> str:
-    """Return lessons as the aggregation shows them: what a child's `reflection` records."""
+def render_lessons(lessons: Sequence[Patched]) -> str:
+    """Return lessons as the aggregation prompt and a child's `reflection` show them."""
     return "\n\n".join(
-        f"## Problem {number}\n{lesson.analysis}\n" + "".join(f"\n- {_shown(edit)}" for edit in lesson.edits)
+        f"## Problem {number}\n{lesson.analysis}\n" + "".join(f"\n- {_render_edit(edit)}" for edit in lesson.edits)
         for number, lesson in enumerate(lessons, 1)
     )
 
 
-def _shown(edit: Edit) -> str:
+def _render_edit(edit: Edit) -> str:
     ids = "".join(f" G{number}" for number in edit.ids)
     return f"{edit.op}{ids}" if edit.op == "remove" else f"{edit.op}{ids}: {edit.text}"
 
 
-def wins_of(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
-    """Return the columns (problems) of a score matrix that each row (system prompt) is best at.
+def find_wins(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
+    """Return, for each row (system prompt) of a score matrix, the columns (problems) at which it is best.
 
-    Rows that are equally good share a column, unless all are: then nobody is best (Algorithm 2 does not say). alone_by:
-    a row wins a column alone, by more than this over the second (the authors' released code: 0.01).
+    Tied rows share a column, unless all rows tie: then none is best (Algorithm 2 does not say). alone_by: only a single
+    row wins a column, by more than this over the second (the authors' released code: 0.01).
     """
     if len(phi) == 1:
         return [[]]

@@ -22,17 +22,17 @@ RANKINGS = ("batch_mean", "by_problem", "random")
 DRIFTS = ("by_batch", "by_update")
 MUTATION_SDS = ("sum", "root_of_squares")
 SLACK = 1e-9
-"""Added to the tie's width: a difference of 0.01 between means of rewards must not hang on its last bit."""
+"""Added to the tie's width, so that a difference of 0.01 between mean rewards does not hinge on its last bit."""
 
 
 @dataclass(kw_only=True)
 class PopulationSettings:
-    """Hyperparameters of a population, part of the configuration of every method that has one."""
+    """Hyperparameters of a population: part of the configuration of every method that has one."""
 
     prompts: int
     """System prompts in a batch (M)."""
     window: int
-    """The latest system prompts, of which batches are drawn (K)."""
+    """Number of latest system prompts from which batches are drawn (K)."""
     selection: str
     """best_and_uniform: the highest score, the others uniformly from the rest of the window (appendix A). softmax: each
     with a probability that grows with its score (eq. 4). ucb: the highest scores. uniform: any. champion: the highest
@@ -40,7 +40,7 @@ class PopulationSettings:
     probability_of_best: one after another, each with its probability of being the best of those left (Thompson
     sampling: the highest of one draw from each N(mean, sd))."""
     optimism: float
-    """Standard deviations that a score lies above the mean (lambda)."""
+    """Standard deviations by which a score exceeds the mean (lambda)."""
     selection_temperature: float
     """T of eq. 4, for `softmax`."""
     mu0: float
@@ -51,22 +51,23 @@ class PopulationSettings:
     tie: float
     """Mean rewards that differ by no more count as equal."""
     ranking: str
-    """What rates, and decides the parent. batch_mean: one ranking a batch, by mean rewards. by_problem: one of each
-    problem, by the mean rewards on it, so that what rates are paired differences. random: one a batch, by mean rewards
-    that are dealt to its system prompts at random, a control."""
+    """Rankings that update ratings and choose the parent. batch_mean: one per batch, by mean rewards. by_problem: one
+    per problem, by the mean rewards on it, so that ratings rest on paired differences. random: one per batch, by mean
+    rewards permuted among its system prompts, as a control."""
     drift: str
     """When skills drift by tau. by_batch: those of a batch, before its ranking. by_update: those of the window, after
-    each update of the weights, which is what moves them; under frozen weights never."""
+    each update of the weights, which changes them; never under frozen weights."""
     fitness_sharing: bool
-    """Rank by shares of each problem's rewards in the place of mean rewards (`shared_fitness`)."""
+    """Rank by shares of each problem's rewards instead of mean rewards (`shared_fitness`)."""
     islands: int
-    """Parts of the population that evolve apart, each with a window of its own; steps take turns between them."""
+    """Parts of the population that evolve separately, each with its own window; steps cycle through them."""
     migration_every: int | None
-    """Steps after which the best of each island joins the next one, too; null: none ever does."""
+    """Interval in steps at which the best of each island is copied to the next one; null: never."""
     mutation_sd: float
-    """Delta sigma: how much less is known of a child than of its parent."""
+    """Delta sigma: the additional uncertainty of a child over its parent."""
     mutation_sd_by: str
-    """sum: a mutant's sd is its parent's plus delta (Algorithm 1). root_of_squares: of both (appendix B)."""
+    """sum: a mutant's sd is its parent's plus delta (Algorithm 1). root_of_squares: the root of the sum of squares
+    (appendix B)."""
 
     def __post_init__(self) -> None:
         for key in ("prompts", "window", "islands", "migration_every"):
@@ -81,10 +82,10 @@ class PopulationSettings:
         one_of("method.drift", self.drift, DRIFTS)
         if self.fitness_sharing and self.ranking == "by_problem":
             raise ConfigError(
-                "method.fitness_sharing: changes no ranking of one problem; leave it false, or set ranking"
+                "method.fitness_sharing: has no effect with ranking=by_problem; leave it false, or set another ranking"
             )
         if self.migration_every is not None and self.islands == 1:
-            raise ConfigError("method.migration_every: expected null beside one island; set method.islands, too")
+            raise ConfigError("method.migration_every: expected null with one island; set method.islands, too")
         one_of("method.mutation_sd_by", self.mutation_sd_by, MUTATION_SDS)
 
 
@@ -96,44 +97,44 @@ class EvolutionSettings(PopulationSettings):
     """Hyperparameters of evolution; the methods' YAML files give each default and its source."""
 
     evolve: bool
-    """False: the system prompts to start from stay the only ones."""
+    """False: the initial system prompts stay the only ones."""
     reflect_with: str
-    """reference | policy: the weights that summarise, criticise and edit, without or with what the run trains."""
+    """reference | policy: the weights that summarize, criticize and edit: the initial ones, or the trained ones."""
     crossover_rate: float
     """Probability of a crossover in a step (p_crossover)."""
     crossover_alone_by: float | None
-    """null: a crossover takes another system prompt that was best at a problem. Else the best one and another must
-    each have been best at one alone, by more than this."""
+    """null: a crossover needs a second system prompt that was best at some problem. Else the best prompt and another
+    must each have been the only best at some problem, by more than this margin."""
     lessons_first: bool
-    """The lessons of a problem's rollouts and the edits by them are two calls (equations 7 and 8); false: one."""
+    """Ask for lessons and for edits in two calls per problem (equations 7 and 8); false: in one."""
     local_edits: int
-    """Edits that the critique of one problem proposes at most (K_ops)."""
+    """Maximum edits proposed by the critique of one problem (K_ops)."""
     principles_in: str
     """system | user: principles stand in the system prompt, or after the problem in the user's message; then the system
     prompt is the task's own, and the root has no preamble either."""
     eval_prompt: str
-    """best | latest: the system prompt that the run's problems are answered under."""
+    """best | latest: the system prompt under which the run's problems are answered."""
     partial_edits: bool
-    """Leave out edits that do not apply; else a list of edits applies whole or not at all, as a patch does."""
+    """Skip edits that do not apply; otherwise a list of edits applies as a whole or not at all, like a patch."""
     most_edits: int
-    """Edits that make a child at most."""
+    """Maximum edits that make a child."""
     most_principles: int
-    """Principles of a system prompt at most."""
+    """Maximum principles of a system prompt."""
     principle_chars: int
-    """Characters of a principle at most."""
+    """Maximum characters of a principle."""
     edit_preamble: bool
     """Edits may rewrite the text above the principles, too."""
     preamble_chars: int
-    """Characters of a rewritten preamble at most."""
+    """Maximum characters of a rewritten preamble."""
     root_principles: Any
-    """Principles of the system prompt to start from: a list of texts, or a file (`read_principles`); null: none."""
+    """Principles of the initial system prompt: a list of texts, or a file (`read_principles`); null: none."""
     rollout_chars: int | None
-    """As much of a rollout as a summary is shown; null: all of it."""
+    """Maximum characters of a rollout in the prompt of a summary; null: all of it."""
     other_roots: Any
-    """Principles of further system prompts to start from, under the first one's preamble: a list of lists or files;
-    null: there is one root. With `evolve: false` a batch has different prompts without evolution."""
+    """Principles of further initial system prompts, with the same preamble: a list of lists or files; null: one root.
+    With `evolve: false`, batches then use several prompts without evolution."""
     operator_prompts: str | None
-    """Folder with files of your own in the place of those in `evorun/methods/espl/prompts`; null: none."""
+    """Folder with your own files, which replace those of the same name in `evorun/methods/espl/prompts`; null: none."""
     reflection_temperature: float
     reflection_top_p: float
     reflection_max_tokens: int
@@ -170,7 +171,7 @@ class EvolutionSettings(PopulationSettings):
 
     @property
     def limits(self) -> Limits:
-        """The bounds of what a model may write into a system prompt."""
+        """The limits on what a model may write into a system prompt."""
         preamble_chars = self.preamble_chars if self.edit_preamble else None
         return Limits(self.most_principles, self.principle_chars, self.most_edits, preamble_chars)
 
@@ -183,7 +184,7 @@ class Rating(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A system prompt of a population, as the records know it and as edits change it."""
+    """A system prompt of a population: its candidate for the records, and its text for edits."""
 
     candidate: Candidate
     prompt: SystemPrompt
@@ -205,7 +206,7 @@ class Population:
         self._settings = settings
         self._members: dict[str, Member] = {}
         self._islands: list[list[str]] = [[] for _ in range(settings.islands)]
-        """Ids of the members of each, in the order in which they joined."""
+        """Ids of each island's members, in the order in which they joined."""
         for root in roots:
             self._add(root, 0, "root", (), Rating(settings.mu0, settings.sigma0))
 
@@ -214,13 +215,13 @@ class Population:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """All system prompts, as records take them; those in the window are marked as survivors."""
+        """All system prompts, for the records; those in the window are marked as survivors."""
         window = {member.id for member in self.window}
-        return [replace(one.candidate, survivor=one.id in window) for one in self._members.values()]
+        return [replace(member.candidate, survivor=member.id in window) for member in self._members.values()]
 
     @property
     def window(self) -> list[Member]:
-        """The latest K; of islands the latest K of each."""
+        """The latest K system prompts of each island."""
         return self._window(*range(len(self._islands)))
 
     def _window(self, *islands: int) -> list[Member]:
@@ -229,7 +230,7 @@ class Population:
 
     @property
     def best(self) -> Member:
-        """The highest mean in the window; of equals the surer one, then the older one."""
+        """The highest mean in the window; ties go to the lower sd, then to the older one."""
         return _best(self.window)
 
     @property
@@ -237,9 +238,9 @@ class Population:
         return self.window[-1]
 
     def select(self, rng: np.random.Generator, step: int) -> list[Member]:
-        """Draw the M system prompts of a batch; some stand there more than once where the window has fewer."""
-        settings, window = self._settings, self._window(self._turn(step))
-        scores = [one.rating.mean + settings.optimism * one.rating.sd for one in window]
+        """Draw the M system prompts of a batch, with repeats where the window has fewer."""
+        settings, window = self._settings, self._window(self._island_at(step))
+        scores = [member.rating.mean + settings.optimism * member.rating.sd for member in window]
         by_score = sorted(range(len(window)), key=lambda index: -scores[index])
         count = settings.prompts
         if settings.selection == "softmax":
@@ -253,39 +254,39 @@ class Population:
             surest = max(range(len(window)), key=lambda index: 2 * window[index].rating.mean - scores[index])
             order = list(dict.fromkeys([surest, len(window) - 1, *by_score]))
         elif settings.selection == "probability_of_best":
-            means, sds = zip(*(one.rating for one in window), strict=True)
+            means, sds = zip(*(member.rating for member in window), strict=True)
             order = []
-            for drawn in rng.normal(means, sds, (min(count, len(window)), len(window))):
-                drawn[order] = -np.inf  # those that were the best of the ones left before
-                order.append(int(drawn.argmax()))
+            for draws in rng.normal(means, sds, (min(count, len(window)), len(window))):
+                draws[order] = -np.inf  # exclude those already chosen
+                order.append(int(draws.argmax()))
         else:
             order = by_score
-        # A window of fewer than M gives some of them twice: a batch always has as many rollouts.
+        # A window of fewer than M repeats some of them, so that every batch has the same number of rollouts.
         return [window[order[number % len(order)]] for number in range(count)]
 
-    def _turn(self, step: int) -> int:
-        """Return the island of a step."""
+    def _island_at(self, step: int) -> int:
+        """Return the index of a step's island."""
         return (step - 1) % len(self._islands)
 
     def migrate(self) -> None:
-        """Let the best of each island join the next one, all at once."""
+        """Copy the best of each island to the next one, simultaneously."""
         best = [_best(self._window(island)).id for island in range(len(self._islands))]
         for island, joining in enumerate(best, 1):
             members = self._islands[island % len(self._islands)]
             members[:] = [*(name for name in members if name != joining), joining]
 
     def follow_update(self) -> None:
-        """Let skills drift after an update of the weights, where that is when they do."""
+        """Let skills drift after an update of the weights, if `drift` is by_update."""
         if self._settings.drift == "by_update":
             for member in self.window:
                 sd = sqrt(member.rating.sd**2 + self._settings.tau**2)
                 self._members[member.id] = member._replace(candidate=replace(member.candidate, sd=sd))
 
     def rate(self, values: Mapping[str, float], *, first: bool = True) -> None:
-        """Move the ratings by one ranking of a batch's system prompts: their rewards by id.
+        """Update the ratings by one ranking of a batch's system prompts, given their rewards by id.
 
-        One alone is not ranked. first: whether it is the first ranking of the batch, before which skills drift. Raises
-        ValueError for a value that is not finite.
+        A single prompt is not rated. first: whether this is the batch's first ranking, before which skills drift.
+        Raises ValueError for a value that is not finite.
         """
         ranked = sorted(values, key=lambda name: -values[name])  # stable: equals stay in the order of the batch
         if len(ranked) < 2:
@@ -304,14 +305,14 @@ class Population:
             self._members[name] = Member(replace(candidate, mean=mean, sd=sd), prompt)
 
     def add_mutant(self, prompt: SystemPrompt, parent: Member, step: int, **origin: Any) -> Member:
-        """Add a child by mutation: its parent's mean, less sure. origin: `call`, `reflection`, `blamed`."""
+        """Add a child by mutation, with its parent's mean and a larger sd. origin: `call`, `reflection`, `blamed`."""
         mean, sd = self._members[parent.id].rating
         delta = self._settings.mutation_sd
-        more = sd + delta if self._settings.mutation_sd_by == "sum" else sqrt(sd**2 + delta**2)
-        return self._add(prompt, step, "mutation", (parent.id,), Rating(mean, more), **origin)
+        child_sd = sd + delta if self._settings.mutation_sd_by == "sum" else sqrt(sd**2 + delta**2)
+        return self._add(prompt, step, "mutation", (parent.id,), Rating(mean, child_sd), **origin)
 
     def add_crossover(self, prompt: SystemPrompt, parents: Sequence[Member], step: int, **origin: Any) -> Member:
-        """Add a child by crossover: its parents' mean weighted by precision (Algorithm 2). origin: as a mutant's."""
+        """Add a child by crossover, with its parents' precision-weighted mean (Algorithm 2). origin: as for mutants."""
         ratings = [self._members[parent.id].rating for parent in parents]
         precision = sum(1 / rating.sd**2 for rating in ratings)
         mean = sum(rating.mean / rating.sd**2 for rating in ratings) / precision
@@ -321,7 +322,7 @@ class Population:
     def _add(
         self, prompt: SystemPrompt, step: int, operator: str, parents: tuple[str, ...], rating: Rating, **origin: Any
     ) -> Member:
-        islands = self._islands if operator == "root" else [self._islands[self._turn(step)]]
+        islands = self._islands if operator == "root" else [self._islands[self._island_at(step)]]
         siblings = sum(member.candidate.generation == step for member in self._members.values())
         candidate = Candidate(
             id=f"{step}.{siblings}",
@@ -343,16 +344,16 @@ class Population:
 
 
 def _best(members: Sequence[Member]) -> Member:
-    """Return the one with the highest mean; of equals the surer one, then the older one."""
+    """Return the highest mean; ties go to the lower sd, then to the older one."""
     return max(members, key=lambda member: (member.rating.mean, -member.rating.sd))
 
 
 def tied_ranks(values: Sequence[float], tie: float) -> list[int]:
-    """Return the ranks of values in descending order, from 0 on; neighbours at most `tie` apart share theirs.
+    """Return the ranks of values in descending order, from 0; neighbours at most `tie` apart share a rank.
 
     A chain of such neighbours shares one rank, however far apart its ends are.
     """
-    apart = [one - other > tie + SLACK for one, other in pairwise(values)]
+    apart = [higher - lower > tie + SLACK for higher, lower in pairwise(values)]
     return [0, *accumulate(map(int, apart))]
 
 
@@ -360,12 +361,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def shared_fitness(scores: Floats) -> Floats:
-    """Return the fitness of each row of a score matrix [prompts, problems], where a problem's worth is shared.
+    """Return the fitness of each row of a score matrix [prompts, problems] under fitness sharing.
 
-    Each problem is worth the same, and is divided among the system prompts in proportion to their scores on it: one
-    that alone solves a problem gets all of it. Scores below 0 count from the lowest of their problem on. Source: Smith,
-    Forrest and Perelson (1993), "Searching for diverse, cooperative populations with genetic algorithms", whose rule
-    for matching antibodies is this one, with degrees.
+    All problems have equal weight. Each is divided among the system prompts in proportion to their scores on it, so a
+    prompt that alone solves a problem gets all of it. If a problem has scores below 0, they count from its minimum.
+    Source: Smith, Forrest and Perelson (1993), "Searching for diverse, cooperative populations with genetic
+    algorithms", whose rule for matching antibodies this generalizes to graded scores.
     """
     above = scores - np.minimum(scores.min(axis=0), 0)
     total = above.sum(axis=0)
@@ -374,8 +375,8 @@ def shared_fitness(scores: Floats) -> Floats:
 
 
 def genotypic_diversity(prompts: Sequence[SystemPrompt]) -> float | None:
-    """Return the mean Jaccard distance between the sets of principles of two prompts, in [0, 1]; None below two."""
-    sets = [set(one.principles) for one in prompts]
+    """Return the mean Jaccard distance between two prompts' sets of principles, in [0, 1]; None below two."""
+    sets = [set(prompt.principles) for prompt in prompts]
     distances = [1 - len(a & b) / len(a | b) if a | b else 0.0 for a, b in combinations(sets, 2)]
     return float(np.mean(distances)) if distances else None
 

@@ -1,7 +1,7 @@
 """The gepa package over evorun's engines: its blocking calls, made in a thread, become calls on the event loop.
 
-Rollouts and reflections go through the run's journal and meter like every other call. GEPA is sequential and seeded,
-so a resumed run repeats it from the start out of the journal.
+Rollouts and reflections go through the run's journal and meter like every other call. GEPA is sequential and seeded, so
+a resumed run repeats it from the start with answers from the journal.
 """
 
 import asyncio
@@ -21,55 +21,55 @@ from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.thinking import without_thinking
 
 COMPONENT = "system_prompt"
-"""Name of the one text that GEPA evolves here."""
+"""Name of the only text that GEPA evolves here."""
 
 OPERATORS = ("seed", "reflect", "merge")
-"""By the number of parents."""
+"""Indexed by the number of parents."""
 
 
 class GepaState(NamedTuple):
     """The prompts after an iteration."""
 
     pool: list[Candidate]
-    """Those that GEPA has accepted, as it numbers them.
+    """Accepted prompts, in GEPA's numbering.
 
-    Their mean is the mean score on the validation half; a problem that could not pay for it any more counts 0.
+    Their mean is the mean score on the validation half; a problem whose budget had ended counts 0.
     """
     rejected: list[Candidate]
-    """Those that did no better than their parent on its minibatch."""
+    """Prompts that did no better than their parent on the minibatch."""
 
     @property
     def best(self) -> Candidate:
-        """The prompt with the highest score, the earliest of equals."""
+        """The prompt with the highest score; ties go to the earliest."""
         return max(self.pool, key=lambda prompt: prompt.mean or 0.0)
 
 
 class Prompts:
-    """The prompts of GEPA's iterations so far; each iteration proposes one at most."""
+    """The prompts of GEPA's iterations so far; each iteration proposes at most one."""
 
     def __init__(self, validation: int) -> None:
-        """validation: how many problems choose among prompts."""
+        """validation: number of problems whose scores choose among prompts."""
         self._validation = validation
         self._state = GepaState([], [])
         self.proposed: str | None = None
-        """The prompt that the present iteration tries."""
+        """The present iteration's proposal."""
         self.call: str | None = None
         """Key of the call that writes the next proposal; None for the seed and for merges, which no model writes."""
 
     def after(self, iteration: int, state: Any) -> GepaState:
-        """Return the prompts after an iteration, by GEPA's own state."""
+        """Return the prompts after an iteration, from GEPA's state."""
         pool, rejected = self._state
         accepted = range(len(pool), len(state.program_candidates))
         for index in accepted:
             parents = [parent for parent in state.parent_program_for_candidate[index] if parent is not None]
             mean = sum(state.prog_candidate_val_subscores[index].values()) / self._validation
             pool.append(self._candidate(state.program_candidates[index][COMPONENT], iteration, parents, mean))
-        # GEPA's state drops a prompt that did no better than its parent on the minibatch; the records keep it.
+        # GEPA's state drops a rejected prompt; the records keep it.
         if self.proposed is not None and not accepted:
             parent = state.full_program_trace[-1]["selected_program_candidate"]
             rejected.append(self._candidate(self.proposed, iteration, [parent], None))
         self.proposed = None
-        # Copies: the event loop reads them while GEPA's thread may go on.
+        # Copies, since the event loop reads them while GEPA's thread continues.
         return GepaState(list(pool), list(rejected))
 
     def _candidate(self, text: str, iteration: int, parents: Sequence[int], mean: float | None) -> Candidate:
@@ -93,16 +93,16 @@ T = TypeVar("T")
 
 
 class Rollout(NamedTuple):
-    """One response under a prompt, scored."""
+    """A scored response under a prompt."""
 
     text: str
     score: float
     record: Mapping[str, str]
-    """The view of it that the reflection is shown."""
+    """Its description for the reflection prompt."""
 
 
 class Rollouts(Protocol):
-    """A place to try prompts: the validation split or the run's problems."""
+    """The problems that prompts are tried on: the validation split or the run's problems."""
 
     role: str
     """Role of the calls that try a prompt."""
@@ -119,20 +119,20 @@ class Rollouts(Protocol):
         """Return the step of each problem after an iteration."""
         ...
 
-    def least_calls(self) -> int:
-        """Return the calls that the seed prompt alone takes."""
+    def min_calls(self) -> int:
+        """Return the number of calls that the seed prompt alone takes."""
         ...
 
     async def affords(self, minibatch: int) -> bool:
-        """Return whether the budget allows another iteration, at its dearest; leave out what cannot pay for it."""
+        """Return whether the budget covers another iteration at its maximum cost; drop problems that cannot pay."""
         ...
 
-    def takes_part(self, one: Any) -> bool:
-        """Return whether one of `train` or `validation` has not been left out."""
+    def takes_part(self, example: Any) -> bool:
+        """Return whether an example of `train` or `validation` has not been dropped."""
         ...
 
     def payer(self, batch: Sequence[Any]) -> Calls:
-        """Return whose budget a reflection on a batch counts against."""
+        """Return the calls whose budget pays for a reflection on a batch."""
         ...
 
 
@@ -147,11 +147,11 @@ class Settings:
     seed: int
     reflection: Sampling
     has_perfect: bool
-    """1 is the best score that there is: a batch that is all perfect then teaches nothing."""
+    """True when 1 is the maximum score, so that a batch of perfect scores teaches nothing."""
 
 
 class _Stopped(Exception):
-    """Ends GEPA's thread when nobody waits for it any more."""
+    """Raised to end GEPA's thread when nobody waits for it any more."""
 
 
 class Bridge:
@@ -168,7 +168,7 @@ class Bridge:
         self._handing_over = threading.Lock()
         self._pending: Future[Any] | None = None
         self.failure: BaseException | None = None
-        """The error of ours that ended GEPA, if one did."""
+        """The error of evorun's that ended GEPA, if any."""
         self._reflected_on: Sequence[Any] = ()
         self._batches = 0
         self._reflections = 0
@@ -191,22 +191,22 @@ class Bridge:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: Sequence[str]
     ) -> dict[str, list[Mapping[str, str]]]:
-        """Return what the reflection is shown of a batch (GEPA's adapter protocol)."""
+        """Return the records of a batch for the reflection prompt (GEPA's adapter protocol)."""
         return {name: [rollout.record for rollout in eval_batch.trajectories] for name in components_to_update}
 
     def reflect(self, prompt: str | Sequence[Message]) -> str:
         """Answer GEPA's reflection prompt."""
         number, self._reflections = self._reflections, self._reflections + 1
         messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
-        asked = Prompt(messages=messages, hints={"role": "reflect"})
-        # Read in GEPA's thread: no other call is under way, since GEPA makes one after the other.
+        reflection = Prompt(messages=messages, hints={"role": "reflect"})
+        # Safe to read in GEPA's thread: GEPA makes one call after the other, so none is under way.
         payer = self.rollouts.payer(self._reflected_on)
         replies = self._wait_for(
-            payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
+            payer.generate([reflection], role="reflect", step=number, sampling=self.settings.reflection)
         )
         self._prompts.call = payer.key(number, "reflect", 0, 0) if replies else None
         text = without_thinking(replies[0].completions[0].text) if replies else ""
-        # An empty answer would become an empty prompt; the seed prompt instead lets the iteration come to nothing.
+        # An empty answer would become an empty prompt; with the seed prompt the iteration has no effect.
         return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
 
     def on_proposal_end(self, event: Mapping[str, Any]) -> None:
@@ -216,8 +216,8 @@ class Bridge:
     def should_stop(self, state: Any) -> bool:
         """Report the iteration that has ended, and return whether to stop (GEPA's stopping protocol)."""
         done = state.i + 1
-        # GEPA asks this once before its first iteration and then after each: so step 0 is the seed prompt.
-        self._wait_for(self._turn(done, self._prompts.after(done, state)))
+        # GEPA calls this once before its first iteration and then after each, so step 0 is the seed prompt.
+        self._wait_for(self._report(done, self._prompts.after(done, state)))
         limit = self.settings.metric_calls
         if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
             return True
@@ -225,15 +225,15 @@ class Bridge:
 
     def stop(self) -> None:
         """Make GEPA's thread end at its next call."""
-        # A thread cannot be cancelled; it leaves GEPA by the error that its next call, or the pending one, raises.
+        # A thread cannot be cancelled; its next or pending call raises an error that ends GEPA.
         with self._handing_over:
             self.failure = self.failure or _Stopped()
             if self._pending is not None:
                 self._pending.cancel()
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry out a coroutine on the event loop and wait for it here. Once one has failed, all fail."""
-        with self._handing_over:  # `stop` comes before this call, or finds it
+        """Run a coroutine on the event loop and wait for it in this thread. After a failure, all calls fail."""
+        with self._handing_over:  # so that `stop` sees either no call or a pending one
             if self.failure is not None:
                 work.close()
                 raise self.failure
@@ -248,7 +248,7 @@ class Bridge:
             raise
         return result
 
-    async def _turn(self, done: int, state: GepaState) -> None:
+    async def _report(self, done: int, state: GepaState) -> None:
         reported = asyncio.Event()
         self.turns.put_nowait((done, state, reported))
         await reported.wait()
@@ -257,13 +257,13 @@ class Bridge:
 async def optimise(bridge: Bridge, run: Callable[[Bridge], None]) -> AsyncGenerator[tuple[int, GepaState], None]:
     """Run GEPA in a thread and yield its state after each iteration; iteration 0 is the seed prompt's evaluation.
 
-    GEPA waits while the consumer works. Raises whatever a call raised. run: hands over to the package.
+    GEPA waits while the consumer works. Raises any error of a call. run: calls the package.
     """
     work = asyncio.create_task(asyncio.to_thread(run, bridge))
     try:
         while True:
             turn = asyncio.create_task(bridge.turns.get())
-            # The thread may end without another turn, by an error or a stopping rule of GEPA's own.
+            # The thread may end without another turn, through an error or one of GEPA's own stopping rules.
             await asyncio.wait({work, turn}, return_when=asyncio.FIRST_COMPLETED)
             if not turn.done():
                 break
@@ -272,7 +272,7 @@ async def optimise(bridge: Bridge, run: Callable[[Bridge], None]) -> AsyncGenera
             reported.set()
         await work
     except Exception as error:
-        # The error that ended the calls, whatever GEPA made of it.
+        # The original error, whatever GEPA turned it into.
         raise bridge.failure or error from None
     finally:
         bridge.stop()
@@ -282,18 +282,18 @@ async def optimise(bridge: Bridge, run: Callable[[Bridge], None]) -> AsyncGenera
 
 @dataclass
 class Loader:
-    """The examples that still take part, by index (GEPA's loader protocol)."""
+    """The examples that still take part, by index (GEPA's data loader protocol)."""
 
     _rollouts: Rollouts
-    _everything: Sequence[Any]
+    _examples: Sequence[Any]
 
     def all_ids(self) -> list[int]:
         """Return the indices."""
-        return [index for index, one in enumerate(self._everything) if self._rollouts.takes_part(one)]
+        return [index for index, example in enumerate(self._examples) if self._rollouts.takes_part(example)]
 
     def fetch(self, ids: Sequence[int]) -> list[Any]:
         """Return the examples at the indices."""
-        return [self._everything[index] for index in ids]
+        return [self._examples[index] for index in ids]
 
     def __len__(self) -> int:
         return len(self.all_ids())

@@ -1,17 +1,17 @@
 """GEPA: reflective evolution of the system prompt, by the `gepa` package (Duel-Evolve paper, appendix A.1, B and D).
 
-The paper uses the package's AnyMaths adapter: one text, the system prompt, above a question; a response is right or
-wrong, and the reflection is shown the question, the response, and the right answer. `Bridge` is an adapter of the same
-kind for any task, in whose words it says what was right or wrong (`reflection_record`; on LiveCodeBench public tests).
+The paper uses the package's AnyMaths adapter: a single text, the system prompt, before a question. A response is right
+or wrong, and the reflection prompt shows the question, the response and the right answer. `Bridge` is such an adapter
+for any task; the task describes what was right or wrong (`reflection_record`; public tests on LiveCodeBench).
 
-Two set-ups. `split`: the prompt is evolved on one half of the validation split and chosen on the other, with labels;
-the run's problems are then answered under the best prompt. `inference`: the run's problems are both halves, their
-public tests are the score, and each problem keeps the best response that any prompt has brought forth.
+There are two modes. `split` evolves the prompt on one half of the validation split and chooses it on the other, with
+labels; the run's problems are then answered under the best prompt. `inference` uses the run's problems as both halves
+and their public tests as the score; each problem keeps the best response under any prompt.
 
-The budget (ours): in `split` all problems share the search's cost evenly and are answered equally often; a limit in
-tokens holds for the run as a whole. In `inference` each problem pays for its own responses out of its own share, and a
-reflection is paid for by the problem of its minibatch that has made the fewest calls. A problem whose share does not
-cover another iteration takes no further part in the search, which goes on with the others.
+The budget (ours): in `split` all problems share the search's cost evenly and are answered equally often; a token limit
+holds for the whole run. In `inference` each problem pays for its responses from its own share, and the problem of the
+minibatch with the fewest calls pays for the reflection. A problem whose share does not cover another iteration drops
+out, and the search continues with the others.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -33,9 +33,9 @@ from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import HasPublicTests, SupportsSystemPrompts
 
 CANDIDATE_SELECTIONS = ("pareto", "current_best", "epsilon_greedy", "top_k_pareto")
-"""The package's names for its ways to choose the prompt that is revised next."""
-FEW_TO_CHOOSE_BY = 25
-"""With fewer problems to choose prompts by, a score's steps are coarse and luck decides (ours)."""
+"""The package's strategies for choosing the next prompt to revise."""
+MIN_VALIDATION = 25
+"""Number of problems below which scores are too coarse to choose among prompts, and luck decides (ours)."""
 
 
 @dataclass(kw_only=True)
@@ -46,16 +46,16 @@ class GepaConfig(SamplingSettings):
     search: str
     """auto: `inference` on tasks with public tests, else `split`."""
     generations: int
-    """GEPA's iterations: one reflection each."""
+    """GEPA's iterations, with one reflection each."""
     metric_calls: int | None
-    """Rollouts at most, in GEPA's own counting; null: as many as the iterations and the budget take."""
+    """Maximum rollouts, as GEPA counts them; null: no limit beyond the iterations and the budget."""
     minibatch: int
-    """Problems that a reflection looks at."""
+    """Problems per reflection."""
     train_share: float
     """Share of the validation split to reflect on; the rest chooses among prompts (`split`)."""
     candidate_selection: str
-    """The prompt that is revised next, by the package's names. pareto: one that is best on some problem, the more
-    problems the likelier. current_best. epsilon_greedy: the best, one time in ten any. top_k_pareto: as pareto, among
+    """The next prompt to revise, by the package's names. pareto: one that is best on some problem, more likely with
+    more such problems. current_best. epsilon_greedy: the best, or any one time in ten. top_k_pareto: as pareto, among
     the five best."""
     reflection_temperature: float
     reflection_max_tokens: int
@@ -101,9 +101,9 @@ class Gepa(DatasetLevel):
             )
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Let GEPA run in a thread of its own and report after each of its iterations.
+        """Run GEPA in a separate thread and yield a step after each of its iterations.
 
-        Raises ConfigError when the package is not installed or the budget does not pay for the seed prompt.
+        Raises ConfigError when the package is not installed or the budget does not cover the seed prompt.
         """
         config, measure = self.config, primary_score(ctx.shared.task.scores)
         on_problems = self._search(type(ctx.shared.task)) == "inference"
@@ -111,19 +111,19 @@ class Gepa(DatasetLevel):
         if on_problems:
             rollouts = OnProblems(ctx, config.sampling)
         else:
-            # Drawn, not cut as they come: validation splits may be sorted by subject or difficulty.
+            # Shuffled, since validation splits may be sorted by subject or difficulty.
             order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
             examples = [ctx.demonstrations[i] for i in order]
             cut = self._cut(len(examples))
-            if len(examples) - cut < FEW_TO_CHOOSE_BY:
+            if len(examples) - cut < MIN_VALIDATION:
                 ctx.warn(
                     f"gepa: {cut} problems to reflect on and {len(examples) - cut} to choose prompts by are few; "
                     f"to have more, {type(ctx.shared.task).draw_help.more_validation}"
                 )
             rollouts = OnValidation(ctx, config.sampling, examples[:cut], examples[cut:])
-        least = rollouts.least_calls()
-        if ctx.shared.affordable(least, rollouts.role) < least:
-            raise ConfigError(f"budget: expected at least {least} calls, which the seed prompt alone takes")
+        min_calls = rollouts.min_calls()
+        if ctx.shared.affordable(min_calls, rollouts.role) < min_calls:
+            raise ConfigError(f"budget: expected at least {min_calls} calls, which the seed prompt alone takes")
         settings = Settings(
             iterations=config.generations,
             metric_calls=config.metric_calls,
@@ -131,10 +131,10 @@ class Gepa(DatasetLevel):
             candidate_selection=config.candidate_selection,
             seed=int(ctx.shared.rng("gepa").integers(2**31)),
             reflection=Sampling(temperature=config.reflection_temperature, max_tokens=config.reflection_max_tokens),
-            # A score without a known range has no best value that GEPA could take for perfect.
+            # A score without a known range has no maximum that GEPA could take for perfect.
             has_perfect=on_problems or None not in (measure.low, measure.high),
         )
-        # Closed on every way out, so that no thread survives a run that was interrupted.
+        # Closed on every exit, so that no thread survives an interrupted run.
         async with aclosing(optimise(Bridge(ctx, rollouts, settings), run_gepa)) as turns:
             async for step, state in turns:
                 ctx.record(step, {}, [*state.pool, *state.rejected])
@@ -150,24 +150,24 @@ class Gepa(DatasetLevel):
             return "inference" if gives_feedback else "split"
         if self.config.search == "inference" and not gives_feedback:
             raise ConfigError(
-                f"method.search=inference needs a task with public tests, which task={task.name} has not; "
+                f"method.search=inference needs a task with public tests, which task={task.name} lacks; "
                 "expected split or auto"
             )
         return self.config.search
 
     def _cut(self, examples: int) -> int:
-        """Return how many of so many examples are reflected on."""
+        """Return how many of `examples` are used for reflection."""
         return round(examples * self.config.train_share)
 
 
 def run_gepa(bridge: Bridge) -> None:
-    """Hand over to the package, whose loop is GEPA's Algorithm 1 (Agrawal et al., 2025); blocks until it ends.
+    """Call the package, whose loop is GEPA's Algorithm 1 (Agrawal et al., 2025); blocks until it ends.
 
-    Each iteration selects a prompt, tries it on a minibatch, reflects on its rollouts, and tries the prompt that comes
-    of it on the same minibatch; one that does better is scored on all that chooses among prompts, and joins the pool.
-    Raises ConfigError when the package is missing.
+    Each iteration selects a prompt, tries it on a minibatch, reflects on its rollouts, and tries the new prompt on the
+    same minibatch. A better prompt is scored on all validation problems and joins the pool. Raises ConfigError when the
+    package is missing.
     """
-    # Imported only where it runs: the package is an optional dependency, and slow to import.
+    # Imported only here: the package is an optional dependency and slow to import.
     try:
         from gepa.api import optimize
     except ImportError as error:
@@ -175,8 +175,8 @@ def run_gepa(bridge: Bridge) -> None:
     settings = bridge.settings
     optimize(
         seed_candidate={COMPONENT: bridge.ctx.shared.task.seed_instruction()},
-        trainset=Loader(bridge.rollouts, bridge.rollouts.train),  # what minibatches are drawn from: D_feedback
-        valset=Loader(bridge.rollouts, bridge.rollouts.validation),  # what chooses among prompts: D_pareto
+        trainset=Loader(bridge.rollouts, bridge.rollouts.train),  # source of minibatches: D_feedback
+        valset=Loader(bridge.rollouts, bridge.rollouts.validation),  # chooses among prompts: D_pareto
         adapter=bridge,  # type: ignore[arg-type]
         reflection_lm=bridge.reflect,  # type: ignore[arg-type]
         reflection_minibatch_size=settings.minibatch,

@@ -1,4 +1,4 @@
-"""Rollouts of GEPA's prompts: on the validation split with its labels, or on the problems with their public tests."""
+"""Rollouts of GEPA's prompts: on the labelled validation split, or on the problems with their public tests."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ UNANSWERED = Response(text="", answer=None, error="rejected: the budget has ende
 class OnValidation:
     """`split`: labels of the validation split score prompts; the run's problems are answered under the best one.
 
-    They are answered again whenever there is a better prompt (ours), which gives the curve of the paper's Figure 2.
+    They are answered again after each improvement (ours), which gives the curve of the paper's Figure 2.
     """
 
     role = "evaluate"
@@ -42,59 +42,59 @@ class OnValidation:
         self._ctx = ctx
         self._sampling = sampling
         self._answered: tuple[Candidate | None, dict[str, Candidate]] = (None, {})
-        """The prompt that the problems were last answered under, and the answers by problem id."""
+        """The prompt under which the problems were last answered, and the answers by problem id."""
         self._answers: dict[str, list[Candidate]] = {problem.id: [] for problem in ctx.problems}
         self._texts: dict[str, TextCounts] = defaultdict(TextCounts)
-        """Of the problems' answers since the last step; those to examples are no results."""
+        """Counts of the problems' answers since the last step; answers to examples are no results."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
         task = self._ctx.shared.task
-        asked = [Asked(one.problem, task.instructed_prompt(one.problem, instruction)) for one in batch]
+        asked = [Asked(example.problem, task.instructed_prompt(example.problem, instruction)) for example in batch]
         episodes = await respond(self._ctx.shared, asked, role=self.role, step=number, sampling=self._sampling)
-        # GEPA expects a score for each.
+        # GEPA expects a score for each example.
         padded = [*episodes, *[None] * (len(batch) - len(episodes))]
-        responses = [UNANSWERED if one is None else one.response for one in padded]
-        grades = await _together(map(self._ctx.grade, batch, responses))
+        responses = [UNANSWERED if episode is None else episode.response for episode in padded]
+        grades = await _gather(map(self._ctx.grade, batch, responses))
         measure = primary_score(task.scores)
         values = [measure.value_in(grade) for grade in grades]
-        # A response that could not be scored must neither help nor stop the search: it counts as its batch's worst.
+        # An unscored response must neither help nor stop the search, so it counts as its batch's worst.
         known = [measure.utility(value) for value in values if value is not None]
         unscored = min(known, default=0.0)
         if len(known) < len(values):
             self._ctx.warn(
                 f"{len(values) - len(known)} of {len(values)} responses have no {measure.name}: the task could not "
-                "score them; GEPA counts them with the worst of their batch"
+                "score them; GEPA counts each as the worst of its batch"
             )
         scores = [unscored if value is None else measure.utility(value) for value in values]
         return [
-            _rollout(self._ctx, example.problem, episode, response, score, example)
+            _make_rollout(self._ctx, example.problem, episode, response, score, example)
             for example, episode, response, score in zip(batch, padded, responses, scores, strict=True)
         ]
 
-    def least_calls(self) -> int:
-        # A response to everything that chooses among prompts and one to every problem.
-        problems = [*(one.problem for one in self.validation), *self._ctx.problems]
+    def min_calls(self) -> int:
+        # A response to every validation problem, and one to every problem of the run.
+        problems = [*(example.problem for example in self.validation), *self._ctx.problems]
         return sum(max_turns_on(self._ctx.shared.task, problem) for problem in problems)
 
     async def affords(self, minibatch: int) -> bool:
-        # A minibatch before and after the reflection, which is one call, and the validation of a better prompt.
-        turns = max(max_turns_on(self._ctx.shared.task, one.problem) for one in self.train)
-        calls = 2 * minibatch * turns + 1 + self.least_calls()
+        # The minibatch before and after the reflection (one call), and the validation of a better prompt.
+        turns = max(max_turns_on(self._ctx.shared.task, example.problem) for example in self.train)
+        calls = 2 * minibatch * turns + 1 + self.min_calls()
         return self._ctx.shared.affordable(calls, self.role) == calls
 
-    def takes_part(self, one: Demonstration) -> bool:
-        return True  # the run as a whole pays, not the examples
+    def takes_part(self, example: Demonstration) -> bool:
+        return True  # the run pays, not the examples
 
     def payer(self, batch: Sequence[Demonstration]) -> Calls:
         return self._ctx.shared  # all problems share the search's cost
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
-        """Answer the problems when there is a new best prompt; each keeps its last answer that parses."""
+        """Answer the problems when there is a new best prompt; each keeps its last parsed answer."""
         best, problems = state.best, self._ctx.problems
-        before, current = self._answered
-        if before is not best:
-            answers = await _together(self._answer(problem, step, best.text) for problem in problems)
-            # Where the budget allows no other answer the last one stays; one that does not parse is no answer.
+        previous_prompt, current = self._answered
+        if previous_prompt is not best:
+            answers = await _gather(self._answer(problem, step, best.text) for problem in problems)
+            # Without budget for a new answer the last one stays; an unparsed response is no answer.
             kept = [
                 current.get(problem.id) if answer is None else answer
                 for problem, answer in zip(problems, answers, strict=True)
@@ -125,7 +125,7 @@ class OnValidation:
             return None
         response = episodes[0].response
         self._texts[problem.id].add(ctx.task, episodes[0].replies[-1], response)
-        rated = _rated(f"{step}.0", step, response, None)
+        rated = _make_candidate(f"{step}.0", step, response, None)
         self._answers[problem.id].append(rated)
         return rated
 
@@ -144,23 +144,23 @@ class OnProblems:
         self._responses: dict[str, list[tuple[Candidate, str]]] = {problem.id: [] for problem in ctx.problems}
         """Every response to a problem, with the instruction that it came from."""
         self._texts: dict[str, TextCounts] = defaultdict(TextCounts)
-        """Of each problem's responses since the last step."""
+        """Counts of each problem's responses since the last step."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
         indices = range(len(batch))
-        tried = await _together(self._try(instruction, batch[index], number, index) for index in indices)
-        # Kept by index, not as they came in: the batch may hold a problem twice, and the earliest of equals is best.
+        tried = await _gather(self._try(instruction, batch[index], number, index) for index in indices)
+        # Added in the order of the batch, which may hold a problem twice: among equals the earliest is best.
         for problem, (_, rated) in zip(batch, tried, strict=True):
             if rated is not None:
                 self._responses[problem.id].append((rated, instruction))
-        return [tried_out for tried_out, _ in tried]
+        return [rollout for rollout, _ in tried]
 
     async def _try(
         self, instruction: str, problem: Problem, number: int, index: int
     ) -> tuple[Rollout, Candidate | None]:
-        """Answer a problem; `index` in the batch, which GEPA may fill up with a problem that it holds already.
+        """Answer a problem; `index` is its index in the batch, which GEPA may fill up with repeated problems.
 
-        Nothing is rated where the budget allows no answer.
+        There is no candidate where the budget allows no answer.
         """
         ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
@@ -173,21 +173,25 @@ class OnProblems:
         [response] = await ctx.observe([response])
         # An answer that did not parse has no feedback.
         score = response.feedback.score if response.feedback is not None else 0.0
-        rated = _rated(f"{number}.{index}", number, response, None if response.error else score) if episode else None
-        return _rollout(self._ctx, problem, episode, response, score, None), rated
+        rated = (
+            _make_candidate(f"{number}.{index}", number, response, None if response.error else score)
+            if episode
+            else None
+        )
+        return _make_rollout(self._ctx, problem, episode, response, score, None), rated
 
-    def least_calls(self) -> int:
+    def min_calls(self) -> int:
         return sum(max_turns_on(self._ctx.shared.task, problem) for problem in self.validation)
 
     async def affords(self, minibatch: int) -> bool:
-        """Leave out the problems whose own shares do not cover an iteration; return whether any is left."""
+        """Drop the problems whose shares do not cover an iteration; return whether any is left."""
         before = 0
-        # Again while some are left out: the fewer there are, the more often one may be in a minibatch.
+        # Repeated while problems drop out: with fewer problems, one may be in a minibatch more often.
         while self._taking_part and len(self._taking_part) != before:
             before = len(self._taking_part)
-            # GEPA's sampler fills the last minibatch of an epoch up with problems that it may hold already.
+            # GEPA's sampler may repeat problems to fill the last minibatch of an epoch.
             repeats = 1 if before % minibatch == 0 else max(2, math.ceil(minibatch / before))
-            # In the minibatch before and after the reflection, paying for it, and validating a better prompt.
+            # In the minibatch before and after the reflection, and in the validation of a better prompt.
             responses = 2 * repeats + 1
             self._taking_part = {
                 problem.id for problem in self.train if self.takes_part(problem) and self._affords(problem, responses)
@@ -195,27 +199,27 @@ class OnProblems:
         return bool(self._taking_part)
 
     def _affords(self, problem: Problem, responses: int) -> bool:
-        """Return whether a problem's share covers so many responses and a reflection."""
+        """Return whether a problem's share covers `responses` responses and a reflection."""
         ctx = self._ctx.context_for(problem)
         calls = responses * max_turns_on(ctx.task, problem) + 1
         return ctx.affordable(calls, self.role) == calls
 
-    def takes_part(self, one: Problem) -> bool:
-        return one.id in self._taking_part
+    def takes_part(self, example: Problem) -> bool:
+        return example.id in self._taking_part
 
     def payer(self, batch: Sequence[Problem]) -> Calls:
-        """Return the problem of the batch that has made the fewest calls, the first of equals."""
+        """Return the problem of the batch with the fewest calls so far; ties go to the first."""
         return min(map(self._ctx.context_for, batch), key=lambda ctx: ctx.calls_made)
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
         """Return each problem's best response so far: by public score, then by its prompt's, then the earliest."""
-        score_of = {prompt.text: prompt.mean or 0.0 for prompt in state.pool}
+        score_by_prompt = {prompt.text: prompt.mean or 0.0 for prompt in state.pool}
         extra = {"prompts": float(len(state.pool)), "validation_score": state.best.mean or 0.0}
         steps = {}
         for name, responses in self._responses.items():
             usable = [(rated, instruction) for rated, instruction in responses if rated.mean is not None]
-            # A rejected prompt is not in the pool: its responses come after those of any accepted one.
-            best = max(usable, key=lambda one: (one[0].mean, score_of.get(one[1], -1.0)), default=None)
+            # Rejected prompts are not in the pool; their responses rank below those of accepted ones.
+            best = max(usable, key=lambda pair: (pair[0].mean, score_by_prompt.get(pair[1], -1.0)), default=None)
             steps[name] = Step(
                 step=step,
                 best=None if best is None else best[0],
@@ -225,14 +229,14 @@ class OnProblems:
         return steps
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results in order; an error cancels the rest."""
+async def _gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results in order; an error cancels the other coroutines."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in work]
+        tasks = [group.create_task(coroutine) for coroutine in work]
     return [task.result() for task in tasks]
 
 
-def _rollout(
+def _make_rollout(
     ctx: RunContext,
     problem: Problem,
     episode: Episode | None,
@@ -240,20 +244,20 @@ def _rollout(
     score: float,
     example: Demonstration | None,
 ) -> Rollout:
-    """Return a scored response with what the reflection is shown of it: the question, its turns, its assessment."""
+    """Return a scored response with its record for the reflection: the question, the response, the feedback."""
     task = ctx.shared.task
-    # The question as the task asks it, without the instruction, which GEPA shows by itself.
-    asked: Prompt = task.instructed_prompt(problem, "")
-    said = response.text if episode is None or len(episode.turns) == 1 else episode.transcript
+    # The question as the task asks it, without the instruction, which GEPA shows separately.
+    question: Prompt = task.instructed_prompt(problem, "")
+    output = response.text if episode is None or len(episode.turns) == 1 else episode.transcript
     record = {
-        "Inputs": asked.messages[-1]["content"],
-        "Generated Outputs": said or "(nothing)",
+        "Inputs": question.messages[-1]["content"],
+        "Generated Outputs": output or "(nothing)",
         "Feedback": task.reflection_record(problem, response, example),
     }
     return Rollout(response.text, score, record)
 
 
-def _rated(name: str, generation: int, response: Response, mean: float | None) -> Candidate:
+def _make_candidate(name: str, generation: int, response: Response, mean: float | None) -> Candidate:
     return Candidate.of(
         response, id=name, generation=generation, operator="instruct", mean=mean, survivor=response.error is None
     )

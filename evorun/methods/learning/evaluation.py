@@ -22,11 +22,11 @@ class EvaluationSettings:
     """Hyperparameters of an evaluation."""
 
     eval_samples: int
-    """Completions a problem, beside the greedy one; their mean score (of right and wrong: pass rate) is recorded."""
+    """Completions per problem beside the greedy one; their mean score (for right and wrong: pass rate) is recorded."""
     eval_temperature: float
     eval_top_p: float
     eval_max_tokens: int
-    """Completion tokens of a response at most."""
+    """Maximum completion tokens of a response."""
 
     def __post_init__(self) -> None:
         above("method.eval_top_p", self.eval_top_p, 0)
@@ -42,7 +42,7 @@ class EvaluationSettings:
 
     def eval_sampling(self, index: int) -> Sampling:
         """Return the sampling parameters of a problem's completion; the first one is greedy."""
-        # Index 0 is greedy, whatever `eval_temperature` is: it is the answer that accuracy speaks of.
+        # Index 0 is greedy whatever `eval_temperature` is: accuracy is measured on it.
         if index == 0:
             return Sampling(temperature=0.0, max_tokens=self.eval_max_tokens)
         return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
@@ -50,25 +50,25 @@ class EvaluationSettings:
 
 @dataclass(kw_only=True)
 class RepeatedEvaluationSettings(EvaluationSettings):
-    """Hyperparameters of evaluations between steps, part of the configuration of every method that trains."""
+    """Hyperparameters of evaluations between steps: part of the configuration of every method that trains."""
 
     eval_every: int | None
-    """Training steps between two evaluations; null: none in between. There is one before the first step and one after
-    the last, too."""
+    """Training steps between two evaluations; null: none in between. One precedes the first step, and one follows the
+    last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("method.eval_every", self.eval_every, 1)
 
     def evaluates_after(self, step: int) -> bool:
-        """Tell whether an evaluation follows a step that is not the last."""
+        """Return whether an evaluation follows a step, unless it is the last."""
         return self.eval_every is not None and step % self.eval_every == 0
 
 
 def answer_prompt(task: Any, problem: Problem, system_prompt: str, *, after_problem: bool = False) -> Prompt:
-    """Ask for an answer under a system prompt; an empty one: as the task itself asks.
+    """Ask for an answer under a system prompt; an empty one means the task's own prompt.
 
-    after_problem: it stands in the user's message, after the problem as the task itself puts it.
+    after_problem: put the system prompt into the user's message, after the task's own text of the problem.
     """
     prompt: Prompt
     if system_prompt and not after_problem:
@@ -91,14 +91,14 @@ class Evaluations:
     after_problem: bool = False
     """See `answer_prompt`."""
     _candidates: dict[str, list[Candidate]] = field(default_factory=dict)
-    """Of each problem, over all evaluations."""
+    """Candidates by problem, over all evaluations."""
 
     @property
     def max_calls(self) -> int:
-        """Model calls that one evaluation takes at most."""
+        """Maximum model calls of one evaluation."""
         rollouts = Rollouts(self.ctx.shared, self.ctx.shared.task, ROLE)
-        # Multi-turn tasks take up to `max_turns` calls a completion.
-        return self.settings.eval_calls * rollouts.most_calls(self.ctx.problems)
+        # Multi-turn tasks take up to `max_turns` calls per completion.
+        return self.settings.eval_calls * rollouts.max_calls(self.ctx.problems)
 
     async def evaluate(self, step: int, system_prompt: str = "") -> dict[str, Step]:
         """Answer every problem with the weights of a training step; return the steps by problem id.
@@ -115,13 +115,13 @@ class Evaluations:
     async def _evaluate(self, problem: Problem, step: int, system_prompt: str) -> Step:
         ctx = self.ctx.context_for(problem)
         prompt = answer_prompt(ctx.task, problem, system_prompt, after_problem=self.after_problem)
-        # Greedy first, by itself: the answer has its call when the budget does not pay for all samples.
-        asked, rollouts = Asked(problem, prompt), Rollouts(ctx, ctx.task, ROLE)
-        greedy = await rollouts.play(step, [asked], self.settings.eval_sampling(0))
+        # Greedy first and alone, so that a short budget pays for the answer before the samples.
+        episode_request, rollouts = Asked(problem, prompt), Rollouts(ctx, ctx.task, ROLE)
+        greedy = await rollouts.play(step, [episode_request], self.settings.eval_sampling(0))
         indices = range(1, self.settings.eval_calls)
-        drawn = await rollouts.play(step, [asked] * len(indices), self.settings.eval_sampling(1), indices)
+        sampled = await rollouts.play(step, [episode_request] * len(indices), self.settings.eval_sampling(1), indices)
         texts, candidates = TextCounts(), []
-        for index, episode in [*enumerate(greedy), *zip(indices, drawn, strict=False)]:  # the budget may cut them short
+        for index, episode in [*enumerate(greedy), *zip(indices, sampled, strict=False)]:  # the budget may leave fewer
             response, replies = episode.response, episode.replies
             texts.add(ctx.task, replies[-1], response)
             candidates.append(
@@ -134,13 +134,13 @@ class Evaluations:
                     call=ctx.key(step, ROLE, index, len(replies) - 1),
                 )
             )
-        # Every step lists the candidates of earlier evaluations too: candidates.jsonl is written from the last step.
-        known = self._candidates.setdefault(problem.id, [])
-        known += candidates
+        # Every step lists the candidates of earlier evaluations, too, since candidates.jsonl comes from the last step.
+        all_candidates = self._candidates.setdefault(problem.id, [])
+        all_candidates += candidates
         return Step(
             step=step,
             best=next((candidate for candidate in candidates if candidate.survivor), None),
-            candidates=list(known),
+            candidates=list(all_candidates),
             samples=[candidate for candidate in candidates if candidate.operator == "sample"],
             extra=texts.diagnostics(),
         )

@@ -1,7 +1,7 @@
-"""Learning from rewards: one loop for every method that is made of prompts, rewards and an update.
+"""Learning from rewards: one loop for every method composed of prompts, rewards and an update.
 
-A step plays a batch of episodes, updates the weights, and meanwhile evolves what the method lets evolve: its system
-prompts (E-SPL), its rewards (MPO), or neither (`grpo`, `cispo`, `rloo`, `ppo`). Lines of Algorithm 1 are counted as in
+A step plays a batch of episodes and updates the weights; meanwhile the method's system prompts (E-SPL) or rewards (MPO)
+may evolve, or neither (`grpo`, `cispo`, `rloo`, `ppo`). Lines of Algorithm 1 are numbered as in
 `evorun.methods.espl.espl`.
 """
 
@@ -23,7 +23,7 @@ from evorun.methods.learning.parts import (
     RubricVersions,
     TaskReward,
     Update,
-    rubric_rewards,
+    make_rubric_rewards,
 )
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
 from evorun.rollouts.calls import Role
@@ -39,7 +39,7 @@ from evorun.training.wire import Figures, Objective, Row
 
 
 class Learning(DatasetLevel):
-    """Learning on a task's training split; a method states its update, and its prompts and rewards if they evolve."""
+    """Learning on a task's training split; a method defines its update, and its prompts and rewards if they evolve."""
 
     regime: ClassVar[Regime] = "labels"
     needs: ClassVar[tuple[type, ...]] = (SupportsGeneration,)
@@ -52,12 +52,12 @@ class Learning(DatasetLevel):
     config: LearningSettings
 
     _max_problems: int | None = None
-    """Of all batches together, where the data says how many there are."""
+    """Total problems of all batches, where `data_epochs` decides the number of steps."""
 
     @property
     @abstractmethod
     def update(self) -> Update | None:
-        """The change of the weights by a batch; None under frozen weights."""
+        """The update of the weights by a batch; None under frozen weights."""
 
     def prompts(self, ctx: RunContext) -> PromptSource:
         """Return the source of the run's system prompts."""
@@ -68,18 +68,18 @@ class Learning(DatasetLevel):
         if self.config.rubric is None:
             return TaskReward(ctx, self.config)
         versions = RubricVersions(ctx, self.config.rubric)
-        return RubricReward(versions, rubric_rewards(ctx, self.config, versions))
+        return RubricReward(versions, make_rubric_rewards(ctx, self.config, versions))
 
     @property
     def after_problem(self) -> bool:
-        """True when system prompts stand after the problem (`answer_prompt`)."""
+        """True when system prompts come after the problem (`answer_prompt`)."""
         return False
 
     async def save_evaluation(self, ctx: RunContext, step: int) -> None:
-        """Save what an evaluation was made with, where a method has a use for it."""
+        """Save what an evaluation used, such as its weights, if the method needs it later."""
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Learn as E-SPL's Algorithm 1 and MPO's figure 3 have it; save what was learned in artifacts/."""
+        """Learn as in E-SPL's Algorithm 1 and MPO's figure 3; save the result in artifacts/."""
         config, prompts, rewards = self.config, self.prompts(ctx), self.rewards(ctx)
         assert self.last_step is not None  # noqa: S101 - `fit_to` comes before a run
         run = Scheduler(
@@ -130,12 +130,12 @@ class Learning(DatasetLevel):
     async def prepare(self, ctx: RunContext) -> None:
         if self.trains and self.config.top_p < 1:
             ctx.warn(
-                f"method.top_p={self.config.top_p}: completions drawn from a part of the vocabulary are learned from "
-                "as if drawn from all of it, which biases the gradient; method.top_p=1 does not"
+                f"method.top_p={self.config.top_p}: the update treats completions sampled from a part of the "
+                "vocabulary as if sampled from all of it, which biases the gradient; method.top_p=1 avoids this"
             )
 
     def objective(self, run: Path) -> Objective:
-        # The number of steps is not known before `fit_to`, and not needed there.
+        # Before `fit_to` the number of steps is unknown and not needed.
         return super().objective(run) if self.update is None else self.update.objective(self.last_step or 1)
 
     @property
@@ -175,48 +175,53 @@ class Learning(DatasetLevel):
 
 
 class _Updates:
-    """The updates of a run, and the records of the episodes that they learned from."""
+    """The updates of a run, and the records of their episodes."""
 
     def __init__(self, ctx: RunContext, update: Update | None, rewards: RewardSource) -> None:
         self._ctx = ctx
         self._update = update
         self._rewards = rewards
-        self._rewarded_since = 0
-        """The step after which the reward was last changed, as of the latest update."""
+        self._reward_changed_after = 0
+        """The step after which the reward last changed, as of the latest update."""
 
     async def apply(self, batch: Batch) -> dict[str, float]:
         """Learn from a batch, where weights are trained; record its episodes; return the update's figures."""
         ctx, update, step, episodes = self._ctx, self._update, batch.step, batch.episodes
         rows: dict[int, Row] = {}
-        found = Figures({})
+        figures = Figures({})
         try:
             if update is not None:
-                given = enumerate(zip(episodes, update.rewards(episodes), update.advantages(episodes), strict=True))
-                # Nothing is learned from what the engine refused or the task could not score.
+                learned_from = enumerate(
+                    zip(episodes, update.rewards(episodes), update.advantages(episodes), strict=True)
+                )
+                # Episodes that the engine refused or the task could not score are left out.
                 rows = {
                     at: episode.row(reward, advantage)
-                    for at, (episode, reward, advantage) in given
+                    for at, (episode, reward, advantage) in learned_from
                     if reward is not None
                 }
                 if update.has_gradient(list(rows.values())):
-                    before, self._rewarded_since = self._rewarded_since, self._rewards.changed_after(step)
-                    changed = self._rewarded_since != before
-                    found = await ctx.policy.update(step, list(rows.values()), rewards_changed=changed)
+                    before, self._reward_changed_after = self._reward_changed_after, self._rewards.changed_after(step)
+                    changed = self._reward_changed_after != before
+                    figures = await ctx.policy.update(step, list(rows.values()), rewards_changed=changed)
                 elif not rows:
                     ctx.warn(f"step {step}: no episode has a reward, so there is nothing to learn: no update")
                 else:
-                    # Without a gradient the optimiser's momentum alone would move the weights.
+                    # Without a gradient the optimizer's momentum alone would move the weights.
                     equal = "in each group all rewards are equal"
                     ctx.warn(f"step {step}: {equal}, so there is nothing to learn: no update")
-        finally:  # also of an update that fails
-            # A trainer that is given advantages estimates none.
-            estimated = dict(zip(rows, found.advantages, strict=False))
+        finally:  # also after a failed update
+            # The trainer estimates advantages only where it is given none.
+            trainer_advantages = dict(zip(rows, figures.advantages, strict=False))
             ctx.record_rollouts(
                 [
                     episode.record(
-                        step, rows.get(at), estimated.get(at), self._rewards.candidate_id(episode.asked.problem, step)
+                        step,
+                        rows.get(at),
+                        trainer_advantages.get(at),
+                        self._rewards.candidate_id(episode.asked.problem, step),
                     )
                     for at, episode in enumerate(episodes)
                 ]
             )
-        return found.figures
+        return figures.figures

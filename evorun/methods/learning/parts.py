@@ -1,8 +1,7 @@
-"""The parts that a method of learning is made of: where prompts come from, what rewards, and how weights change.
+"""The parts of a learning method: a source of prompts, a source of rewards, and an update of the weights.
 
-The loop (`evorun.methods.learning.loop`) knows of a prompt its id and text, and of a reward its value. What evolves
-prompts (`evorun.methods.espl`) and what evolves rewards (`evorun.methods.mpo`) stand
-beside the sources here, which never change.
+The loop (`evorun.methods.learning.loop`) uses only the id and text of a prompt and the value of a reward. The sources
+here are fixed; those that evolve are in `evorun.methods.espl` (prompts) and `evorun.methods.mpo` (rewards).
 """
 
 from abc import ABC, abstractmethod
@@ -34,30 +33,29 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
 
     name: str
     steps: int | None
-    """Steps, one batch each; null: as many as `data_epochs` take."""
+    """Steps, with one batch each; null: as many as `data_epochs` take."""
     data_epochs: int
-    """Times that each problem of the training split is in a batch, where `steps` is null; the last batch has what is
-    left for it."""
+    """Passes through the training split, where `steps` is null; the last batch may be smaller."""
     problems_per_step: int
     """Problems in a batch (B)."""
     group: int
     """Completions of each problem under each system prompt (N)."""
     system_prompt: str | None
-    """The system prompt to start from; null: the task's own, and of RL alone its own prompt for an answer."""
+    """The initial system prompt; null: the task's own, or for RL alone its own prompt for an answer."""
     format_reward: float
     """Added to the reward of a response in the task's format.
 
-    The reward is 1 for a correct response and else 0. On a task without right and wrong it is the primary score: where
-    its range is known brought to [0, 1], 1 the best; else as it is, negated where lower is better.
+    The reward is 1 for a correct response, else 0. On a task without right and wrong it is the primary score, scaled to
+    [0, 1] with 1 as the best if its range is known. Otherwise it is unscaled, and negated if lower is better.
     """
     format_penalty: float
     """Subtracted from the reward of a response that is not in the task's format."""
     overflow_penalty: float
-    """Above 0: the reward of an episode that ran out of tokens or context is this, negated, whatever it says."""
+    """If above 0: the negated value is the reward of any episode that ran out of tokens or context."""
 
     eval_beside_rollouts: bool
-    """Evaluate while the rollouts of the next step are played, which keeps the engine's batches full; costs recorded
-    with an evaluation then count these rollouts too. With `training.max_lag` they have been played before."""
+    """Evaluate while the next step's rollouts are played, which keeps the engine's batches full; the cost recorded with
+    an evaluation then includes these rollouts. With `training.max_lag` they have been played already."""
 
     def __post_init__(self) -> None:
         SamplingSettings.__post_init__(self)
@@ -70,11 +68,11 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
         above("method.temperature", self.temperature, 0)
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):
-                raise ConfigError(f"method.{key}: has no effect beside method.rubric={self.rubric}; leave it 0")
+                raise ConfigError(f"method.{key}: has no effect with method.rubric={self.rubric}; leave it 0")
 
     @property
     def sees_answers(self) -> bool:
-        """True when right answers have a part in the rewards."""
+        """True when the rewards depend on right answers."""
         return self.rubric is None or self.exact_match_rate > 0 or self.plan_reference
 
 
@@ -82,33 +80,33 @@ class DrawnPrompt(NamedTuple):
     """A system prompt as the loop sees it."""
 
     id: str
-    """Empty for one that no record mentions."""
+    """Empty for a prompt that no record mentions."""
     text: str
 
 
 class Batch(NamedTuple):
-    """The episodes of a step under the system prompts that were drawn for it."""
+    """The episodes of a step under the system prompts drawn for it."""
 
     step: int
     prompts: Sequence[DrawnPrompt]
-    """M, in the order drawn; a prompt may be drawn more than once."""
+    """The M prompts in the order drawn; a prompt may be drawn more than once."""
     episodes: Sequence[Episode]
-    """Of B problems; of each, N under the first system prompt, N under the second, ..."""
+    """Ordered by problem (B), then by system prompt (M), with N episodes each."""
     group: int
-    """N."""
+    """N, the episodes per problem and system prompt."""
 
 
 class PromptSource(ABC):
-    """The system prompts of a run. Those that never change leave out what is not abstract."""
+    """The source of a run's system prompts. A source of fixed prompts implements only the abstract members."""
 
     @property
     @abstractmethod
     def evaluated(self) -> DrawnPrompt:
-        """The system prompt that the run's problems are answered under."""
+        """The system prompt under which the run's problems are answered."""
 
     @property
     def candidates(self) -> Sequence[Candidate]:
-        """All system prompts so far, as records take them."""
+        """All system prompts so far, for the records."""
         return ()
 
     def max_calls(self, problems: int, group: int) -> int:
@@ -126,34 +124,34 @@ class PromptSource(ABC):
         """Update the ratings after an update of the weights."""
 
     async def evolve(self, batch: Batch) -> dict[str, float]:
-        """Add children of the batch's system prompts; return figures of the step."""
+        """Add children of the batch's system prompts; return figures for the step."""
         return {}
 
     def save(self, ctx: RunContext) -> None:  # noqa: B027
-        """Save the best system prompt in artifacts/, where the run has evolved it."""
+        """Save the best system prompt in artifacts/, if the run evolved it."""
 
 
 class RewardSource(ABC):
-    """What rewards a run's episodes. Rewards that never change, and that no record mentions, leave out the methods."""
+    """The source of a run's rewards. A source of fixed rewards that no record mentions needs no methods."""
 
     rewards: Rewards
     """The reward of each episode."""
 
     @property
     def candidates(self) -> Sequence[Candidate]:
-        """All rubrics so far, as records take them."""
+        """All rubrics so far, for the records."""
         return ()
 
     def candidate_id(self, problem: Problem, step: int) -> CandidateId | None:
-        """Return the id of the rubric that rewards an episode of a step; None where the task's grade does."""
+        """Return the id of the rubric that rewards a step's episode; None where the task's grade is the reward."""
         return None
 
     def changed_after(self, step: int) -> int:
-        """Return the latest step whose end changed the reward of a step's episodes; 0: none did."""
+        """Return the step after which the rewards in use at `step` were made; 0: they are the initial ones."""
         return 0
 
     def max_calls(self, episodes: int, step: int) -> int:
-        """Return an upper bound on the calls that the rewards of so many episodes of a step take."""
+        """Return an upper bound on the calls for the rewards of `episodes` episodes of a step."""
         return 0
 
     def max_calls_after(self, step: int) -> int:
@@ -161,10 +159,10 @@ class RewardSource(ABC):
         return 0
 
     async def prepare(self, sampling: Sampling, system_prompt: str) -> None:  # noqa: B027
-        """Prepare for the first step; sampling, system_prompt: of the rollouts."""
+        """Prepare for the first step; sampling and system_prompt are those of the rollouts."""
 
     async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
-        """Change what rewards later steps, given a batch and its figures; return more figures of the step."""
+        """Evolve the rewards of later steps, given a batch and its figures; return further figures."""
         return {}
 
     def save(self, ctx: RunContext) -> None:  # noqa: B027
@@ -172,23 +170,23 @@ class RewardSource(ABC):
 
 
 class Update(Protocol):
-    """A change of the weights by a batch of episodes."""
+    """An update of the weights by a batch of episodes."""
 
     @property
     def baseline_group(self) -> int:
-        """Consecutive episodes of a batch that share a baseline; 1: each stands alone."""
+        """Number of consecutive episodes that share a baseline; 1: none do."""
         ...
 
     def objective(self, steps: int) -> Objective:
-        """Return the trainer's objective. steps: batches at most."""
+        """Return the trainer's objective. steps: maximum number of batches."""
         ...
 
     def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return the reward that each episode is learned from; None without one."""
+        """Return the reward of each episode as used for learning; None without one."""
         ...
 
     def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return the advantage of each episode; None without a reward, or where the trainer estimates it."""
+        """Return the advantage of each episode; None without a reward, or if the trainer estimates it."""
         ...
 
     def has_gradient(self, rows: Sequence[Row]) -> bool:
@@ -197,10 +195,10 @@ class Update(Protocol):
 
 
 class FixedPrompt(PromptSource):
-    """One system prompt that never changes, drawn equally often for each batch; no record mentions it."""
+    """A single fixed system prompt, drawn `draws` times per batch; no record mentions it."""
 
     def __init__(self, text: str, draws: int = 1) -> None:
-        """text: empty for the task's own prompt for an answer."""
+        """text: empty means the task's own prompt for an answer."""
         self._text = text
         self._draws = draws
 
@@ -213,7 +211,7 @@ class FixedPrompt(PromptSource):
 
 
 class TaskReward(RewardSource):
-    """The task's grade."""
+    """Rewards from the task's grade."""
 
     def __init__(self, ctx: RunContext, config: LearningSettings) -> None:
         split = ctx.training
@@ -222,17 +220,17 @@ class TaskReward(RewardSource):
 
 
 class Version(NamedTuple):
-    """A rubric as the records know it and as responses are scored by it."""
+    """A rubric: its candidate for the records, and the rubric that scores responses."""
 
     candidate: Candidate
     rubric: Rubric
 
 
 class RubricVersions:
-    """The rubrics of a run, one for each of the task's rubric keys, with all that took their place."""
+    """The rubrics of a run and all their versions, by the task's rubric keys."""
 
     def __init__(self, ctx: RunContext, name: str) -> None:
-        """name: of the rubric to start from. Raises ConfigError for one that the task does not know."""
+        """name: the initial rubric. Raises ConfigError if the task does not know it."""
         self.task = ctx.training.task
         self._max_lag = ctx.max_lag
         self._by_key: dict[str, list[Version]] = {key: [] for key in self.task.rubric_keys()}
@@ -240,20 +238,23 @@ class RubricVersions:
             self.add(key, self.task.given_rubric(name, key), generation=0, operator="root")
 
     def add(self, key: str, rubric: Rubric, **origin: Any) -> None:
-        """Add the latest version of a key. origin: fields of the candidate."""
+        """Add a new version of a key's rubric. origin: fields of the candidate."""
         versions = self._by_key[key]
-        parents = tuple(one.candidate.id for one in versions[-1:])
+        parents = tuple(version.candidate.id for version in versions[-1:])
         name = f"{key or 'rubric'}#{len(versions)}"
         candidate = Candidate(id=name, kind="rubric", parents=parents, text=rubric.text, answer=None, **origin)
         versions.append(Version(candidate, rubric))
 
     def at(self, key: str, step: int) -> Version:
-        """Return the version that a step's responses are scored by: the latest that was there when they were played.
+        """Return the version that scores a step's responses: the latest one when they were played.
 
-        By the step, never by the moment: with `training.max_lag` a step is played while the one before refines.
+        It depends on the step, never on the moment: with `training.max_lag`, a step is played while the previous one
+        refines.
         """
-        known = max(0, step - 1 - self._max_lag)
-        return next(one for one in reversed(self._by_key[key]) if one.candidate.generation <= known)
+        last_finished_step = max(0, step - 1 - self._max_lag)
+        return next(
+            version for version in reversed(self._by_key[key]) if version.candidate.generation <= last_finished_step
+        )
 
     @property
     def latest(self) -> dict[str, Version]:
@@ -264,12 +265,13 @@ class RubricVersions:
     def candidates(self) -> Sequence[Candidate]:
         """All versions in the order of their appearance, a step's by key; the last of each key is a survivor."""
         last = {version.candidate.id for version in self.latest.values()}
-        versions = [version.candidate for of_key in self._by_key.values() for version in of_key]
-        return [replace(one, survivor=one.id in last) for one in sorted(versions, key=lambda one: one.generation)]
+        versions = [version.candidate for key_versions in self._by_key.values() for version in key_versions]
+        versions.sort(key=lambda candidate: candidate.generation)
+        return [replace(candidate, survivor=candidate.id in last) for candidate in versions]
 
 
-def rubric_rewards(ctx: RunContext, config: LearningSettings, versions: RubricVersions) -> RubricRewards:
-    """Return the rewards by the rubric of each step."""
+def make_rubric_rewards(ctx: RunContext, config: LearningSettings, versions: RubricVersions) -> RubricRewards:
+    """Return rewards by the rubric versions of each step."""
     split = ctx.training
     references = {name: demonstration.reference for name, demonstration in split.demonstrations.items()}
     return RubricRewards(
@@ -284,7 +286,7 @@ def rubric_rewards(ctx: RunContext, config: LearningSettings, versions: RubricVe
 
 
 class RubricReward(RewardSource):
-    """A reward model scores by a rubric."""
+    """Rewards from a reward model that scores by a fixed rubric."""
 
     def __init__(self, versions: RubricVersions, rewards: RubricRewards) -> None:
         self.versions = versions
@@ -301,7 +303,7 @@ class RubricReward(RewardSource):
         return max(self.versions.at(key, step).candidate.generation for key in self.versions.latest)
 
     def max_calls(self, episodes: int, step: int) -> int:
-        return self.rewards.most_calls(episodes, step)
+        return self.rewards.max_calls(episodes, step)
 
     async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
         scores = [normalised_score(episode) for episode in filter(is_scored_by_rubric, batch.episodes)]
@@ -316,16 +318,16 @@ class RubricReward(RewardSource):
 
 
 def spread(scores: Sequence[float]) -> float:
-    """Return the standard deviation of normalised scores; 0 of none."""
+    """Return the standard deviation of normalized scores; 0 without any."""
     return float(np.std(scores)) if scores else 0.0
 
 
 def normalised_score(episode: Episode) -> float:
-    """Return the share of the rubric's points that an episode was given."""
+    """Return the share of the rubric's points that an episode received."""
     return episode.reward.parts["normalised"]
 
 
 def is_scored_by_rubric(episode: Episode) -> bool:
-    """Return whether an episode was answered, and scored by a reward model rather than by the task's grade."""
+    """Return whether an episode was answered and then scored by a reward model, not by the task's grade."""
     parts = episode.reward.parts
     return episode.replies[-1].error is None and "normalised" in parts and not parts.get("exact_match")

@@ -1,9 +1,9 @@
 """Reinforcement learning on a task's training split under one fixed prompt: `grpo`, `cispo` and `rloo`.
 
-The baselines "RL only" of E-SPL (section 4.1): its loop under one prompt that never changes, with its objective
-(section 3.1): N completions of each problem are sampled and rewarded, and each one's advantage is its reward minus the
-mean of the N (with `rloo`: of the others), not divided by their standard deviation. TRL's GRPOTrainer does the rest.
-With `method.draws` a problem has N completions for each draw of the prompt, as E-SPL has N for each of its prompts.
+These are E-SPL's "RL only" baselines (section 4.1): its loop under one fixed prompt, with its objective (section 3.1).
+Each problem gets N rewarded completions. An advantage is the reward minus the mean of the N (with `rloo`: of the
+others), not divided by their standard deviation. TRL's GRPOTrainer does the rest. With `method.draws` a problem has N
+completions per draw of the prompt, as E-SPL has N per prompt.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings)
     """Hyperparameters; the methods' YAML files give each default and its source."""
 
     draws: int
-    """Draws of the prompt for each problem of a batch, with `group` completions each."""
+    """Draws of the prompt per problem of a batch, with `group` completions each."""
     task_instruction: bool
-    """The prompt is the task's own instruction as system prompt, the root of E-SPL's population; false: the task's own
+    """Use the task's instruction as the system prompt, as in the root of E-SPL's population; false: use the task's own
     prompt for an answer."""
 
     def __post_init__(self) -> None:
@@ -37,8 +37,8 @@ class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings)
         at_least("method.draws", self.draws, 1)
         if self.task_instruction and self.system_prompt is not None:
             raise ConfigError(
-                "method.task_instruction: has no effect beside method.system_prompt, which stands in the instruction's "
-                "place; set one of the two"
+                "method.task_instruction: has no effect with method.system_prompt, which replaces the instruction; "
+                "set only one of the two"
             )
 
 
@@ -47,7 +47,7 @@ class GrpoConfig(PolicyGradientConfig):
     """Hyperparameters; `conf/method/grpo.yaml` gives each default and its source."""
 
     loss: str
-    """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighed (`evorun.training.batches.token_weight`)."""
+    """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighted (`evorun.training.batches.token_weight`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,21 +64,21 @@ class CispoConfig(PolicyGradientConfig):
 
 
 class PolicyGradientMethod(Learning):
-    """RL alone: the loop under one prompt that never changes."""
+    """RL alone: the loop under one fixed prompt."""
 
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
     config: PolicyGradientConfig
 
     def group_relative(self, loss: str = "dr_grpo", *, leave_one_out: bool = False) -> Update:
-        """Return the update with a loss of TRL's."""
+        """Return the update with one of TRL's losses."""
         config = self.config
         group = config.group * (config.draws if config.baseline == "problem" else 1)
         return GroupRelative(config, config.temperature, group, loss, leave_one_out)
 
     def prompts(self, ctx: RunContext) -> PromptSource:
         config = self.config
-        own = ctx.training.task.seed_instruction() if config.task_instruction else ""
-        return FixedPrompt(config.system_prompt or own, config.draws)
+        seed = ctx.training.task.seed_instruction() if config.task_instruction else ""
+        return FixedPrompt(config.system_prompt or seed, config.draws)
 
     def incompatibility(self, task: type[Task]) -> str | None:
         if self.config.task_instruction and not issubclass(task, SupportsSystemPrompts):
@@ -87,7 +87,7 @@ class PolicyGradientMethod(Learning):
 
 
 class Grpo(PolicyGradientMethod):
-    """Group-relative policy optimisation."""
+    """Group-relative policy optimization."""
 
     name = "grpo"
     description = "reinforcement learning by group-relative advantages (TRL's GRPOTrainer)"
@@ -100,7 +100,7 @@ class Grpo(PolicyGradientMethod):
 
 
 class Cispo(PolicyGradientMethod):
-    """The same advantages with importance weights that are cut, while every token keeps its gradient."""
+    """The same advantages with clipped importance weights; every token keeps its gradient."""
 
     name = "cispo"
     description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"

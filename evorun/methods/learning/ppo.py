@@ -1,7 +1,7 @@
-"""Proximal policy optimisation on a task's training split under one fixed prompt: `ppo`.
+"""Proximal policy optimization on a task's training split under one fixed prompt: `ppo`.
 
-A completion needs no others of its problem to be measured by: the trainer has a critic, which makes advantages of the
-episodes' rewards (`evorun.training.wire.ProximalPolicy`).
+A completion needs no others of its problem as a baseline: the trainer's critic turns the episodes' rewards into
+advantages (`evorun.training.wire.ProximalPolicy`).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class PpoConfig(LearningSettings, ProximalSettings):
 
 
 class Ppo(Learning):
-    """PPO with a critic of its own."""
+    """PPO with a critic."""
 
     name = "ppo"
     description = "reinforcement learning by proximal policy optimisation, with a critic (PPO)"

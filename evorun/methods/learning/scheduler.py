@@ -1,4 +1,4 @@
-"""When things happen in a run that learns: budget, lag, and what is played or evaluated beside what."""
+"""The schedule of a run that learns: budget, lag, and which work runs concurrently."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -15,7 +15,7 @@ _Work: TypeAlias = Coroutine[Any, Any, _Figures]
 
 ROLLOUT = "rollout"
 BEYOND_UPDATE = "beyond_update"
-"""Names, in the journal, the time that the evolution of rewards takes beyond the update beside it."""
+"""Journal name of the time by which the evolution of rewards outlasts the concurrent update."""
 
 
 class _Draw(NamedTuple):
@@ -41,9 +41,9 @@ class Scheduler:
         learned: bool,
         after_problem: bool,
     ) -> None:
-        """max_problems: of all batches together; None: as many as they have room for.
+        """max_problems: total over all batches; None: every batch is full.
 
-        learned: completions are learned from. after_problem: see `answer_prompt`.
+        learned: whether the weights learn from completions. after_problem: see `answer_prompt`.
         """
         self._ctx = ctx
         self._config = config
@@ -57,52 +57,52 @@ class Scheduler:
         self._step = 0
         """The present step."""
         self._drawn_for = 0
-        """The latest step that a batch was drawn for."""
-        self._following: _Draw | None = None
-        """The batch drawn for the step after the present one; None: not yet, or there is none."""
-        self._played: Batch | None = None
-        """The same, where it has been played."""
+        """The latest step whose batch has been drawn."""
+        self._next_draw: _Draw | None = None
+        """The next step's draw; None: not drawn yet, or there is none."""
+        self._next_batch: Batch | None = None
+        """The next step's batch, if it has already been played."""
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Yield the batch of each step, until the steps or the budget end."""
         while True:
             if self._drawn_for == self._step:
-                self._draw_following()
-            draw, batch = self._following, self._played
-            self._following = self._played = None
+                self._draw_next()
+            draw, batch = self._next_draw, self._next_batch
+            self._next_draw = self._next_batch = None
             if draw is None:
                 return
             self._step = draw.step
             yield batch or await self._play(draw)
 
     async def together(self, update: _Work, prompts: _Work, rewards: _Work) -> tuple[_Figures, _Figures, _Figures]:
-        """Update the weights and evolve prompts and rewards, all at once; with a lag play the next batch meanwhile."""
-        if self._ctx.max_lag:  # by weights and prompts that this step has not changed
-            self._draw_following()
+        """Update the weights and evolve prompts and rewards concurrently; with a lag, play the next batch, too."""
+        if self._ctx.max_lag:  # with weights and prompts from before this step
+            self._draw_next()
         async with asyncio.TaskGroup() as group:  # the update is issued first
             updating = group.create_task(update)
-            others = group.create_task(prompts), group.create_task(rewards)
-            playing = None if self._following is None else group.create_task(self._play(self._following))
+            evolving_prompts, evolving_rewards = group.create_task(prompts), group.create_task(rewards)
+            playing = None if self._next_draw is None else group.create_task(self._play(self._next_draw))
             if self._rewards.max_calls_after(self._step):
-                group.create_task(self._time_beyond(updating, others[1]))
-        self._played = None if playing is None else playing.result()
-        return updating.result(), others[0].result(), others[1].result()
+                group.create_task(self._time_beyond(updating, evolving_rewards))
+        self._next_batch = None if playing is None else playing.result()
+        return updating.result(), evolving_prompts.result(), evolving_rewards.result()
 
     async def evaluate(self, prompt: DrawnPrompt) -> Mapping[str, Step]:
-        """Answer the run's problems by the present weights; with `eval_beside_rollouts` play the next batch, too."""
+        """Answer the run's problems with the present weights; with `eval_beside_rollouts`, play the next batch, too."""
         if self._config.eval_beside_rollouts and 0 < self._step == self._drawn_for:
-            self._draw_following(pending=self._evaluations.max_calls)
-        async with asyncio.TaskGroup() as group:  # both by the weights after this step's update
+            self._draw_next(pending=self._evaluations.max_calls)
+        async with asyncio.TaskGroup() as group:  # both with the weights after this step's update
             evaluation = group.create_task(self._evaluations.evaluate(self._step, prompt.text))
-            to_play = self._following if self._played is None else None
+            to_play = self._next_draw if self._next_batch is None else None
             playing = None if to_play is None else group.create_task(self._play(to_play))
-        self._played = self._played if playing is None else playing.result()
+        self._next_batch = self._next_batch if playing is None else playing.result()
         return evaluation.result()
 
-    def _draw_following(self, pending: int = 0) -> None:
-        """Draw problems and prompts of the next step, if there is one and the budget pays for it.
+    def _draw_next(self, pending: int = 0) -> None:
+        """Draw problems and prompts of the next step, if there is one and the budget covers it.
 
-        pending: calls that are still to be made before it, at most.
+        pending: maximum number of calls still to be made before it.
         """
         ctx, config, step = self._ctx, self._config, self._step + 1
         self._drawn_for = step
@@ -116,34 +116,35 @@ class Scheduler:
             for problem in problems
             for prompt in prompts
         ]
-        asked = [one for one in asked for _ in range(config.group)]
-        # A step is made only if the budget covers the evaluation after it, too; with a lag the step before still has
-        # its own ahead of it.
-        after = [step - 1, step] if ctx.max_lag and step > 1 else [step]
+        asked = [request for request in asked for _ in range(config.group)]
+        # A step starts only if the budget also covers the evaluation after it; with a lag, the previous step's
+        # evaluation is still to come, too.
+        unevaluated = [step - 1, step] if ctx.max_lag and step > 1 else [step]
         evolution = self._prompts.max_calls(len(problems), config.group)
-        needed = self._rollouts.most_calls([one.problem for one in asked]) + self._rewards.max_calls(len(asked), step)
-        needed += len(after) * (self._evaluations.max_calls + evolution)
-        needed += sum(map(self._rewards.max_calls_after, after)) + pending
+        needed = self._rollouts.max_calls([request.problem for request in asked]) + self._rewards.max_calls(
+            len(asked), step
+        )
+        needed += len(unevaluated) * (self._evaluations.max_calls + evolution)
+        needed += sum(map(self._rewards.max_calls_after, unevaluated)) + pending
         if ctx.shared.affordable(needed, ROLLOUT) < needed:
             ctx.warn(
                 f"the budget ends training before step {step} of {self._last_step}: a step and the evaluation after it "
                 f"take {needed} calls"
             )
             return
-        self._following = _Draw(step, prompts, asked)
+        self._next_draw = _Draw(step, prompts, asked)
 
     async def _play(self, draw: _Draw) -> Batch:
         episodes = await self._rollouts.play(draw.step, draw.asked, self._config.sampling)
         return Batch(draw.step, draw.prompts, episodes, self._config.group)
 
     async def _time_beyond(self, update: asyncio.Task[_Figures], evolution: asyncio.Task[_Figures]) -> None:
-        """Record in the journal how long an evolution goes on after the update beside it."""
+        """Record in the journal for how long an evolution outlasts the concurrent update."""
 
-        async def rest() -> bool:
+        async def wait_for_evolution() -> bool:
             await evolution
             return True
 
         await update
-        # The journal keeps the seconds of what it records, and no other record of a run may have any: they would differ
-        # after a resume.
-        await self._ctx.shared.remember(self._step, BEYOND_UPDATE, self._step, rest, bool)
+        # The journal stores durations; no other record may, since they would differ after a resume.
+        await self._ctx.shared.remember(self._step, BEYOND_UPDATE, self._step, wait_for_evolution, bool)

@@ -1,7 +1,7 @@
 """Supervised fine-tuning on conversations, evaluated on a task: `sft`.
 
-Lyria paper, section 5, makes LAFT's students so, of the conversations that `evorun traces` exports; any other file of
-conversations will do. Loss is on the assistant's tokens only. TRL's SFTTrainer does the rest: see
+The Lyria paper (section 5) trains LAFT's students in this way, on conversations that `evorun traces` exports; any other
+file of conversations will do. The loss is on the assistant's tokens only. TRL's SFTTrainer does the rest; see
 `evorun.training.fine_tuning`.
 """
 
@@ -38,17 +38,17 @@ class SftConfig(RepeatedEvaluationSettings):
 
     name: str
     data: str | None
-    """File with one conversation a line: `{"messages": [{"role": ..., "content": ...}, ...]}`."""
+    """File with one conversation per line: `{"messages": [{"role": ..., "content": ...}, ...]}`."""
     limit: int | None
-    """Conversations that are used, the file's first ones; null: all."""
+    """Number of conversations to use, from the start of the file; null: all."""
     held_out: float
-    """Share of the conversations that loss is measured on, and nothing learned from; 0: none."""
+    """Share of the conversations held out to measure the loss; 0: none."""
     epochs: float
     batch: int
-    """Conversations in a step."""
+    """Conversations per step."""
     max_length: int
-    """Tokens of a conversation, its prompt included, that are used at most: longer ones are cut, and dropped where no
-    token of an answer is left. The model's context length is another limit."""
+    """Maximum tokens of a conversation, including its prompt: longer ones are cut, or dropped if no token of an answer
+    is left. The model's context length is another limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,25 +76,27 @@ class Sft(DatasetLevel):
         return None
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        _ = self._split  # reading it raises DataError, before any model is loaded
+        _ = self._split  # reading it raises DataError before any model is loaded
 
     def warnings(self, calls: int | None) -> list[str]:
         lines, empty = [], self._split.empty
         if empty:
             lines.append(f"{self._source}: conversations with an empty answer are left out: {empty}")
         if simulated := simulated_runs(self._file):
-            lines.append(f"{self._source}: from simulated models, so no model's own words: {', '.join(simulated)}")
+            lines.append(
+                f"{self._source}: from simulated models, so no language model wrote them: {', '.join(simulated)}"
+            )
         return lines
 
     def objective(self, run: Path) -> FineTuning:
-        """Return the trainer's objective; the data are copied into artifacts/, so that a resume trains on the same.
+        """Return the trainer's objective, and copy the data into artifacts/, so that a resume trains on the same.
 
-        Raises DataError for data that cannot be learned from, RunDirectoryError when the copies say something else.
+        Raises DataError for unusable training data, RunDirectoryError when existing copies differ.
         """
         split = self._split
         return FineTuning(
-            train=str(self._keep(run, TRAIN, split.train)),
-            held_out=str(self._keep(run, HELD_OUT, split.held_out)) if split.held_out else None,
+            train=str(self._copy(run, TRAIN, split.train)),
+            held_out=str(self._copy(run, HELD_OUT, split.held_out)) if split.held_out else None,
             source=self._source,
             epochs=self.config.epochs,
             batch=self.config.batch,
@@ -102,10 +104,10 @@ class Sft(DatasetLevel):
         )
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
+        """Measure the loss and evaluate, before training and every few steps; save the weights in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
-        policy = cast(Policy, ctx.policy)  # a simulated policy learns from rewards alone, and is refused here
-        # Before the first step: loss without training, and the number of steps that the data give.
+        policy = cast(Policy, ctx.policy)  # a simulated policy learns only from rewards and is rejected earlier
+        # Before the first step: the untrained loss, and the number of steps that the data make.
         data = await policy.evaluate()
         cut, dropped = int(data["cut"]), int(data["dropped"])
         if cut or dropped:
@@ -145,15 +147,15 @@ class Sft(DatasetLevel):
     def _file(self) -> Path:
         return Path(self.config.data or "").expanduser()
 
-    def _keep(self, run: Path, name: str, conversations: Sequence[Conversation]) -> Path:
-        """Copy conversations into the run directory, or see that they are the same as when it began."""
+    def _copy(self, run: Path, name: str, conversations: Sequence[Conversation]) -> Path:
+        """Copy conversations into the run directory, or check that they equal an earlier copy."""
         file = run.resolve() / "artifacts" / name
-        content = b"".join(msgspec.json.encode(one) + b"\n" for one in conversations)
+        content = b"".join(msgspec.json.encode(conversation) + b"\n" for conversation in conversations)
         if file.exists():
-            # A resumed run must train on what it began with; a changed source would mix two data sets.
+            # A resumed run must train on its original data; a changed source would mix two data sets.
             if file.read_bytes() != content:
                 raise RunDirectoryError(
-                    f"{display(file)} is not what {self._source} gives now; restore that file, or start a new run"
+                    f"{display(file)} differs from {self._source} as it is now; restore that file, or start a new run"
                 )
             return file
         try:
@@ -165,7 +167,7 @@ class Sft(DatasetLevel):
 
 
 def _with_perplexity(figures: Mapping[str, float]) -> dict[str, float]:
-    """Add the perplexity of the held-out answers' tokens, where loss was measured on any."""
+    """Add the perplexity of the held-out answers' tokens, where their loss was measured."""
     if "held_out_loss" not in figures:
         return dict(figures)
     # math.exp overflows above 709.

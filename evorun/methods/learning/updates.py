@@ -13,11 +13,11 @@ BASELINES = ("draw", "problem")
 
 @dataclass(kw_only=True)
 class BaselineSettings:
-    """Hyperparameters of advantages, of methods that play a problem under several draws of system prompts."""
+    """Hyperparameters of advantages for methods that play a problem under several draws of system prompts."""
 
     baseline: str
-    """draw | problem: a reward is measured by the mean reward of its problem under the same draw of a system prompt, or
-    under all that a step has drawn."""
+    """draw | problem: the baseline is the problem's mean reward under the same draw of a system prompt, or under all
+    draws of the step."""
 
     def __post_init__(self) -> None:
         one_of("method.baseline", self.baseline, BASELINES)
@@ -25,16 +25,16 @@ class BaselineSettings:
 
 @dataclass(frozen=True)
 class GroupRelative:
-    """Policy gradients by advantages within groups: completions of one problem are measured by their mean reward."""
+    """Policy gradients with advantages within groups: the baseline is the mean reward of a problem's completions."""
 
     settings: GradientSettings
     temperature: float
-    """Of the completions."""
+    """Sampling temperature of the completions."""
     baseline_group: int
     loss: str = "dr_grpo"
     """TRL's name of the loss."""
     leave_one_out: bool = False
-    """A completion's own reward is left out of its baseline."""
+    """Leave a completion's own reward out of its baseline."""
 
     def objective(self, steps: int) -> PolicyGradient:
         settings = select_settings(GradientSettings, self.settings)
@@ -54,15 +54,15 @@ class GroupRelative:
 def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool = False) -> list[float | None]:
     """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward.
 
-    group: as many consecutive episodes are of one problem, under one draw of a system prompt or under all.
+    group: number of consecutive episodes of one problem, under one draw of a system prompt or under all draws.
     """
     result: list[float | None] = []
     for first in range(0, len(episodes), group):
-        rewards = [one.reward.value for one in episodes[first : first + group]]
+        rewards = [episode.reward.value for episode in episodes[first : first + group]]
         scored = [value for value in rewards if value is not None]
-        # Of equal ones exactly theirs: a sum's rounding would make something to learn of nothing.
+        # The mean of equal rewards must be exact: rounding would make advantages out of nothing.
         mean = scored[0] if len(set(scored)) == 1 else sum(scored) / max(len(scored), 1)
-        # The mean of the others is as far from a reward as that of all is, times n / (n - 1).
+        # A reward's distance to the mean of the others is n / (n - 1) times its distance to the mean of all.
         scale = len(scored) / max(len(scored) - 1, 1) if leave_one_out else 1.0
         result += [None if value is None else scale * (value - mean) for value in rewards]
     return result
@@ -74,22 +74,22 @@ class Proximal:
 
     settings: ProximalSettings
     temperature: float
-    """Of the completions."""
+    """Sampling temperature of the completions."""
     baseline_group: int
-    """Completions of a problem, which its figures compare."""
+    """Completions per problem, which the figures compare."""
 
     def objective(self, steps: int) -> ProximalPolicy:
         settings = select_settings(ProximalSettings, self.settings)
         return ProximalPolicy(steps=steps, settings=settings, temperature=self.temperature)
 
     def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return the reward of each episode, less the penalty for a missing end; None without a reward.
+        """Return each reward, less the penalty for a missing end of sequence; None without a reward.
 
-        An episode that the task or the engine cut off has not ended by itself.
+        An episode that the task or the engine cut off has no end of sequence.
         """
         penalty = self.settings.missing_eos_penalty or 0.0
         return [
-            None if episode.reward.value is None else episode.reward.value - penalty * (not _ended(episode))
+            None if episode.reward.value is None else episode.reward.value - penalty * (not _ended_by_model(episode))
             for episode in episodes
         ]
 
@@ -100,7 +100,7 @@ class Proximal:
         return bool(rows)
 
 
-def _ended(episode: Episode) -> bool:
-    """Tell whether the model itself ended its last turn."""
+def _ended_by_model(episode: Episode) -> bool:
+    """Return whether the model itself ended its last turn."""
     reply = episode.replies[-1]
     return reply.error is None and reply.completions[0].finish_reason == "stop"

@@ -1,17 +1,17 @@
-"""Lyria: a genetic algorithm whose operators are a model's and a symbolic system's in turn (Algorithm 1).
+"""Lyria: a genetic algorithm with operators of a model and of a symbolic system (Algorithm 1).
 
 Where Algorithm 1 contradicts itself or the text, this module reads it as follows.
 
-- Line 6 tests `child`, which is not yet there: the candidate is meant, as in lines 25 and 38.
-- Line 32 takes `errors[i]` and `fitness[i]`, which belong to the selected parents: an offspring mutates in view of its
+- Line 6 tests `child`, which does not exist yet: the candidate is meant, as in lines 25 and 38.
+- Line 32 takes `errors[i]` and `fitness[i]`, which belong to the selected parents. An offspring mutates in view of its
   own (os_errors, os_fitness), as section 4.1.7 says.
-- Fitness and errors of a copy are those of the original; a repeated answer is evaluated once. With a symbolic system
-  that changes nothing, with a model it saves calls (and keeps one answer from having two values).
-- EP_0 is the initial population (section 4.1.3; line 2 has it empty), and a set by answer.
+- A copy has the fitness and errors of the original; a repeated answer is evaluated once. With a symbolic system that
+  changes nothing; with a model it saves calls and keeps an answer from having two values.
+- EP_0 is the initial population (section 4.1.3; line 2 has it empty), and it holds each answer once.
 - RANDOMCHOICE draws two different members of the mating pool, which itself may hold a member several times.
-- The size k_e of truncation selection is not given in the paper: a tenth of the population is ours.
-- The best solution (line 45) is the first with the highest fitness of all that were evaluated, offspring that a
-  mutation replaced included; only what can be read is returned. The experience pool takes in populations (4.1.3).
+- The paper does not give the size k_e of truncation selection: a tenth of the population is ours.
+- The best solution (line 45) is the first with the highest fitness among all evaluated answers, including offspring
+  that a mutation replaced; only a parsed answer is returned. Populations enter the experience pool (4.1.3).
 
 The sequential loops are rounds of parallel calls with the same outcome; see `evorun.methods.lyria.population`.
 """
@@ -33,7 +33,7 @@ from evorun.methods.lyria.population import (
     Offspring,
     Plan,
     breed,
-    lacking_verifier,
+    explain_missing_verifier,
     regime_with_verifier,
     replay,
     select,
@@ -63,19 +63,19 @@ class LyriaConfig(SamplingSettings):
     elites: int | None
     """k_e: fittest members that enter the mating pool without a tournament; None: a tenth of the population."""
     max_errors: int
-    """epsilon: errors that the detector names at most."""
+    """epsilon: maximum errors that the detector names."""
     dedup_attempts: int
-    """tau: replacements of a repeat, at most."""
+    """tau: maximum replacements of a repeated answer."""
     replay_rate: float
-    """rho: largest share of a population that the experience pool replaces."""
+    """rho: maximum share of a population that the experience pool replaces."""
     crossover_rate: float
     """eta."""
     external_crossover_rate: float
-    """xi: share of crossovers by the task's symbolic operator; of no effect where the task has none."""
+    """xi: share of crossovers by the task's symbolic operator; without effect where the task has none."""
     mutation_rate: float
     """kappa."""
     external_mutation_rate: float
-    """mu: share of mutations by the task's symbolic operator; of no effect where the task has none."""
+    """mu: share of mutations by the task's symbolic operator; without effect where the task has none."""
     fitness: str
     """oracle: the task's symbolic system. model: the judge model's score. auto: the oracle where there is one."""
     errors: str
@@ -101,13 +101,13 @@ class LyriaConfig(SamplingSettings):
         one_of("method.errors", self.errors, ("auto", "verifier", "model"))
 
     @property
-    def kept(self) -> int:
-        """k_e, the elites of a mating pool."""
-        # The paper names no k_e; a tenth, rounded up, keeps the best even of a small population.
+    def elite_count(self) -> int:
+        """k_e, the number of elites in a mating pool."""
+        # The paper gives no k_e; a tenth, rounded up, keeps the best even in a small population.
         return -(-self.population // 10) if self.elites is None else self.elites
 
     def expected_calls(self) -> float:
-        """Return L of appendix A: the model calls of a problem when no repeat is replaced and nothing stops early."""
+        """Return L of appendix A: model calls per problem if no repeat is replaced and nothing stops early."""
         crossovers = self.crossover_rate * (1 - self.external_crossover_rate)
         mutations = self.mutation_rate * (1 - self.external_mutation_rate)
         return self.population * (1 + (crossovers + mutations) * self.generations)
@@ -121,12 +121,12 @@ class _State:
     population: list[Member] = field(default_factory=list)
     pool: ExperiencePool = field(default_factory=ExperiencePool)
     members: list[Member] = field(default_factory=list)
-    """All members of all generations, offspring that a mutation replaced included, in order."""
+    """All members of all generations in order, including offspring that a mutation replaced."""
     best: Member | None = None
 
 
 class Lyria(PerProblem):
-    """Evolves a population of answers by crossover and mutation, a model's and a symbolic system's."""
+    """Evolves a population of answers by crossover and mutation, with a model's and symbolic operators."""
 
     name = "lyria"
     description = (
@@ -157,9 +157,9 @@ class Lyria(PerProblem):
 
     def incompatibility(self, task: type[Task]) -> str | None:
         config = self.config
-        # `auto` takes the symbolic system where there is one, so only the explicit choices can lack it.
+        # `auto` uses the symbolic system only where there is one, so only the explicit choices can lack it.
         if config.fitness == "oracle" or config.errors == "verifier":
-            return lacking_verifier(task, "method.fitness=model method.errors=model")
+            return explain_missing_verifier(task, "method.fitness=model method.errors=model")
         lacks_scores = not self._oracle(task) and not issubclass(task, SupportsFitnessScores)
         if lacks_scores or (not self._verifier(task) and not issubclass(task, SupportsErrorDetection)):
             return f"task={task.name} has no prompts for a model that scores answers or finds errors in them"
@@ -172,7 +172,7 @@ class Lyria(PerProblem):
         return self.config.errors == "verifier" or (self.config.errors == "auto" and issubclass(task, HasVerifier))
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Run Algorithm 1, whose lines the comments name: a step is a generation, and step 0 the initial population."""
+        """Run Algorithm 1 (line numbers in comments); a step is a generation, step 0 the initial population."""
         config, task = self.config, type(ctx.task)
         sampling = Sampling(temperature=config.evaluator_temperature, max_tokens=config.evaluator_max_tokens)
         state = _State(Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling))
@@ -185,7 +185,7 @@ class Lyria(PerProblem):
                 phases = [made]
             else:  # an early end of the budget leaves a smaller population
                 population = replay(state.population, state.pool, config.replay_rate)  # line 14
-                mating = select(population, config.kept, ctx.rng("selection", step))  # lines 15 and 16
+                mating = select(population, config.elite_count, ctx.rng("selection", step))  # lines 15 and 16
                 plan = partial(self._crossover, ctx, mating, step)  # lines 17 to 28
                 offspring, crossed = await self._breed(ctx, state, plan, config.population, "crossover", step)
                 plan = partial(self._mutation, ctx, offspring, step)  # lines 29 to 43
@@ -194,17 +194,17 @@ class Lyria(PerProblem):
             if ctx.out_of_budget and step > 0 and not any(phase.children for phase in phases):
                 return
             state.pool.add(state.population)  # line 44
-            yield _report(state, step, phases)
-            # A sum of weighted parts may fall short of its threshold by a rounding error.
+            yield _make_step(state, step, phases)
+            # A weighted sum may miss its threshold by a rounding error.
             good_enough = state.best is not None and state.best.fitness >= config.fitness_threshold - 1e-9
             if ctx.out_of_budget or not state.population or good_enough:
                 return
 
     def _crossover(self, ctx: Context, mating: list[Member], step: int, index: int, attempt: int) -> Plan:
         """Plan an offspring (lines 19 to 24)."""
-        # The attempt is part of the name: a repeat is replaced by other parents' offspring, or by another operator's.
+        # With the attempt in the name, a repeat is replaced with other parents or another operator.
         rng = ctx.rng("crossover", step, index, attempt)
-        # Two different members, unless the budget has left only one.
+        # Two different members, unless the budget left only one.
         chosen = rng.choice(len(mating), size=2, replace=len(mating) < 2).tolist()
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
@@ -230,7 +230,7 @@ class Lyria(PerProblem):
     async def _breed(
         self, ctx: Context, state: _State, plan: Callable[[int, int], Plan], size: int, role: str, step: int
     ) -> tuple[list[Member], Offspring]:
-        """Fill a population, evaluate what is new in it and return it; copies are the members themselves."""
+        """Fill a population, evaluate its new members and return it; a copy is the member itself."""
         bred = await breed(
             ctx,
             plan,
@@ -241,7 +241,7 @@ class Lyria(PerProblem):
             dedup_attempts=self.config.dedup_attempts,
         )
         new = [child for child in bred.children if child.plan.copy is None]
-        # Crossover and mutation of a step ask the evaluator under one role and step: their calls differ by index.
+        # A step's crossover and mutation share the evaluator's role and step, so their calls differ by index.
         first_call = self.config.population if role == "mutate" else 0
         await state.evaluator.evaluate(ctx, new, step=step, first_call=first_call)
         prefix = {"generate": ".", "crossover": ".c", "mutate": ".m"}[role]
@@ -250,7 +250,7 @@ class Lyria(PerProblem):
             if child.plan.copy is not None:
                 population.append(child.plan.copy)
                 continue
-            found = state.evaluator.known[child.key]
+            evaluation = state.evaluator.known[child.key]
             candidate = Candidate.of(
                 child.response,
                 id=f"{step}{prefix}{index}",
@@ -259,32 +259,34 @@ class Lyria(PerProblem):
                 operator=child.plan.operator,
                 attempts=child.attempt + 1,
                 call=child.call,
-                fitness=found.fitness,
-                errors=found.errors.text,
-                mean=found.fitness,
+                fitness=evaluation.fitness,
+                errors=evaluation.errors.text,
+                mean=evaluation.fitness,
             )
             member = Member(
-                candidate, Individual(response=candidate, fitness=found.fitness, errors=found.errors), child.key
+                candidate,
+                Individual(response=candidate, fitness=evaluation.fitness, errors=evaluation.errors),
+                child.key,
             )
             population.append(member)
             state.members.append(member)
-            # Line 45: of all that were evaluated, the first of the fittest that can be read.
+            # Line 45: the first of the fittest parsed answers among all that were evaluated.
             if candidate.answer is not None and (state.best is None or member.fitness > state.best.fitness):
                 state.best = member
         return population, bred
 
 
-def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
-    alive = {one.candidate.id for one in state.population}
-    members = [one.candidate for one in state.members]
-    candidates = [replace(one, survivor=True) if one.id in alive else one for one in members]
-    best = next((one for one in candidates if state.best and one.id == state.best.candidate.id), None)
-    # Counts of a step are of both its phases together.
+def _make_step(state: _State, step: int, phases: list[Offspring]) -> Step:
+    alive = {member.candidate.id for member in state.population}
+    evaluated = [member.candidate for member in state.members]
+    candidates = [replace(candidate, survivor=True) if candidate.id in alive else candidate for candidate in evaluated]
+    best = next((candidate for candidate in candidates if state.best and candidate.id == state.best.candidate.id), None)
+    # A step's counts are over both phases.
     totals: dict[str, float] = {}
     for phase in phases:
         for name, value in phase.diagnostics().items():
             totals[name] = totals.get(name, 0) + value
-    fitness = [one.fitness for one in state.population]
+    fitness = [member.fitness for member in state.population]
     extra = {"population": float(len(fitness)), **totals, **state.evaluator.diagnostics()}
     if fitness:
         extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
@@ -292,8 +294,8 @@ def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
 
 
 class Laft(Lyria):
-    """Lyria, whose model is a student."""
+    """Lyria with a fine-tuned student as its model."""
 
     name = "laft"
-    description = "Lyria by a model that is first fine-tuned on what a stronger one answered, by Lyria too"
+    description = "Lyria with a model first fine-tuned on answers that a stronger model found by Lyria"
     requires_student = True

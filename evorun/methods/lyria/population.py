@@ -1,9 +1,9 @@
 """Lyria's populations: breeding, evaluation, the experience pool and the selector (Lyria, sections 4.1.1 to 4.1.5).
 
-Algorithm 1 fills a population one slot after the other; a repeat of an earlier slot is filled again, at most so many
-times. Here all slots are filled at once, and those that repeat an earlier slot are filled again together, until no
-repeat is left. The outcome is the same: a slot only changes its value because a still earlier one has it, so every
-value seen stays in the population, a repeat is certain when it is seen, and no call is wasted.
+Algorithm 1 fills a population slot by slot and refills a repeat of an earlier slot a limited number of times. Here all
+slots are filled concurrently, and those that repeat an earlier slot are refilled together, until no repeat is left. The
+outcome is the same: a slot changes its value only because an earlier slot holds it. So every value seen stays in the
+population, a repeat is certain once it is seen, and no call is wasted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ from evorun.tasks.capabilities import Diagnosis, HasPublicTests, HasVerifier, In
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a population: a candidate, and what evaluation found."""
+    """A member of a population: a candidate and its evaluation."""
 
     candidate: Candidate
     individual: Individual
@@ -50,26 +50,26 @@ class Plan:
 
 @dataclass(frozen=True)
 class Child:
-    """The content of a slot: a plan and the response that it gave."""
+    """The content of a slot: a plan and the response that it produced."""
 
     plan: Plan
     response: Response
     key: str
     attempt: int
-    """Repeats that the slot held before."""
+    """Number of repeats that the slot held before."""
     call: str | None
-    """Key of the call that it came from; None where no model was asked."""
+    """Key of the call that produced it; None where no model was asked."""
 
 
 @dataclass
 class Offspring:
-    """The slots of one phase that could be filled, in order, and what happened on the way."""
+    """The filled slots of a phase in order, with counts."""
 
     children: list[Child]
     indices: list[int]
     """The slot of each child; fewer than planned when the budget ran out."""
     duplicates: int = 0
-    """Repeats that were replaced."""
+    """Number of replaced repeats."""
     texts: TextCounts = field(default_factory=TextCounts)
 
     def diagnostics(self) -> dict[str, float]:
@@ -88,29 +88,31 @@ async def breed(
     dedup_attempts: int,
     taken: Sequence[str] = (),
 ) -> Offspring:
-    """Fill the slots: `plan(index, attempt)` says how, and is asked again for a slot that repeats an earlier one.
+    """Fill the slots by `plan(index, attempt)`, which is called again for a slot that repeats an earlier one.
 
-    A slot is filled again `dedup_attempts` times at most; then it keeps its repeat. `taken` are keys that count as
-    earlier slots. A refused or unparsable text fills its slot like any other: it is data. When the budget ends, slots
-    that nothing has filled are left out.
+    A slot is refilled at most `dedup_attempts` times; then it keeps its repeat. The keys in `taken` count as earlier
+    slots. A refused or unparsed response fills its slot like any other. When the budget ends, empty slots are left
+    out.
     """
-    held: dict[int, Child] = {}
+    slots: dict[int, Child] = {}
     offspring = Offspring([], [])
     pending = [(index, 0) for index in indices]
     while pending:
-        # Plans of one round are made before any reply, so that none depends on which call came back first.
+        # All plans of a round are made before any reply, so that none depends on the order of replies.
         plans = {index: plan(index, attempt) for index, attempt in pending}
-        asked = [(index, attempt, prompt) for index, attempt in pending if (prompt := plans[index].prompt) is not None]
+        requests = [
+            (index, attempt, prompt) for index, attempt in pending if (prompt := plans[index].prompt) is not None
+        ]
         episodes = await respond(
             ctx,
-            [Asked(ctx.problem, prompt) for _, _, prompt in asked],
+            [Asked(ctx.problem, prompt) for _, _, prompt in requests],
             role=role,
             step=step,
             sampling=sampling,
-            attempt=[attempt for _, attempt, _ in asked],
-            indices=[index for index, _, _ in asked],
+            attempt=[attempt for _, attempt, _ in requests],
+            indices=[index for index, _, _ in requests],
         )
-        answered = {index: episode for (index, *_), episode in zip(asked, episodes, strict=False)}
+        answered = {index: episode for (index, *_), episode in zip(requests, episodes, strict=False)}
         for index, attempt in pending:
             filling, episode = plans[index], answered.get(index)
             response = filling.copy.candidate if filling.copy is not None else filling.response
@@ -119,36 +121,36 @@ async def breed(
                 response, call = episode.response, episode.call
                 offspring.texts.add(ctx.task, episode.replies[-1], response)
             if response is not None:
-                held[index] = Child(filling, response, _key(ctx, response), attempt, call)
-        # A call that the budget did not allow leaves its slot as it was: a repeat, or nothing.
-        pending = [] if len(episodes) < len(asked) else _repeats(indices, held, dedup_attempts, taken)
+                slots[index] = Child(filling, response, _answer_key(ctx, response), attempt, call)
+        # If the budget did not allow a call, its slot stays as it was: a repeat, or empty.
+        pending = [] if len(episodes) < len(requests) else _find_repeats(indices, slots, dedup_attempts, taken)
         offspring.duplicates += len(pending)
-    offspring.indices = [index for index in indices if index in held]
-    offspring.children = [held[index] for index in offspring.indices]
+    offspring.indices = [index for index in indices if index in slots]
+    offspring.children = [slots[index] for index in offspring.indices]
     return offspring
 
 
-def _key(ctx: Context, response: Response) -> str:
-    """Return a text that is equal for responses with the same answer; of one without, for the same text."""
+def _answer_key(ctx: Context, response: Response) -> str:
+    """Return a key that is equal for equal answers, and without an answer for equal texts."""
     if response.answer is None:
         return f"?{response.text}"
-    return f"={ctx.task.signature(ctx.problem, response)}"  # two ways to write one answer are one answer
+    return f"={ctx.task.signature(ctx.problem, response)}"  # two notations of an answer count as the same answer
 
 
-def _repeats(
-    indices: Sequence[int], held: dict[int, Child], dedup_attempts: int, taken: Sequence[str]
+def _find_repeats(
+    indices: Sequence[int], slots: dict[int, Child], dedup_attempts: int, taken: Sequence[str]
 ) -> list[tuple[int, int]]:
-    """Return the slots whose value an earlier one holds, with the number of their next attempt."""
+    """Return the slots that repeat an earlier one, with the number of their next attempt."""
     seen = set(taken)
-    again = []
+    refills = []
     for index in indices:
-        child = held.get(index)
+        child = slots.get(index)
         if child is None:
             continue
         if child.key in seen and child.attempt < dedup_attempts:
-            again.append((index, child.attempt + 1))
+            refills.append((index, child.attempt + 1))
         seen.add(child.key)
-    return again
+    return refills
 
 
 NO_ERRORS = Diagnosis()
@@ -156,73 +158,75 @@ NO_ERRORS = Diagnosis()
 
 @dataclass
 class Evaluator:
-    """Evaluates responses of one problem, each different answer once: a repeated answer keeps its evaluation."""
+    """Evaluates the responses to one problem, each distinct answer once."""
 
     oracle: bool
-    """Fitness comes from the task's symbolic system."""
+    """True when fitness comes from the task's symbolic system."""
     verifier: bool
-    """Errors come from there."""
+    """True when errors come from there."""
     max_errors: int
     sampling: Sampling
-    """Of the model's scores and errors."""
+    """Sampling of the model's scores and errors."""
     known: dict[str, Verification] = field(default_factory=dict)
     unreadable_scores: int = 0
     unreadable_errors: int = 0
 
     async def evaluate(self, ctx: Context, children: Sequence[Child], *, step: int, first_call: int) -> None:
-        """Add the evaluations of these to `known`, by key; model calls take indices from `first_call` on.
+        """Add the evaluations of children to `known`, by key; model calls take indices from `first_call` on.
 
-        When the budget ends, what could not be evaluated has fitness 0 and no errors.
+        When the budget ends, children that could not be evaluated get fitness 0 and no errors.
         """
-        # By key: two offspring with one answer in the same phase are evaluated once.
+        # By key: offspring with the same answer in a phase are evaluated once.
         new = {child.key: child.response for child in children if child.key not in self.known}
         if not new:
             return
         responses = list(new.values())
-        # One verification gives both, so a symbolic system runs once where it gives either.
+        # One verification gives both, so the symbolic system runs only once.
         verified = await ctx.verify(responses, self.max_errors) if self.oracle or self.verifier else None
-        fitness = [v.fitness for v in verified] if self.oracle and verified else None
-        errors = [v.errors for v in verified] if self.verifier and verified else None
+        fitness = [verification.fitness for verification in verified] if self.oracle and verified else None
+        errors = [verification.errors for verification in verified] if self.verifier and verified else None
         if fitness is None:
-            fitness = await self._scores(ctx, responses, step, first_call)
+            fitness = await self._ask_for_scores(ctx, responses, step, first_call)
         if errors is None:
-            errors = await self._errors(ctx, responses, step, first_call)
+            errors = await self._ask_for_errors(ctx, responses, step, first_call)
         for key, score, diagnosis in zip(new, fitness, errors, strict=True):
             self.known[key] = Verification(fitness=score, errors=diagnosis)
 
     def diagnostics(self) -> dict[str, float]:
-        """Return the counts of model evaluations so far that a step reports."""
+        """Return the counts of unreadable evaluations so far, for a step's report."""
         if self.oracle and self.verifier:
             return {}
         return {"unreadable_scores": self.unreadable_scores, "unreadable_errors": self.unreadable_errors}
 
-    async def _scores(self, ctx: Context, responses: Sequence[Response], step: int, first: int) -> list[float]:
-        """Ask a model for the fitness of each readable response; one that cannot be read has none."""
-        asked = [i for i, response in enumerate(responses) if response.answer is not None]
-        prompts = [ctx.task.fitness_prompt(ctx.problem, responses[i]) for i in asked]
+    async def _ask_for_scores(self, ctx: Context, responses: Sequence[Response], step: int, first: int) -> list[float]:
+        """Ask a model for the fitness of each parsed response; others get 0."""
+        parsed = [i for i, response in enumerate(responses) if response.answer is not None]
+        prompts = [ctx.task.fitness_prompt(ctx.problem, responses[i]) for i in parsed]
         scores = [0.0] * len(responses)
-        for i, text in await self._ask(ctx, prompts, asked, "fitness", step, first):
+        for i, text in await self._ask(ctx, prompts, parsed, "fitness", step, first):
             score = ctx.task.parse_fitness(text)
             self.unreadable_scores += score is None
             scores[i] = score or 0.0
         return scores
 
-    async def _errors(self, ctx: Context, responses: Sequence[Response], step: int, first: int) -> list[Diagnosis]:
-        """Ask a model for the errors of each response, readable or not."""
-        found = [NO_ERRORS] * len(responses)
+    async def _ask_for_errors(
+        self, ctx: Context, responses: Sequence[Response], step: int, first: int
+    ) -> list[Diagnosis]:
+        """Ask a model for the errors of each response, parsed or not."""
+        diagnoses = [NO_ERRORS] * len(responses)
         if self.max_errors == 0:
-            return found
+            return diagnoses
         prompts = [ctx.task.errors_prompt(ctx.problem, response) for response in responses]
         for i, text in await self._ask(ctx, prompts, range(len(responses)), "errors", step, first):
             diagnosis = ctx.task.parse_errors(ctx.problem, text, self.max_errors)
             self.unreadable_errors += diagnosis is None
-            found[i] = diagnosis or NO_ERRORS
-        return found
+            diagnoses[i] = diagnosis or NO_ERRORS
+        return diagnoses
 
     async def _ask(
         self, ctx: Context, prompts: Sequence[Prompt], indices: Sequence[int], role: str, step: int, first: int
     ) -> list[tuple[int, str]]:
-        """Return the completions with the index that each belongs to; refused requests have an empty text."""
+        """Return each completion with its index; refused requests give an empty text."""
         calls = [first + i for i in indices]
         replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, indices=calls)
         texts = ["" if reply.error is not None else reply.completions[0].text for reply in replies]
@@ -231,25 +235,25 @@ class Evaluator:
 
 @dataclass
 class ExperiencePool:
-    """All members so far, one an answer: EP of section 4.1.3, which is a set."""
+    """EP of section 4.1.3: all members so far, one per answer."""
 
     _members: dict[str, Member] = field(default_factory=dict)
 
     def add(self, members: Iterable[Member]) -> None:
-        """Take members in; of those with the same answer the first stays."""
+        """Add members; of those with the same answer the first stays."""
         for member in members:
             self._members.setdefault(member.key, member)
 
     def best(self, count: int) -> list[Member]:
-        """Return the fittest members, best first; of equally fit ones the earlier first."""
+        """Return the fittest members, best first; ties go to the earlier one."""
         return sorted(self._members.values(), key=lambda member: -member.fitness)[:count]
 
 
 def replay(population: Sequence[Member], pool: ExperiencePool, rate: float) -> list[Member]:
-    """Replace the worst by the best of the pool, floor(rate * n) of them at most, each only by a fitter one (4.1.3)."""
+    """Replace at most floor(rate * n) of the worst by the pool's best, each only by a fitter one (4.1.3)."""
     worst_first = sorted(population, key=lambda member: member.fitness)
     count = int(rate * len(population) + 1e-9)  # 0.29 * 100 is a little less than 29
-    # The pool's best meet the population's worst pairwise; once one is not fitter, no later one is.
+    # The pool's best are paired with the population's worst; once one is not fitter, no later one is.
     for index, member in enumerate(pool.best(count)):
         if member.fitness > worst_first[index].fitness:
             worst_first[index] = member
@@ -259,19 +263,19 @@ def replay(population: Sequence[Member], pool: ExperiencePool, rate: float) -> l
 def select(population: Sequence[Member], elites: int, rng: np.random.Generator) -> list[Member]:
     """Return a mating pool of the same size: the `elites` fittest, then winners of tournaments of two (4.1.5)."""
     best_first = sorted(population, key=lambda member: -member.fitness)
-    kept = best_first[:elites]
-    pairs = rng.integers(len(population), size=(len(population) - len(kept), 2)).tolist()
+    fittest = best_first[:elites]
+    pairs = rng.integers(len(population), size=(len(population) - len(fittest), 2)).tolist()
     # A tie goes to the second: `max` returns the first of equals, and y comes first.
-    return [*kept, *(max(population[y], population[x], key=lambda member: member.fitness) for x, y in pairs)]
+    return [*fittest, *(max(population[y], population[x], key=lambda member: member.fitness) for x, y in pairs)]
 
 
 def regime_with_verifier(task: type[Task]) -> Regime:
-    """Return the regime of a method that uses the task's verifier: public tests are known to everybody."""
+    """Return the information regime of a method that uses the task's verifier; public tests are no oracle."""
     return "public_tests" if issubclass(task, HasPublicTests) else "oracle"
 
 
-def lacking_verifier(task: type[Task], instead: str) -> str | None:
-    """Return one line when the task has no verifier, with what to set instead."""
+def explain_missing_verifier(task: type[Task], instead: str) -> str | None:
+    """Return a line that says what to set instead if the task has no verifier, else None."""
     if issubclass(task, HasVerifier):
         return None
     return f"task={task.name} has no symbolic system that scores answers; set {instead}"

@@ -1,4 +1,4 @@
-"""The prompts of a meta reward model, and the reading of its replies (MPO, section 2.3 and appendix I)."""
+"""The prompts of a meta reward model and the parsing of its replies (MPO, section 2.3 and appendix I)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,12 +23,12 @@ from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import without_thinking
 
 FOLDER = Path(__file__).parent / "prompts"
-LONGEST = 2
-"""Times the words asked for that a rubric may have. `ours`: every later score pays for its length."""
+MAX_LENGTH_RATIO = 2
+"""Maximum words of a rubric, as a multiple of the words asked for (ours): every later score pays for its length."""
 
 
 class Sample(NamedTuple):
-    """An episode that was scored, and the rubric that it was scored by."""
+    """A scored episode and the rubric that scored it."""
 
     episode: Episode
     rubric: Rubric
@@ -42,7 +42,7 @@ class MetaPrompts:
     ) -> None:
         """demonstrations: reference solutions by problem id, where prompts may show them.
 
-        Raises ConfigError naming the user's file that cannot be used.
+        Raises ConfigError naming an unusable file of the user.
         """
         self._task = task
         self._settings = settings
@@ -52,38 +52,40 @@ class MetaPrompts:
             self._try_prompts()
 
     def analysis(self, samples: Sequence[Sample]) -> Prompt:
-        """Ask whether samples' scores are deserved, and what the rubric lacks (meta-analysis)."""
-        asked = {"words": self._settings.analysis_words, "own_score": self._settings.flag_above is not None}
-        shown = {"sample": self._shown(samples), "maximum": number(samples[-1].rubric.maximum)}
-        return self._ask("analysis", several=len(samples) > 1, **asked, **shown)
+        """Ask whether samples deserve their scores, and what the rubric lacks (meta-analysis)."""
+        options = {"words": self._settings.analysis_words, "own_score": self._settings.flag_above is not None}
+        shown = {"sample": self._render_samples(samples), "maximum": number(samples[-1].rubric.maximum)}
+        return self._ask("analysis", several=len(samples) > 1, **options, **shown)
 
     def refinement(self, samples: Sequence[Sample], analysis: str) -> Prompt:
         """Ask for a better rubric (meta-refinement). analysis: of the samples; "" without one (appendix F)."""
         form = self._form(self._settings.refinement_words)
-        shown = {"sample": self._shown(samples), "analysis": escape_tags(analysis)}
+        shown = {"sample": self._render_samples(samples), "analysis": escape_tags(analysis)}
         return self._as_json(self._ask("refinement", several=len(samples) > 1, rubric_format=form, **shown))
 
     def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
-        """Ask for one rubric in the place of the present one, out of the refinements (meta-merging)."""
+        """Ask for one rubric that merges the refinements and replaces the present one (meta-merging)."""
         form = self._form(self._settings.merging_words)
-        proposals = "\n\n".join(f"=== Proposal {at} ===\n{one.shown}" for at, one in enumerate(refinements, 1))
+        proposals = "\n\n".join(
+            f"=== Proposal {at} ===\n{proposal.shown}" for at, proposal in enumerate(refinements, 1)
+        )
         shown = {"task_description": self._task.task_description(), "rubric": rubric.shown}
         shown |= {"maximum": number(rubric.maximum), "proposals": proposals}
         return self._as_json(self._ask("merging", rubric_format=form, **shown))
 
     def item(self, number: int, count: int) -> Prompt:
-        """Ask for one of so many criteria, in a conversation that `refinement` or `merging` has begun."""
+        """Ask for criterion `number` of `count`, in a conversation that `refinement` or `merging` began."""
         return self._ask("item", number=number, count=count, words=self._settings.item_words)
 
     def with_fault(self, prompt: Prompt, fault: str) -> Prompt:
-        """Return a prompt for a reply in the place of one that could not be used. fault: what was wrong with it."""
+        """Return the prompt that asks again after an unusable reply. fault: what was wrong with the reply."""
         *before, last = prompt.messages
-        # The model's own words may stand in it.
+        # The fault may quote the model.
         text = f"{last['content']}\n\n{self._files.render('retry', fault=escape_tags(fault))}"
         return replace(prompt, messages=(*before, Message(role="user", content=text)))
 
     def _try_prompts(self) -> None:
-        """Render every prompt once: a user's file that fails at the first merging would cost hours."""
+        """Render every prompt once, so that a user's bad file fails now, not hours later at the first merging."""
         reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
         asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
         reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0})
@@ -95,7 +97,7 @@ class MetaPrompts:
         self.with_fault(self.item(1, 1), "fault")
 
     def _form(self, words: int) -> str:
-        """Return what a rubric is to look like, or where the conversation about its criteria begins."""
+        """Return the format of a rubric, or the request for its number of criteria."""
         if self._settings.refine_by == "item":
             return self._files.render("count", most=self._settings.most_items)
         if self._settings.meta_json:
@@ -106,17 +108,17 @@ class MetaPrompts:
         schema = rubric_schema(self._settings.most_items) if self._settings.meta_json else None
         return replace(prompt, json_schema=schema)
 
-    def _shown(self, samples: Sequence[Sample]) -> str:
-        """Return what stands before every instruction: the task, the rubric, and what was scored by it."""
-        task, cases = self._task.task_description(), [self._case(one) for one in samples]
+    def _render_samples(self, samples: Sequence[Sample]) -> str:
+        """Return the beginning of every prompt: the task, the rubric, and the episodes scored by it."""
+        task, cases = self._task.task_description(), [self._case(sample) for sample in samples]
         return self._files.render("sample", task_description=task, cases=cases)
 
     def _case(self, sample: Sample) -> Mapping[str, str]:
         episode, rubric = sample
-        known = self._demonstrations.get(episode.asked.problem.id)
-        reference = "" if known is None else known.reference
+        demonstration = self._demonstrations.get(episode.asked.problem.id)
+        reference = "" if demonstration is None else demonstration.reference
         prompt = "\n\n".join(message["content"] for message in episode.asked.prompt.messages)
-        # Of one turn what the reward model was shown: the reply without its thinking.
+        # For a single turn, show what the reward model saw: the reply without its thinking.
         response = episode.response.text if len(episode.turns) == 1 else episode.transcript
         return {
             "rubric": rubric.shown,
@@ -126,11 +128,11 @@ class MetaPrompts:
             "response": self._excerpt(response),
             "rationale": self._excerpt(episode.reward.rationale),
             "score": number(episode.reward.parts["raw"]),
-            "out_of": number(points(sample)),
+            "out_of": number(max_points(sample)),
         }
 
     def _excerpt(self, text: str) -> str:
-        # What a policy writes must not end its part of the prompt.
+        # A policy's text must not end its section of the prompt.
         return escape_tags(excerpt(text, self._settings.sample_chars))
 
     def _ask(self, file: str, **values: Any) -> Prompt:
@@ -146,21 +148,21 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def points(sample: Sample) -> float:
-    """Return the points that a sample's score is out of: fewer than the rubric's where criteria were left out."""
+def max_points(sample: Sample) -> float:
+    """Return the maximum of a sample's score, which is below the rubric's maximum where criteria were left out."""
     return sample.episode.reward.parts.get("maximum", sample.rubric.maximum)
 
 
 def read_analysis(reply: Reply) -> str:
-    """Return an analysis. Raises ValueError("kind: what is wrong") where there is none."""
-    text = said(reply)
+    """Return the analysis in a reply. Raises ValueError("kind: what is wrong") where there is none."""
+    text = answer_text(reply)
     if not text:
-        raise ValueError("empty: expected an analysis, got nothing beside thinking")
+        raise ValueError("empty: expected an analysis, got nothing but thinking")
     return text
 
 
 def read_own_score(analysis: str, maximum: float) -> float | None:
-    """Return the points that an analysis itself gives a response; None where none can be read."""
+    """Return the points that an analysis gives a response; None where none can be read."""
     try:
         return read_scores(analysis, Rubric("", maximum)).total
     except ValueError:
@@ -168,38 +170,40 @@ def read_own_score(analysis: str, maximum: float) -> float | None:
 
 
 def read_refinement(reply: Reply, words: int, wrap: Callable[[str], str] = str) -> Rubric:
-    """Return the rubric that a reply is. words: as many as were asked for at most. wrap: adds what the reply lacks.
+    """Return the rubric in a reply. words: the maximum that was asked for. wrap: adds tags that the reply lacks.
 
-    Raises ValueError("kind: what is wrong") for a reply that is none, or that is more than `LONGEST` times as long.
+    Raises ValueError("kind: what is wrong") for a reply without a rubric, or with one of more than `MAX_LENGTH_RATIO`
+    times `words`.
     """
-    text = said(reply)
+    text = answer_text(reply)
     if reply.completions[0].truncated:
         raise ValueError("cut_off: expected a whole rubric, the reply ran out of tokens")
     rubric = read_rubric(wrap(text))
-    if len(rubric.text.split()) > LONGEST * words:
-        raise ValueError(f"too_long: expected at most {LONGEST} times {words} words, got {len(rubric.text.split())}")
+    if len(rubric.text.split()) > MAX_LENGTH_RATIO * words:
+        count = len(rubric.text.split())
+        raise ValueError(f"too_long: expected at most {MAX_LENGTH_RATIO} times {words} words, got {count}")
     return rubric
 
 
-def reason(error: ValueError) -> str:
-    """Return the kind of what is wrong with a reply, for counts."""
+def fault_kind(error: ValueError) -> str:
+    """Return the kind of a reply's fault, for counts."""
     return str(error).partition(":")[0]
 
 
-def said(reply: Reply) -> str:
-    """Return what a reply says beside thinking. Raises ValueError for a request that was refused."""
+def answer_text(reply: Reply) -> str:
+    """Return a reply's text without thinking. Raises ValueError for a refused request."""
     if reply.error is not None:
         raise ValueError(f"rejected: {reply.error}")
     return replace_lone_surrogates(without_thinking(reply.completions[0].text)).strip()
 
 
-def read_count(text: str, most: int) -> int:
-    """Return the first number in a text, `most` where it is larger. Raises ValueError where there is none above 0."""
+def read_count(text: str, maximum: int) -> int:
+    """Return the first number in a text, at most `maximum`. Raises ValueError where there is none above 0."""
     words = (word.strip(".,:;*()<>") for word in text.split())
     number = next((word for word in words if word.isascii() and word.isdecimal()), "")
     if not number.strip("0"):
-        raise ValueError("count: expected how many criteria there are, got no number")
-    return most if len(number) > 9 else min(int(number), most)
+        raise ValueError("count: expected the number of criteria, got none")
+    return maximum if len(number) > 9 else min(int(number), maximum)
 
 
 def read_item(reply: Reply, words: int) -> str:

@@ -1,7 +1,7 @@
-"""Meta policy optimisation: the rubric that rewards evolves while the weights learn (MPO, section 2.3).
+"""Meta policy optimization: the rubric behind the rewards evolves while the weights learn (MPO, section 2.3).
 
-MPO owns the reward, not the trainer: its update is that of another method (`method.trainer`) under one configuration. A
-meta reward model rewrites the rubric beside the update, every so many batches.
+MPO changes the reward, not the trainer: its update is that of another method (`method.trainer`). Every k batches, a
+meta reward model rewrites the rubric during the update.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from evorun.methods.learning.parts import (
     RubricVersions,
     Update,
     is_scored_by_rubric,
-    rubric_rewards,
+    make_rubric_rewards,
 )
 from evorun.methods.learning.updates import GroupRelative, Proximal
 from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample
@@ -48,19 +48,19 @@ META_ROLES: Mapping[str, Role] = {**dict.fromkeys((ANALYSE, REFINE, MERGE), Role
 
 
 def make_rubric_source(ctx: RunContext, config: RefinedLearningSettings, last_step: int | None) -> RewardSource:
-    """Return rewards by a rubric that is refined, unless its schedule is never to.
+    """Return rewards by a rubric, which is refined unless the schedule is never.
 
-    Raises ConfigError for a rubric that the task does not know, and for the user's prompt files that cannot be used.
+    Raises ConfigError for a rubric that the task does not know, or for unusable prompt files of the user.
     """
     versions = RubricVersions(ctx, config.rubric or "")
-    rewards = rubric_rewards(ctx, config, versions)
+    rewards = make_rubric_rewards(ctx, config, versions)
     if config.refine_schedule == NEVER:
         return RubricReward(versions, rewards)
     return RefinedRubric(ctx, config, versions, rewards, last_step)
 
 
 class RefinedRubric(RubricReward):
-    """A reward model scores by rubrics that a meta reward model rewrites: MPO's source of rewards."""
+    """MPO's source of rewards: a reward model scores by rubrics that a meta reward model rewrites."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class RefinedRubric(RubricReward):
         rewards: RubricRewards,
         last_step: int | None = None,
     ) -> None:
-        """last_step: a rubric that no batch up to this step would be scored by is not made."""
+        """last_step: no rubric is made that would score no batch up to this step."""
         super().__init__(versions, rewards)
         self._ctx = ctx
         self._settings = settings
         self._last_step = last_step
         self._keys = tuple(versions.latest)
         self._seen: dict[str, list[Sample]] = {key: [] for key in self._keys}
-        """Episodes since the last refinement."""
+        """Episodes since the last refinement, by key."""
         self._held_out: dict[str, list[Sample]] = {key: [] for key in self._keys}
         """Episodes of each key's first batch that no refinement sees, with `keep_rubric=validated`."""
         self._last_refined = 0
@@ -87,7 +87,7 @@ class RefinedRubric(RubricReward):
     async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
         """Every k batches analyse, refine, merge and replace (section 2.3, figure 3); return figures of the step.
 
-        figures: of the batch, the hacking monitors' among them (`monitor_<name>`).
+        figures: the batch's figures, including those of hacking monitors (`monitor_<name>`).
         """
         settings, step = self._settings, batch.step
         spread = await super().evolve(batch, figures)
@@ -107,7 +107,7 @@ class RefinedRubric(RubricReward):
     async def _refine(
         self, step: int, samples: Mapping[str, Sequence[Sample]], how: str, number: int = 0
     ) -> dict[str, float]:
-        """Refine all rubrics at once, each on samples of its own; one without samples stays as it is."""
+        """Refine all rubrics concurrently, each on its own samples; a rubric without samples stays unchanged."""
         rng, count, task = self._ctx.shared.rng, self._settings.refine_samples, self.versions.task
         async with asyncio.TaskGroup() as together:
             refining = {
@@ -123,16 +123,16 @@ class RefinedRubric(RubricReward):
                 if samples[key]
             }
         self._meta.charge()
-        refined = {key: one.result() for key, one in refining.items()}
-        for key, one in refined.items():
-            if one.rubric is not None:  # it rewards from the next batch on
-                self.versions.add(key, one.rubric, generation=step, operator="refinement", **one.origin)
-        figures = sum((one.figures for one in refined.values()), Counter[str]())
+        results = {key: task.result() for key, task in refining.items()}
+        for key, refined in results.items():
+            if refined.rubric is not None:  # it rewards from the next batch on
+                self.versions.add(key, refined.rubric, generation=step, operator="refinement", **refined.origin)
+        figures = sum((refined.figures for refined in results.values()), Counter[str]())
         rubrics = [version.rubric for version in self.versions.latest.values()]
         return dict(figures) | {
-            "rubric_total": fmean(one.maximum for one in rubrics),
-            "rubric_words": fmean(one.words for one in rubrics),
-            "rubric_item_words": fmean(one.words_per_item for one in rubrics),
+            "rubric_total": fmean(rubric.maximum for rubric in rubrics),
+            "rubric_words": fmean(rubric.words for rubric in rubrics),
+            "rubric_item_words": fmean(rubric.words_per_item for rubric in rubrics),
         }
 
     def _is_due(self, step: int, figures: Mapping[str, float]) -> bool:
@@ -142,11 +142,11 @@ class RefinedRubric(RubricReward):
         if step - self._last_refined < settings.refine_every:
             return False
         collapsed = figures.get("reward_spread", settings.collapse_below) < settings.collapse_below
-        fired = [figures.get(f"monitor_{name}", 0.0) > most for name, most in settings.monitors_above.items()]
+        fired = [figures.get(f"monitor_{name}", 0.0) > threshold for name, threshold in settings.monitors_above.items()]
         return collapsed or any(fired)
 
     def _has_use(self, step: int) -> bool:
-        """Tell whether a batch is left that a rubric made after a step would score."""
+        """Return whether a rubric made after a step would still score a batch."""
         return self._last_step is None or step + 1 + self._ctx.max_lag <= self._last_step
 
     def max_calls_after(self, step: int) -> int:
@@ -154,14 +154,14 @@ class RefinedRubric(RubricReward):
         if settings.refine_schedule == "before" or not self._has_use(step):
             return 0
         due = settings.refine_schedule == "adaptive" or step % settings.refine_every == 0
-        return due * len(self._keys) * self._meta.most_calls
+        return due * len(self._keys) * self._meta.max_calls
 
     async def prepare(self, sampling: Sampling, system_prompt: str) -> None:
-        """Refine the rubrics on responses of the untrained policy before the first step, where the schedule says so.
+        """Refine the rubrics on responses of the untrained policy before the first step, with the schedule `before`.
 
-        The baseline AutoPrompt (Levi et al., 2024) as far as it applies to a rubric: in each round the present one is
-        tried on fresh responses, those that it is the least sure of are looked at, and the next one takes its place.
-        The last one stays fixed.
+        This is the baseline AutoPrompt (Levi et al., 2024), as far as it applies to a rubric. Each round scores fresh
+        responses by the present rubric, analyses those of which it is least certain, and replaces the rubric. The last
+        one stays fixed.
         """
         settings, ctx, task = self._settings, self._ctx, self.versions.task
         if settings.refine_schedule != "before":
@@ -171,8 +171,8 @@ class RefinedRubric(RubricReward):
         for number in range(settings.refine_rounds):
             drawn = ctx.shared.rng(CALIBRATE, number).integers(len(problems), size=settings.refine_pool).tolist()
             asked = [Asked(problems[at], answer_prompt(task, problems[at], system_prompt)) for at in drawn]
-            needed = rollouts.most_calls([one.problem for one in asked]) + self.rewards.most_calls(len(asked), 0)
-            needed += len(self._keys) * self._meta.most_calls
+            needed = rollouts.max_calls([request.problem for request in asked]) + self.rewards.max_calls(len(asked), 0)
+            needed += len(self._keys) * self._meta.max_calls
             if ctx.shared.affordable(needed, CALIBRATE) < needed:
                 ctx.warn(
                     f"the budget ends the refinement of rubrics before round {number + 1} of {settings.refine_rounds}: "
@@ -186,7 +186,7 @@ class RefinedRubric(RubricReward):
             figures = await self._refine(0, samples, "boundary", number)
             if not figures.get("rubrics_refined"):
                 counts = ", ".join(f"{name} {count:g}" for name, count in figures.items() if "refused" in name)
-                ctx.warn(f"round {number + 1} of the refinement of rubrics has refined none: {counts or 'no samples'}")
+                ctx.warn(f"round {number + 1} of the refinement of rubrics refined none: {counts or 'no samples'}")
 
     def _add_samples(self, samples: Mapping[str, list[Sample]], scored: Iterable[Episode], step: int) -> None:
         for episode in scored:
@@ -194,38 +194,38 @@ class RefinedRubric(RubricReward):
             samples[key].append(Sample(episode, self.versions.at(key, step).rubric))
 
     def _hold_out(self, count: int, step: int) -> None:
-        """Set episodes of each key's first batch aside: before the policy has learned what the rubric pays for."""
+        """Hold out episodes of each key's first batch, before the policy has learned to exploit the rubric."""
         for key in self._keys:
             if self._seen[key] and not self._held_out[key]:
                 drawn = self._ctx.shared.rng("held_out", step, key).permutation(len(self._seen[key]))[:count].tolist()
                 self._held_out[key] = [self._seen[key][at] for at in sorted(drawn)]
-                self._seen[key] = [one for at, one in enumerate(self._seen[key]) if at not in drawn]
+                self._seen[key] = [sample for at, sample in enumerate(self._seen[key]) if at not in drawn]
 
     def _checks(self, key: str) -> Checks | None:
-        """Return what a key's new rubrics are validated on; None without anything."""
+        """Return the data that validate a key's new rubrics; None where there are none."""
         held_out, task = answered(self._held_out[key]), self.versions.task
         exploits = [
-            Answered(one.problem, task.parse(one.problem, known_exploit(number, one.response.text)))
-            for number, one in enumerate(held_out)
+            Answered(sample.problem, task.parse(sample.problem, known_exploit(number, sample.response.text)))
+            for number, sample in enumerate(held_out)
         ]
         return Checks(held_out, exploits) if held_out else None
 
 
 TRAINERS = ("ppo", "grpo", "cispo", "rloo")
-"""The methods whose updates can be made."""
+"""The methods whose updates MPO can use."""
 
 
 @dataclass(kw_only=True)
 class MpoConfig(RefinedLearningSettings, ProximalSettings, GradientSettings):
     """Hyperparameters; `conf/method/mpo.yaml` gives each default and its source.
 
-    Those of other trainers than the chosen one have no effect.
+    Settings of trainers other than the chosen one have no effect.
     """
 
     trainer: str
-    """ppo | grpo | cispo | rloo: the method whose update is made, with its settings."""
+    """ppo | grpo | cispo | rloo: the method whose update is used, with its settings."""
     loss: str
-    """Of grpo: grpo | dr_grpo | dapo | bnpo, how a batch's tokens are weighed."""
+    """For grpo: grpo | dr_grpo | dapo | bnpo, the weighting of a batch's tokens."""
 
     def __post_init__(self) -> None:
         RefinedLearningSettings.__post_init__(self)
@@ -239,7 +239,7 @@ class MpoConfig(RefinedLearningSettings, ProximalSettings, GradientSettings):
             self.require_bounds_of_cispo()
         if self.rubric is None:
             raise ConfigError(
-                "method.rubric: expected a rubric to begin with (initial, expert, FILE), got null; without one, "
+                "method.rubric: expected an initial rubric (initial, expert, FILE), got null; without one, "
                 f"method={self.trainer} learns from the task's grade"
             )
 

@@ -1,4 +1,4 @@
-"""Refinement of a rubric by a meta reward model (MPO, section 2.3 and appendix C)."""
+"""Settings of the refinement of rubrics by a meta reward model (MPO, section 2.3 and appendix C)."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ from evorun.rollouts.monitors import measure
 from evorun.tasks.rubrics import MAX_ITEMS
 
 ANALYSE, REFINE, MERGE = "analyse", "refine", "merge"
-"""Roles of the meta reward model's calls: of its three stages, in this order."""
+"""Roles of the meta reward model's calls in its three stages."""
 CALIBRATE = "calibrate"
-"""Role of the policy's responses that a rubric is refined on before the first step."""
+"""Role of the policy's responses for refinement before the first step."""
 NEVER = "never"
 SCHEDULES = ("fixed", "adaptive", "before", NEVER)
 MONITORS = tuple(measure("", "stop"))
 TOKENS_PER_WORD = 2
-"""Completion tokens allowed for each word that a prompt asks for at most. `ours`: English takes about 1.3, and tags,
-numbers and a sentence's end need room."""
-LEAST_TOKENS = 32
-"""Completion tokens that any reply may have. `ours`: a number, and the words that a model puts before it."""
+"""Completion tokens allowed per word of the maximum that a prompt states (ours): English takes about 1.3, and tags,
+numbers and the end of a sentence need room."""
+MIN_TOKENS = 32
+"""Minimum token limit of a reply (ours): a number, and the words that a model puts before it."""
 
 
 @dataclass(kw_only=True)
@@ -28,69 +28,69 @@ class RefinementSettings:
 
     refine_schedule: str
     """fixed: every `refine_every` batches. adaptive: when rewards collapse or a monitor fires, at least `refine_every`
-    batches after the last time. before: `refine_rounds` times before the first step, then never. never: it stays."""
+    batches after the last time. before: `refine_rounds` times before the first step. never: the rubric is fixed."""
     refine_every: int
     """Batches between refinements (k)."""
     refine_rounds: int
-    """Refinements before the first step, of the schedule `before`."""
+    """Number of refinements before the first step, with the schedule `before`."""
     refine_pool: int
-    """Responses that each of these rounds is tried on."""
+    """Responses per such round."""
     refine_samples: int
-    """Episodes of a rubric that a refinement looks at, at most (n)."""
+    """Maximum episodes per refinement of a rubric (n)."""
     choose_samples: str
-    """random | thirds: as many from each third by score | informative: in turn the highest and the lowest score, the
-    most points for what a hacking monitor suspects, the longest and the shortest response."""
+    """random | thirds: equally many from each third by score | informative: in turn the highest and the lowest score,
+    the most points for text that a hacking monitor suspects, the longest and the shortest response."""
     refine_on: str
-    """each: a rubric is written in view of each sample, and then one in the place of these (meta-merging). all: one is
-    written in view of all samples together, as the authors' released code has it on MATH; nothing is merged."""
+    """each: write a rubric per sample, then merge these into one (meta-merging). all: write a single rubric for all
+    samples together, as in the authors' released code on MATH; nothing is merged."""
     references: bool
     """Show the meta reward model a problem's reference solution, where the task has one; the regime is then labels."""
     meta_analysis: bool
-    """False: samples are refined on without an analysis before (appendix F)."""
+    """False: refine on samples without an analysis (appendix F)."""
     flag_above: float | None
-    """Refine only on samples whose score is further than this share of the rubric's points from the score that the
-    analysis states (tau of appendix C, equation 2); null: on all."""
+    """Refine only on samples whose score differs from the analysis's score by more than this share of the rubric's
+    points (tau of appendix C, equation 2); null: on all."""
     analysis_words: int
-    """Words of an analysis at most; so are the next two, of what they name."""
+    """Maximum words of an analysis; the next two are the maxima of a refinement and of a merged rubric."""
     refinement_words: int
     merging_words: int
     refine_attempts: int
-    """Times that a rubric, or a criterion of it, is asked for until it can be read; the model is told what was wrong.
-    Where no merged rubric can be read after so many, the refinement that spreads the samples' scores most is taken."""
+    """Maximum attempts to get a readable rubric, or a criterion of one; each retry states what was wrong. If no merged
+    rubric is readable, the refinement that spreads the samples' scores most is taken."""
     refine_by: str
-    """whole | item: a rubric is written in one reply; or its criteria are counted first, and then written one by one,
-    as the authors' released code has it."""
+    """whole | item: write a rubric in one reply; or first ask for the number of criteria, then for one after the other,
+    as in the authors' released code."""
     meta_json: bool
-    """Hold rubrics to a JSON schema, on engines that enforce one: small models keep to no other form. The levels of a
-    criterion are then a point apart."""
+    """Hold rubrics to a JSON schema, on engines that enforce one: small models keep to no other format. The levels of a
+    criterion are then one point apart."""
     item_words: int
-    """Words of a criterion at most, with `refine_by=item`; refinement_words and merging_words then have no effect."""
+    """Maximum words of a criterion, with `refine_by=item`; refinement_words and merging_words then have no effect."""
     most_items: int
-    """Criteria at most, with `refine_by=item` or `meta_json`."""
+    """Maximum criteria, with `refine_by=item` or `meta_json`."""
     keep_rubric: str
-    """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old |
-    validated: the reward model scores held-out responses and known exploits by both; see `Trial.fault_of_validation`.
-    """
+    """newest: every new rubric replaces the old | spread: it must spread the samples' normalized scores at least as
+    much | validated: the reward model compares both on held-out responses and known exploits; see
+    `Trial.fault_of_validation`."""
     validation_samples: int
-    """Of keep_rubric=validated: episodes of a rubric's first batch that no refinement sees, and as many exploits."""
+    """With keep_rubric=validated: held-out episodes of a rubric's first batch, and the number of exploits."""
     collapse_below: float
-    """Adaptive: refine when the standard deviation of a batch's normalised rewards is below this."""
+    """Adaptive: refine when the standard deviation of a batch's normalized rewards is below this."""
     monitors_above: dict[str, float]
     """Adaptive: refine when a hacking monitor's mean over the batch is above its threshold, by the monitor's name."""
     sample_chars: int | None
-    """Characters shown of a prompt, a response and a reference solution at most, each; null: all of it."""
+    """Maximum characters shown of a prompt, of a response and of a reference solution; null: no limit."""
     meta_prompts: str | None
-    """Folder with files of your own in the place of analysis.md, refinement.md, ... in `evorun/methods/mpo/prompts`;
-    null: none."""
+    """Folder with your own files, which replace analysis.md, refinement.md, ... in `evorun/methods/mpo/prompts`; null:
+    none."""
     meta_temperature: float
     meta_top_p: float
     meta_max_tokens: int | None
-    """Completion tokens of a call at most; null: two for each word that it may have. A model that thinks before it
+    """Maximum completion tokens of a call; null: two per word that the reply may have. A model that thinks before it
     answers needs more."""
 
     analysis_max_tokens: int | None
-    """Completion tokens of an analysis, and of a criterion with `refine_by=item`; where null, and over both,
-    `meta_max_tokens`."""
+    """Maximum completion tokens of an analysis; `meta_max_tokens`, where set, takes precedence. `item_max_tokens`: the
+    same for a criterion with `refine_by=item`."""
     item_max_tokens: int | None
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class RefinementSettings:
         within("method.meta_top_p", self.meta_top_p, 0, 1)
         if self.keep_rubric == "validated" and self.refine_schedule == "before":
             raise ConfigError(
-                "method.keep_rubric: validated needs episodes of training, which refine_schedule=before comes before; "
+                "method.keep_rubric: validated needs training episodes, of which refine_schedule=before has none; "
                 "use newest or spread"
             )
         if self.meta_json and self.refine_by == "item":
@@ -133,20 +133,20 @@ class RefinementSettings:
 
     @property
     def calls_per_rubric(self) -> int:
-        """Model calls that a rubric takes to write, at most."""
+        """Maximum model calls to write a rubric."""
         return self.refine_attempts * (1 + self.most_items if self.refine_by == "item" else 1)
 
     def meta_sampling(self, words: int, role: str) -> Sampling:
-        """Return the sampling parameters of a call of a role whose reply may have so many words."""
+        """Return the sampling parameters of a call whose reply may have `words` words."""
         is_item = self.refine_by == "item" and role != ANALYSE and words == self.item_words
-        own = self.analysis_max_tokens if role == ANALYSE else self.item_max_tokens if is_item else None
-        most = self.meta_max_tokens or own or max(LEAST_TOKENS, TOKENS_PER_WORD * words)
-        return Sampling(temperature=self.meta_temperature, top_p=self.meta_top_p, max_tokens=most)
+        role_max_tokens = self.analysis_max_tokens if role == ANALYSE else self.item_max_tokens if is_item else None
+        max_tokens = self.meta_max_tokens or role_max_tokens or max(MIN_TOKENS, TOKENS_PER_WORD * words)
+        return Sampling(temperature=self.meta_temperature, top_p=self.meta_top_p, max_tokens=max_tokens)
 
 
 @dataclass(kw_only=True)
 class RefinedLearningSettings(LearningSettings, RefinementSettings):
-    """Hyperparameters of the loop where a rubric may be refined."""
+    """Hyperparameters of the loop with refinement of rubrics."""
 
     def __post_init__(self) -> None:
         LearningSettings.__post_init__(self)

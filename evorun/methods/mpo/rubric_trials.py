@@ -1,4 +1,4 @@
-"""Trials of rubrics: responses are scored by rubrics that may take the place of the present one (all of it ours)."""
+"""Trials of rubrics that may replace the present one: they score responses (all of it ours)."""
 
 import asyncio
 import re
@@ -15,10 +15,10 @@ from evorun.tasks.base import Problem
 from evorun.tasks.rubrics import Rubric
 
 MIN_CORRELATION = -0.4
-"""Of the ranks of held-out responses by the old and new rubric (ours). Below 0, since some of the responses may be
-exploits that the old one pays for and the new one does not: they must not protect what pays them."""
+"""Minimum rank correlation of held-out responses by the old and the new rubric (ours). It is below 0, since some of
+the responses may be exploits that only the old rubric rewards; they must not protect it."""
 MAX_GAIN = 0.1
-"""Share of the points by which a new rubric may raise known exploits above held-out responses (ours)."""
+"""Maximum share of the points by which a new rubric may raise known exploits relative to held-out responses (ours)."""
 
 
 class Answered(NamedTuple):
@@ -29,43 +29,43 @@ class Answered(NamedTuple):
 
 
 class Trial:
-    """The scores of one refinement; its methods are awaited one after the other, those of several side by side."""
+    """The scores for one refinement. Await its methods one after the other; several trials may run concurrently."""
 
     def __init__(self, scorer: RubricRewards, settings: RefinementSettings, step: int, number: int) -> None:
-        """number: of the refinement among those at its step."""
+        """number: index of the refinement within its step."""
         self._scorer = scorer
         self._step = step
         self._next = number * max_scores(settings)
         self.scored: list[tuple[int, int]] = []
-        """Step and index of what is still to be charged."""
+        """Step and index of the scores that have not been charged yet."""
 
     async def scores(self, rubric: Rubric, answered: Sequence[Answered]) -> list[float | None]:
-        """Return the share of the rubric's points that each response is given; None where no score could be read."""
+        """Return the share of the rubric's points for each response; None where no score could be read."""
         indices = range(self._next, self._next + len(answered))
         self._next = indices.stop
         self.scored += [(self._step, index) for index in indices]
         rewards = await asyncio.gather(
             *(
-                self._scorer.rescore(self._step, index, one.problem, one.response, rubric)
-                for index, one in zip(indices, answered, strict=True)
+                self._scorer.rescore(self._step, index, problem, response, rubric)
+                for index, (problem, response) in zip(indices, answered, strict=True)
             )
         )
         return [reward.parts.get("normalised") for reward in rewards]
 
     async def widest(self, rubrics: Sequence[Rubric], answered: Sequence[Answered]) -> int:
-        """Return the place of the rubric that spreads the responses' scores most; of equals, the first.
+        """Return the index of the rubric that spreads the responses' scores most; ties go to the first.
 
-        That is what the paper's refinements come to make of a rubric, finer distinctions (MPO, section 4), and what
-        can be told without knowing which response is the better one.
+        The paper's refinements make finer distinctions (MPO, section 4), and the spread can be measured without knowing
+        which response is better.
         """
         if len(rubrics) == 1:
             return 0
-        spreads = [spread(read(await self.scores(one, answered))) for one in rubrics]
+        spreads = [spread(drop_unscored(await self.scores(rubric, answered))) for rubric in rubrics]
         return int(np.argmax(spreads))
 
     async def fault_of_spread(self, old: Rubric, new: Rubric, answered: Sequence[Answered]) -> str:
-        """Return why a rubric is refused that must spread scores as much as the present one; "": it does."""
-        before, after = read(await self.scores(old, answered)), read(await self.scores(new, answered))
+        """Return why a rubric is refused that must spread scores at least as much as the old one; "" if it does."""
+        before, after = drop_unscored(await self.scores(old, answered)), drop_unscored(await self.scores(new, answered))
         if len(after) < min(2, len(before)):
             return "unscorable"
         return "narrower" if spread(after) < spread(before) else ""
@@ -73,56 +73,63 @@ class Trial:
     async def fault_of_validation(
         self, old: Rubric, new: Rubric, held_out: Sequence[Answered], exploits: Sequence[Answered]
     ) -> str:
-        """Return why a rubric is refused in view of responses that no refinement has seen; "": nothing is against it.
+        """Return why held-out responses and known exploits refuse a rubric; "" if they do not.
 
-        opposed: it ranks them against the order of the present rubric (Spearman's correlation below MIN_CORRELATION).
-        exploitable: it raises known exploits, against them, by more than MAX_GAIN. unscorable: hardly any of its scores
-        can be read.
+        opposed: it reverses the old rubric's ranking (Spearman's correlation below MIN_CORRELATION). exploitable: it
+        raises exploits relative to held-out responses by more than MAX_GAIN. unscorable: fewer than half as many of its
+        scores can be read as of the old one's.
         """
-        from scipy.stats import spearmanr  # half a second to import: not before it is needed
+        from scipy.stats import spearmanr  # takes half a second to import
 
         by_old = await self.scores(old, [*held_out, *exploits])
         by_new = await self.scores(new, [*held_out, *exploits])
-        if len(read(by_new)) < len(read(by_old)) / 2:
+        if len(drop_unscored(by_new)) < len(drop_unscored(by_old)) / 2:
             return "unscorable"
-        both = [
+        score_pairs = [
             None if before is None or after is None else (before, after)
             for before, after in zip(by_old, by_new, strict=True)
         ]
-        kept = np.array([one for one in both[: len(held_out)] if one is not None]).reshape(-1, 2)
-        exploited = np.array([one for one in both[len(held_out) :] if one is not None]).reshape(-1, 2)
-        if len(kept) > 2 and np.ptp(kept, axis=0).all() and spearmanr(kept).statistic < MIN_CORRELATION:
+        held_out_pairs = np.array([pair for pair in score_pairs[: len(held_out)] if pair is not None]).reshape(-1, 2)
+        exploit_pairs = np.array([pair for pair in score_pairs[len(held_out) :] if pair is not None]).reshape(-1, 2)
+        if (
+            len(held_out_pairs) > 2
+            and np.ptp(held_out_pairs, axis=0).all()
+            and spearmanr(held_out_pairs).statistic < MIN_CORRELATION
+        ):
             return "opposed"
-        if not len(kept) or not len(exploited):
+        if not len(held_out_pairs) or not len(exploit_pairs):
             return ""
-        gain = np.diff(exploited).mean() - np.diff(kept).mean()
+        gain = np.diff(exploit_pairs).mean() - np.diff(held_out_pairs).mean()
         return "exploitable" if gain > MAX_GAIN else ""
 
 
 def max_scores(settings: RefinementSettings) -> int:
-    """Return how many scores a refinement asks for at most: of each sample by each proposal, and two checks of two."""
+    """Return the maximum number of scores of a refinement.
+
+    Each sample is scored by each proposal; two checks each score by two rubrics.
+    """
     count, keep = settings.refine_samples, settings.keep_rubric
     compared = {"newest": 0, "spread": count, "validated": 2 * settings.validation_samples}[keep]
     return count * count + 4 * compared
 
 
-def read(scores: Sequence[float | None]) -> list[float]:
+def drop_unscored(scores: Sequence[float | None]) -> list[float]:
     """Return the scores that could be read."""
     return [score for score in scores if score is not None]
 
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 EXPLOITS = ("title", "repetition", "language", "praise", "headings")
-"""Kinds of texts that deserve no points on any task and that policies were seen to be paid for (beyond the paper).
+"""Kinds of texts that deserve no points on any task but earned policies some (beyond the paper).
 
-Those of MPO's sections 3.1 and 3.2 and appendix D, and two that reward models are known for: praise of the reader, and
-headings in the place of sentences.
+They are those of MPO's sections 3.1 and 3.2 and appendix D, and two known weaknesses of reward models: praise of the
+reader, and headings instead of sentences.
 """
 
 
-def known_exploit(number: int, about: str) -> str:
-    """Return an exploit, `number` deciding its kind in turn. about: a text on the subject, whose words it may use."""
-    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(about)))[:8]
+def known_exploit(number: int, subject: str) -> str:
+    """Return an exploit; `number` cycles through the kinds. subject: a text whose words the exploit may use."""
+    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(subject)))[:8]
     return {
         "title": " ".join(["A", "Word", "On", *(word.capitalize() for word in words[:5])]),
         "repetition": " ".join([f"Much could be said here on {' and '.join(words[:3])}."] * 25),

@@ -1,9 +1,9 @@
-"""Chain of thought without evolution: one response, one after solved examples, or a vote of several.
+"""Chain of thought without evolution: one response, one response after solved examples, or a vote of several.
 
 `zero_shot`, `few_shot` and `self_consistency` (Duel-Evolve paper, section 4.2 and appendix D). Examples are drawn once
-from the validation split and shown with every problem. The validation split says what is right but not why, so each
-example's reasoning comes from a file, or from the model's own response to it, kept only when it is graded correct. The
-budget's response to each problem is never spent on examples.
+from the validation split and shown with every problem. The split has answers but no reasoning, so an example's
+reasoning comes from a file, or from the model's own response if it is graded correct. The budget for a response to each
+problem is never spent on examples.
 """
 
 import logging
@@ -48,18 +48,18 @@ class ZeroShot(PerProblem):
     config: ZeroShotConfig
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Ask once, and again when the text does not parse."""
+        """Ask for one response, with retries for an unparsed one."""
         proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
-        yield only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
+        yield make_only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
 
 
-def only_step(proposed: Proposed) -> Step:
-    """Return the step of a method that draws one response and keeps it."""
-    kept = [replace(candidate, survivor=True) for candidate in proposed.parsed]
+def make_only_step(proposed: Proposed) -> Step:
+    """Return the only step of a method that draws one response."""
+    survivors = [replace(candidate, survivor=True) for candidate in proposed.parsed]
     return Step(
         step=0,
-        best=kept[0] if kept else None,
-        candidates=[*kept, *proposed.unparsed],
+        best=survivors[0] if survivors else None,
+        candidates=[*survivors, *proposed.unparsed],
         extra=proposed.diagnostics(),
     )
 
@@ -67,7 +67,7 @@ def only_step(proposed: Proposed) -> Step:
 log = logging.getLogger(__name__)
 
 ROLE = "demonstrate"
-"""Role of the calls that work examples."""
+"""Role of the calls that solve examples."""
 
 
 @dataclass(kw_only=True)
@@ -78,10 +78,10 @@ class FewShotConfig(ResponseSettings):
     shots: int
     """k: examples in the prompt."""
     demonstrations: str | None
-    """File of worked examples, `{"id": ..., "response": ...}` a line with ids of the validation split; null: the model
-    works them."""
+    """File of worked examples, `{"id": ..., "response": ...}` per line with ids of the validation split; null: the
+    model solves them."""
     tries: int
-    """Responses per example in which the model may work it correctly."""
+    """Maximum attempts of the model to solve an example."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,9 +118,9 @@ class FewShot(PerProblem):
         return f"task={task.name} has no right and wrong, by which few_shot chooses its examples; choose another method"
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        """Raise ConfigError or DataError for a validation split or a demonstrations file with too few examples.
+        """Raise ConfigError or DataError if the validation split or the demonstrations file has too few examples.
 
-        Whether the file's responses are correct shows only in the run.
+        Only the run checks whether the file's responses are correct.
         """
         shots = self.config.shots
         if len(validation) < shots:
@@ -130,19 +130,19 @@ class FewShot(PerProblem):
             )
         if self.config.demonstrations is not None:
             known = {problem.id for problem in validation}
-            # Responses are graded only in the run, where the tools are; ids can be checked now.
-            found = sum(example.id in known for example in read_examples(self.config.demonstrations))
-            if found < shots:
-                raise _too_few(self.config, "", found, [problem.id for problem in validation])
+            # Responses are graded only in the run, which has the tools; ids can be checked now.
+            matching = sum(example.id in known for example in read_examples(self.config.demonstrations))
+            if matching < shots:
+                raise _too_few(self.config, "", matching, [problem.id for problem in validation])
 
     async def prepare(self, ctx: RunContext) -> None:
-        """Draw the examples and get their reasoning; they are left in artifacts/demonstrations.json.
+        """Draw the examples, get their reasoning, and save them in artifacts/demonstrations.json.
 
-        Raises ConfigError for a file with too few correct responses, and for a budget in calls below the examples and
-        one for each problem. That one in tokens is too small shows only after the first examples: the problems that it
-        leaves without an answer have stop `budget`.
+        Raises ConfigError for a file with too few correct responses, and for a call budget below one call per example
+        and problem. A token budget shows only after the first examples that it is too small; problems left without an
+        answer then have stop `budget`.
         """
-        # One order for the whole run: every problem sees the same examples.
+        # A single order for the run, so that every problem sees the same examples.
         order = ctx.shared.rng("demonstrations").permutation(len(ctx.demonstrations))
         drawn = [ctx.demonstrations[i] for i in order]
         file = self.config.demonstrations
@@ -150,32 +150,32 @@ class FewShot(PerProblem):
         ctx.save_artifact("demonstrations.json", self._worked)
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Ask once, and again when the text does not parse."""
+        """Ask for one response, with retries for an unparsed one."""
         proposal = Proposal(ctx.task.few_shot_prompt(ctx.problem, self._worked), ())
-        step = only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
+        step = make_only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
         step.extra["demonstrations"] = len(self._worked)
         yield step
 
     async def _from_file(self, ctx: RunContext, drawn: Sequence[Demonstration], path: str) -> list[Demonstration]:
-        given = {example.id: example.response for example in read_examples(path)}
+        responses = {example.id: example.response for example in read_examples(path)}
         worked: list[Demonstration] = []
         for example in drawn:
-            if example.problem.id in given and len(worked) < self.config.shots:
-                response = ctx.shared.task.parse(example.problem, given[example.problem.id])
-                worked += await self._correct(ctx, example, response)
+            if example.problem.id in responses and len(worked) < self.config.shots:
+                response = ctx.shared.task.parse(example.problem, responses[example.problem.id])
+                worked += await self._solve_if_right(ctx, example, response)
         if len(worked) < self.config.shots:
             raise _too_few(self.config, "correct ", len(worked), [example.problem.id for example in drawn])
         return worked
 
     async def _from_model(self, ctx: RunContext, drawn: Sequence[Demonstration]) -> list[Demonstration]:
-        """Let the model work the examples until enough are right; the first in the order are kept.
+        """Let the model solve examples until enough are right; the first ones in order are kept.
 
-        Each try is at `shots` of them at a time, until there are enough: a large split costs no more than it must, the
-        cost of a call is known before most are made, and a budget in tokens that pays for the first batch and an answer
-        to each problem leaves that over.
+        Each attempt takes `shots` examples at a time until there are enough. So a large split costs no more than
+        necessary, and the cost of a call is known before most calls are made. A token budget that covers the first
+        batch and an answer per problem then leaves enough for these answers.
         """
         shots = self.config.shots
-        # `shared` keeps a response to each problem back, so this counts what is left for examples.
+        # `shared` reserves a response per problem, so this counts the calls left for examples.
         needed = sum(max_turns_on(ctx.shared.task, example.problem) for example in drawn[:shots])
         if (affordable := ctx.shared.affordable(needed, ROLE)) < needed:
             raise ConfigError(
@@ -196,43 +196,43 @@ class FewShot(PerProblem):
                 attempt=attempt,
                 indices=missing,
             )
-            for i, episode in zip(missing, episodes, strict=False):  # the budget may cut them short
-                for example in await self._correct(ctx, drawn[i], episode.response):
+            for i, episode in zip(missing, episodes, strict=False):  # the budget may leave fewer
+                for example in await self._solve_if_right(ctx, drawn[i], episode.response):
                     worked[i] = example
             if len(worked) >= shots or ctx.shared.out_of_budget:
                 break
         if len(worked) < shots:
-            # Fewer examples weaken the baseline; the run goes on, and each step records how many there were.
+            # Fewer examples weaken the baseline; the run continues, and each step records their number.
             limit = "within the budget" if ctx.shared.out_of_budget else f"in {self.config.tries} tries"
             counts = (len(worked), len(drawn), limit, shots)
-            log.warning("few_shot: the model worked %d of %d examples %s, %d were wanted; going on", *counts)
+            log.warning("few_shot: the model solved %d of %d examples %s, expected %d; continuing with these", *counts)
         return [worked[i] for i in sorted(worked)][:shots]
 
     @staticmethod
-    async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
-        """Return the example with this response as its solution, or nothing when it is wrong."""
-        if response.answer is None:  # not worth a grader's time
+    async def _solve_if_right(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
+        """Return the example with this response as its solution, or an empty list if it is wrong."""
+        if response.answer is None:  # no need to grade it
             return []
         right = primary_score(ctx.shared.task.scores).value_in(await ctx.grade(example, response))
         return [ctx.shared.task.demonstration(example, response)] if right else []
 
 
-def _too_few(config: FewShotConfig, kind: str, found: int, ids: Sequence[str]) -> ConfigError:
+def _too_few(config: FewShotConfig, kind: str, count: int, ids: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"method.demonstrations: expected {config.shots} {kind}responses to problems of the validation split in "
-        f"{config.demonstrations}, found {found}; its ids are: {', '.join(ids) or 'none'}"
+        f"{config.demonstrations}, found {count}; the split's ids are: {', '.join(ids) or 'none'}"
     )
 
 
 def read_examples(path: str) -> list[WorkedExample]:
-    """Read a demonstrations file, in which an id occurs once. Raises ConfigError or DataError, naming the line."""
+    """Read a demonstrations file with distinct ids. Raises ConfigError or DataError, naming the line."""
     try:
         lines = Path(path).expanduser().read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"method.demonstrations: cannot read {path}: {error.strerror}") from error
     decoder = msgspec.json.Decoder(WorkedExample)
     examples: list[WorkedExample] = []
-    line_of: dict[str, int] = {}
+    lines_by_id: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -240,9 +240,9 @@ def read_examples(path: str) -> list[WorkedExample]:
             example = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DataError(f'{path}:{number}: expected {{"id": "...", "response": "..."}}: {error}') from error
-        if line_of.setdefault(example.id, number) != number:
+        if lines_by_id.setdefault(example.id, number) != number:
             raise DataError(
-                f"{path}:{number}: expected each id once, got {example.id!r} again after line {line_of[example.id]}; "
+                f"{path}:{number}: expected distinct ids, got {example.id!r} as on line {lines_by_id[example.id]}; "
                 "delete one of the two"
             )
         examples.append(example)
@@ -282,7 +282,7 @@ class SelfConsistency(PerProblem):
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses and let them vote; a candidate's mean is its answer's share of the votes."""
         proposed = await draw(ctx, self.config)
-        # Signatures, not texts: two ways to write one answer are one vote.
+        # Signatures, not texts: two notations of an answer count as the same vote.
         ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in proposed.parsed]
         votes = Counter(ballots)
         rated = [
@@ -299,11 +299,11 @@ class SelfConsistency(PerProblem):
 
 
 def majority(ballots: Sequence[str], rng: np.random.Generator) -> int | None:
-    """Return the index of the first ballot with the most frequent answer; equally frequent ones are drawn from."""
+    """Return the index of the first ballot with the most frequent answer; ties are broken at random."""
     if not ballots:
         return None
-    # A Counter keeps the order of first appearance, so that the draw among leaders repeats on a resume.
+    # A Counter keeps the order of first appearance, so the draw among leaders is the same on a resume.
     votes = Counter(ballots)
-    most = max(votes.values())
-    leaders = [answer for answer, count in votes.items() if count == most]
+    max_votes = max(votes.values())
+    leaders = [answer for answer, count in votes.items() if count == max_votes]
     return ballots.index(leaders[int(rng.integers(len(leaders)))])

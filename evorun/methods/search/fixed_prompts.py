@@ -1,6 +1,7 @@
-"""The problems answered under each of several given system prompts: what the transplant matrix and delete-one compare.
+"""The problems answered under each of several given system prompts.
 
-`evorun transplant` and `evorun delete-one` run it (`evorun.runner.prompt_studies`), and by itself it tests any prompts.
+`evorun transplant` and `evorun delete-one` run it (`evorun.runner.prompt_studies`) and compare the prompts; by itself
+it tests any prompts.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,7 +37,7 @@ class FixedPromptsConfig(EvaluationSettings):
     prompts: str | None
     """File with a JSON list of `{"id": ..., "text": ...}`."""
     principles_in: str
-    """system | user: a text is the system prompt, or stands after the problem in the user's message."""
+    """system | user: a text is the system prompt, or follows the problem in the user's message."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +45,7 @@ class FixedPromptsConfig(EvaluationSettings):
 
 
 class FixedPrompts(DatasetLevel):
-    """Answers every problem under each prompt; the steps of the run are the prompts, in their order."""
+    """Answers every problem under each prompt; each prompt is a step, in order."""
 
     name = "fixed_prompts"
     description = "each of several given system prompts, tested on the task's problems"
@@ -54,15 +55,17 @@ class FixedPrompts(DatasetLevel):
     config: FixedPromptsConfig
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        """Raise ConfigError where no file of prompts is given, and DataError for one that cannot be used."""
-        self._prompts()
+        """Raise ConfigError where no file of prompts is given, DataError for an unusable one."""
+        self._read_prompts()
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         tests = Evaluations(ctx, self.config, after_problem=self.config.principles_in == "user")
-        prompts = self._prompts()
+        prompts = self._read_prompts()
         candidates = [
-            Candidate(id=one.id, kind="system_prompt", generation=index, operator="given", text=one.text, answer=None)
-            for index, one in enumerate(prompts)
+            Candidate(
+                id=prompt.id, kind="system_prompt", generation=index, operator="given", text=prompt.text, answer=None
+            )
+            for index, prompt in enumerate(prompts)
         ]
         for index, prompt in enumerate(prompts):
             if ctx.shared.affordable(tests.max_calls, "evaluate") < tests.max_calls:
@@ -72,7 +75,7 @@ class FixedPrompts(DatasetLevel):
             ctx.record(index, {}, candidates[: index + 1])
             yield tested
 
-    def _prompts(self) -> list[GivenPrompt]:
+    def _read_prompts(self) -> list[GivenPrompt]:
         if not self.config.prompts:
             raise ConfigError(
                 'method.prompts: expected a file with a JSON list of {"id": ..., "text": ...}, got none; set '
@@ -85,7 +88,7 @@ class FixedPrompts(DatasetLevel):
             raise DataError(f"method.prompts: cannot read {path}: {error.strerror}") from error
         except msgspec.DecodeError as error:
             raise DataError(f'{path}: expected a JSON list of {{"id": ..., "text": ...}}: {error}') from error
-        names = [one.id for one in prompts]
+        names = [prompt.id for prompt in prompts]
         if not names or len(set(names)) < len(names) or SHARED in names:
-            raise DataError(f"{path}: expected prompts with an id each, all different, got {names}")
+            raise DataError(f"{path}: expected prompts with distinct ids, got {names}")
         return prompts

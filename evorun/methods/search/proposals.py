@@ -1,4 +1,4 @@
-"""Candidates from prompts: parallel calls, a bounded number of retries for texts that do not parse, nothing lost."""
+"""Candidates from prompts, by concurrent calls with a bounded number of retries for unparsed texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,24 +16,24 @@ from evorun.runs.candidates import Candidate
 from evorun.tasks.base import Prompt
 
 FROM_TASK = "from_task"
-"""Names OmegaConf's resolver, and marks the fields, that read `task.sampling`."""
+"""Name of the OmegaConf resolver, and mark of the fields, that read `task.sampling`."""
 
 
 def from_task(default: Any) -> Any:
-    """Declare a field of a plug-in method's configuration whose default is the task's, by its name in `task.sampling`.
+    """Declare a field of a plug-in method's configuration whose default is the task's value in `task.sampling`.
 
-    `default` holds where the task leaves the value open; example: `max_tokens: int = from_task(1024)`. Built-in methods
-    say the same in their YAML: `max_tokens: ${from_task:max_tokens,1024}`.
+    `default` holds where the task sets no value; example: `max_tokens: int = from_task(1024)`. Built-in methods do the
+    same in their YAML: `max_tokens: ${from_task:max_tokens,1024}`.
     """
     return field(default=default, metadata={FROM_TASK: True})
 
 
 @dataclass(kw_only=True)
 class ResponseSettings(SamplingSettings):
-    """Sampling of responses by methods that ask again for a text that does not parse."""
+    """Sampling of responses by methods that retry unparsed texts."""
 
     retries: int
-    """Further attempts at a response whose text could not be parsed."""
+    """Maximum further attempts for a response that could not be parsed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,11 +53,11 @@ class Proposed(NamedTuple):
 
     parsed: list[Candidate]
     unparsed: list[Candidate]
-    """Those whose every attempt failed to parse; `error` is of the last one."""
+    """Candidates whose attempts all failed to parse; `error` is that of the last attempt."""
     texts: TextCounts
 
-    def joined(self, later: "Proposed") -> "Proposed":
-        """Return these and later ones of the same step."""
+    def joined_with(self, later: "Proposed") -> "Proposed":
+        """Return these proposals followed by later ones of the same step."""
         return Proposed(self.parsed + later.parsed, self.unparsed + later.unparsed, self.texts + later.texts)
 
     def diagnostics(self) -> dict[str, float]:
@@ -68,15 +68,15 @@ class Proposed(NamedTuple):
 async def propose(
     ctx: Context, proposals: Sequence[Proposal], *, operator: str, step: int, settings: ResponseSettings, first: int = 0
 ) -> Proposed:
-    """Ask for one candidate a proposal, all at once, and once more for each text that did not parse, `retries` times.
+    """Ask for one candidate per proposal, concurrently, and retry unparsed texts up to `retries` times.
 
     The calls have the role `generate`; on a task with tools each attempt is an episode. Candidate ids are `step.index`,
-    with indices from `first`. A retry has a sampling seed of its own.
+    with indices from `first`. Each retry has its own sampling seed.
     """
     episodes: dict[int, Episode] = {}
     attempts: dict[int, int] = {}
     texts = TextCounts()
-    # Retries go out together, not one after the other: batches stay full.
+    # Retries run together, so that batches stay full.
     pending = list(range(first, first + len(proposals)))
     for attempt in range(settings.retries + 1):
         answered = await respond(
@@ -88,15 +88,15 @@ async def propose(
             attempt=attempt,
             indices=pending,
         )
-        again = []
-        for i, episode in zip(pending, answered, strict=False):  # the budget may cut them short
+        unparsed = []
+        for i, episode in zip(pending, answered, strict=False):  # the budget may leave fewer
             attempts[i], episodes[i] = attempt + 1, episode
             reply, response = episode.replies[-1], episode.response
             texts.add(ctx.task, reply, response)
-            # A refused request is not asked again: the engine would refuse it again.
+            # A refused request is not retried, since the engine would refuse it again.
             if reply.error is None and response.error is not None:
-                again.append(i)
-        pending = again
+                unparsed.append(i)
+        pending = unparsed
         if not pending:
             break
     candidates = [
@@ -109,14 +109,14 @@ async def propose(
             attempts=attempts[i],
             call=episode.call,
         )
-        for i, episode in sorted(episodes.items())  # retries came in later, ids are by index
+        for i, episode in sorted(episodes.items())  # retries finish later, but ids follow the index
     ]
     parsed = [candidate for candidate in candidates if candidate.error is None]
     return Proposed(parsed, [candidate for candidate in candidates if candidate.error is not None], texts)
 
 
-async def observed(ctx: Context, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates with the task's feedback on their responses, where it gives any."""
+async def add_feedback(ctx: Context, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with the task's feedback, where it gives any."""
     responses = await ctx.observe(candidates)
     return [
         replace(candidate, feedback=response.feedback)
@@ -124,20 +124,20 @@ async def observed(ctx: Context, candidates: Sequence[Candidate]) -> list[Candid
     ]
 
 
-FEWEST = 2
-"""Responses at least, however small the share: fewer leave nothing to choose among."""
-PILOT = 4
-"""Responses that come first where only tokens are limited: their cost says how many more there can be (ours)."""
+MIN_SAMPLES = 2
+"""Minimum number of responses, whatever the share: fewer leave no choice."""
+PILOT_SAMPLES = 4
+"""Number of first responses where only tokens are limited; their cost shows how many more fit (ours)."""
 
 
 @dataclass(kw_only=True)
 class SampleSettings(ResponseSettings):
-    """Number of independent responses, part of every configuration of a method that draws some to choose among."""
+    """Number of independent responses: part of the configuration of every method that chooses among them."""
 
     samples: int | None
-    """N: independent responses. None: as many as `budget_share` pays for."""
+    """N: independent responses; None: as many as `budget_share` covers."""
     budget_share: float
-    """Share of a problem's calls and tokens that go to responses where `samples` is None."""
+    """Share of a problem's calls and tokens for responses, where `samples` is None."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,26 +145,26 @@ class SampleSettings(ResponseSettings):
         above("method.budget_share", self.budget_share, 0)
         within("method.budget_share", self.budget_share, 0, 1)
 
-    def samples_of(self, calls: int) -> int:
-        """Return the number of responses under a budget of so many calls per problem."""
-        return self.samples if self.samples is not None else max(FEWEST, int(self.budget_share * calls))
+    def samples_within(self, calls: int) -> int:
+        """Return the number of responses under a budget of `calls` calls per problem."""
+        return self.samples if self.samples is not None else max(MIN_SAMPLES, int(self.budget_share * calls))
 
     def still_to_draw(self, ctx: Context, drawn: int) -> int:
-        """Return how many responses are to follow the `drawn` ones, as far as their cost is known by now."""
+        """Return how many responses to draw after the first `drawn`, as far as their cost is known."""
         if self.samples is not None:
             return self.samples - drawn
         left = ctx.calls_left_in_share(self.budget_share, "generate")
         if left is None:
-            return max(0, PILOT - drawn)
-        # Responses of several turns: as many as there are calls for, at most; those that took fewer leave some over.
-        return max(left // max_turns_on(ctx.task, ctx.problem), FEWEST - drawn)
+            return max(0, PILOT_SAMPLES - drawn)
+        # A multi-turn response is counted with its maximum calls; responses that take fewer leave some for more.
+        return max(left // max_turns_on(ctx.task, ctx.problem), MIN_SAMPLES - drawn)
 
 
 async def draw(ctx: Context, settings: SampleSettings) -> Proposed:
-    """Ask for all responses in step 0 at once; for more of them, as long as a share of a token budget has some left."""
+    """Ask for all responses of step 0 together; under a token budget, in waves while the share lasts."""
     proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
     drawn, count = Proposed([], [], TextCounts()), 0
     while (wave := settings.still_to_draw(ctx, count)) > 0 and not ctx.out_of_budget:
         proposed = await propose(ctx, [proposal] * wave, operator="init", step=0, settings=settings, first=count)
-        drawn, count = drawn.joined(proposed), count + wave
+        drawn, count = drawn.joined_with(proposed), count + wave
     return drawn
