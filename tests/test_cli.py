@@ -81,7 +81,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["task.draw_seed=-1"], "task.draw_seed: expected a number >= 0, got -1"),
         (["task.instance_seed=1"], "task.instance_seed: this key is now task.draw_seed"),
         (["task.sampling.max_tokens=many"], "task.sampling.max_tokens: expected int | None, got 'many'"),
-        (["task.sampling.top_p=3"], "task.sampling.top_p: expected a number in [0, 1], got 3.0"),
+        (["task.sampling.top_p=3"], "task.sampling.top_p: expected a number in (0, 1], got 3.0"),
         (["task.sampling=3"], "task.sampling: expected a group of settings (task.sampling.KEY=VALUE), got 3"),
         (["budget.calls=-5"], "budget.calls: expected a number >= 1, got -5"),
         (["seed=-1"], "seed: expected an integer >= 0, got -1"),

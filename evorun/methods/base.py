@@ -4,9 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from evorun.errors import above, at_least, within
+from msgspec import Meta
+
+from evorun.fields import Checked, NonNegativeFloat, PositiveInt
 from evorun.methods.context import Context, RunContext
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
@@ -22,19 +24,15 @@ that knows the right answer scores candidates during the search (Lyria paper, se
 
 
 @dataclass(kw_only=True)
-class SamplingSettings:
+class SamplingSettings(Checked):
     """Sampling of responses: part of the configuration of every method that generates responses."""
 
-    temperature: float
-    top_p: float
-    max_tokens: int
-    """Maximum completion tokens of a response."""
+    section = "method"
 
-    def __post_init__(self) -> None:
-        at_least("method.max_tokens", self.max_tokens, 1)
-        at_least("method.temperature", self.temperature, 0)
-        above("method.top_p", self.top_p, 0)
-        within("method.top_p", self.top_p, 0, 1)
+    temperature: NonNegativeFloat
+    top_p: Annotated[float, Meta(gt=0, le=1)]
+    max_tokens: PositiveInt
+    """Maximum completion tokens of a response."""
 
     @property
     def sampling(self) -> Sampling:

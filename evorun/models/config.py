@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from evorun.errors import ConfigError, at_least, one_of
+from evorun.errors import ConfigError
+from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 
@@ -16,27 +17,29 @@ ask it."""
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Checked):
     """A model: its identity and the settings that every engine needs (schema of `conf/model/*.yaml`)."""
+
+    section = "model"
 
     name: str
     """Short name, as on the command line (`gemma3_4b`)."""
     id: str
     """Hub id (`google/gemma-3-4b-it`), the model's name on a server, or the path of a local folder."""
     description: str = ""
-    context_length: int = 8192
+    context_length: PositiveInt = 8192
     """Maximum length of prompt plus completion, in tokens."""
-    dtype: str = "auto"
+    dtype: Annotated[str, OneOf(("auto", "float32", "bfloat16", "float16"))] = "auto"
     """auto | float32 | bfloat16 | float16."""
     quantization: str | None = None
     """Quantisation of the weights (awq, compressed-tensors, mxfp4, fp8), or null; engines read the details from the
     model folder."""
     adapter: str | None = None
     """Folder of a LoRA adapter in PEFT's format with which to serve the model, or null."""
-    system_role: str = "native"
+    system_role: Annotated[str, OneOf(("native", "merge"))] = "native"
     """native: the chat template accepts a system message. merge: it does not, so the text precedes the first user
     message."""
-    tool_role: str = "native"
+    tool_role: Annotated[str, OneOf(("native", "user"))] = "native"
     """native: the chat template accepts a tool's answer. user: it does not, so the answer becomes a user message."""
     by_token_ids: bool = False
     """On a server, send every prompt as token ids made here, and read completions by their token ids; training always
@@ -52,10 +55,7 @@ class ModelConfig:
     """The model answers at random in the task's format; always served by the simulated engine."""
 
     def __post_init__(self) -> None:
-        at_least("model.context_length", self.context_length, 1)
-        one_of("model.dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
-        one_of("model.system_role", self.system_role, ("native", "merge"))
-        one_of("model.tool_role", self.tool_role, ("native", "user"))
+        super().__post_init__()
         if not self.id:
             raise ConfigError("model.id: expected a hub id or a folder, got an empty string")
 
@@ -79,11 +79,13 @@ class GpuUse(NamedTuple):
 
 
 @dataclass
-class EngineConfig:
+class EngineConfig(Checked):
     """Base of the schemas of `conf/engine/*.yaml`; each engine module has its own subclass.
 
     It declares what a run must know of its engine, so that no other module asks which engine it is.
     """
+
+    section = "engine"
 
     simulated: ClassVar[bool] = False
     """True if a simulator writes the texts."""

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
-from evorun.errors import at_least, within
+from evorun.errors import within
+from evorun.fields import Checked, Fraction, NonNegativeInt
 
 CATALOGUE = (
     "Restate what is asked before the first step.",
@@ -38,32 +41,31 @@ CATALOGUE = (
 
 
 @dataclass
-class PrincipleSettings:
+class PrincipleSettings(Checked):
     """Value of principles, and a simulated reflection's knowledge of it."""
 
-    principle_gain: float = 0.03
+    section = "engine"
+
+    principle_gain: Fraction = 0.03
     """Mean gain in `skill` from a helpful principle, and mean loss from a harmful one; 0: principles do nothing."""
-    helpful_principles: float = 0.4
+    helpful_principles: Fraction = 0.4
     """Share of principles that help."""
-    harmful_principles: float = 0.3
+    harmful_principles: Fraction = 0.3
     """Share that harm; the others do nothing."""
-    principle_seed: int | None = 0
+    principle_seed: NonNegativeInt | None = 0
     """Seed that decides which principles help and harm; null: the run's seed."""
-    reflection_skill: float = 0.3
+    reflection_skill: Fraction = 0.3
     """Share of edits that know which principles help and which harm; the others are blind."""
-    interaction: float = 0.0
+    interaction: Annotated[float, Meta(ge=-2, le=1)] = 0.0
     """Dependence of the value of principles on training, where l is the gain from updates as a share of the maximum. 0:
     none. Above 0: the value is multiplied by 1 - interaction (1 - l); at 1, principles do not help untrained weights.
     Below 0: by 1 + interaction l; at -1, principles do not help fully trained weights, and at -2 what helps untrained
     weights harms trained ones as much."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         both = round(self.helpful_principles + self.harmful_principles, 9)
-        for key in ("principle_gain", "helpful_principles", "harmful_principles", "reflection_skill"):
-            within(f"engine.{key}", getattr(self, key), 0, 1)
         within("engine.helpful_principles + engine.harmful_principles", both, 0, 1)
-        within("engine.interaction", self.interaction, -2, 1)
-        at_least("engine.principle_seed", self.principle_seed, 0)
 
     def merit(self, text: str) -> float:
         """Return the gain in `skill` from the principles in a text, each counted once, without training's effect."""

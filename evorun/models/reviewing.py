@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorun.errors import at_least, within
+from evorun.fields import Checked, Fraction, NonNegativeFloat
 from evorun.models.base import Request
 from evorun.models.loopholes import KINDS, find_kind, strengths
 from evorun.models.writing import traits
@@ -46,23 +46,20 @@ _SINGLE = 2
 
 
 @dataclass
-class ReviewSettings:
+class ReviewSettings(Checked):
     """Parameters of a simulated reward model and a simulated meta reward model."""
 
-    loophole: float = 0.0
+    section = "engine"
+
+    loophole: Fraction = 0.0
     """Share of the points that a loophole earns; 0: there is no loophole."""
-    reward_noise: float = 0.1
+    reward_noise: NonNegativeFloat = 0.1
     """Standard deviation of a reward model's error, as a share of the points."""
-    meta_skill: float = 0.5
+    meta_skill: Fraction = 0.5
     """Probability, per look, that a meta reward model notices that a response is only an exploit; proportionally lower
     if the response shows it less."""
-    meta_harm: float = 0.0
+    meta_harm: Fraction = 0.0
     """Share of merged rubrics with a criterion that rewards the opposite of quality."""
-
-    def __post_init__(self) -> None:
-        for key in ("loophole", "meta_skill", "meta_harm"):
-            within(f"engine.{key}", getattr(self, key), 0, 1)
-        at_least("engine.reward_noise", self.reward_noise, 0)
 
     def score(self, request: Request, quality: float | None, rng: np.random.Generator) -> str:
         """Return a reward model's reply to a prompt that shows a response and a rubric. Reads the hints of `points`.

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
-from evorun.errors import EngineError, at_least, within
+from evorun.errors import EngineError
+from evorun.fields import Fraction, NonNegativeFloat, PositiveInt
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulator import Responder, Simulator, Skill
@@ -29,30 +30,22 @@ class SimulatedConfig(Skill, EngineConfig):
 
     simulated = True
 
-    slots: int | None = None
+    slots: PositiveInt | None = None
     """Requests served at once; null: no limit."""
-    seconds_per_token: float = 0.0
+    seconds_per_token: NonNegativeFloat = 0.0
     """Latency of a request per completion token."""
-    training_speed: float = 0.1
+    training_speed: Fraction = 0.1
     """Share of the remaining `training_gain` that an update adds if half of the completions are right and its gradient
     is exact."""
-    gradient_noise: float = 0.0
+    gradient_noise: NonNegativeFloat = 0.0
     """Number of completions with an advantage at which an update adds half of that. With n of them it adds the share
     n / (n + gradient_noise), by analogy to the gradient noise scale (McCandlish et al. 2018, section 2.2). 0: every
     gradient is exact."""
     stream: str = ""
     """Name of the random stream for answers: runs with different streams share no random numbers, whatever their seeds.
     Empty: only a request's seed matters."""
-    seconds_per_update: float = 0.0
+    seconds_per_update: NonNegativeFloat = 0.0
     """Latency of an update."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("engine.slots", self.slots, 1)
-        at_least("engine.seconds_per_token", self.seconds_per_token, 0)
-        at_least("engine.seconds_per_update", self.seconds_per_update, 0)
-        at_least("engine.gradient_noise", self.gradient_noise, 0)
-        within("engine.training_speed", self.training_speed, 0, 1)
 
     def for_seed(self, seed: int) -> "SimulatedConfig":
         return replace(self, principle_seed=seed if self.principle_seed is None else self.principle_seed)

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
+from msgspec import Meta
 
-from evorun.errors import at_least, within
+from evorun.errors import within
+from evorun.fields import Fraction, PositiveInt
 from evorun.models.base import Request
 from evorun.models.principles import PrincipleSettings, principles_in
 from evorun.models.reviewing import ReviewSettings
@@ -24,55 +26,48 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     a harder one.
     """
 
-    skill: float = 0.4
+    skill: Fraction = 0.4
     """Probability of a right answer from scratch, or mean grade in [0, 1] for graded answers; the mean over problems if
     they differ."""
-    spread: float = 0.0
+    spread: Fraction = 0.0
     """Variation of difficulty between problems. 0: all are alike. Otherwise a problem's probability is drawn from the
     Beta distribution with mean `skill` and this share of the maximum variance."""
     skills: dict[str, float] = field(default_factory=dict)
     """Probabilities of some problems by id, in place of drawn ones (`evorun calibrate` estimates them)."""
-    typical_mistake: float = 0.0
+    typical_mistake: Fraction = 0.0
     """Share of the most frequent wrong answer among a problem's wrong answers, if answers can coincide. The others are
     equally frequent; a smaller share than theirs counts as theirs."""
-    improvement: float = 0.15
+    improvement: Fraction = 0.15
     """Added to `skill` if all responses in view are right; otherwise in proportion to their quality."""
-    misleading: float = 0.0
+    misleading: Fraction = 0.0
     """Subtracted from `skill` if all responses in view are wrong; otherwise in proportion to their faults."""
-    judge_skill: float = 0.75
+    judge_skill: Fraction = 0.75
     """Probability that a verdict on a right and a wrong response prefers the right one, without position bias; the mean
     over problems if they differ. A decided duel of two verdicts that must agree is right more often."""
-    judge_difficulty: float = 0.0
+    judge_difficulty: Fraction = 0.0
     """Dependence of a judge's errors on difficulty. A problem's `judge_skill` rises by this multiple of the difference
     between its probability of a right answer and `skill`, or falls if that is negative, within [0, 1]."""
-    judge_persistence: float = 0.0
+    judge_persistence: Fraction = 0.0
     """Share of verdicts on a problem that are all right or all wrong, however often they are repeated. The others are
     independent, so that their errors average out."""
-    position_bias: float = 0.1
+    position_bias: Annotated[float, Meta(ge=-1, le=1)] = 0.1
     """Share of verdicts that name the first response, whatever it is; below 0: the second."""
-    tie_rate: float = 0.3
+    tie_rate: Fraction = 0.3
     """Probability of a tie between two responses that are both right or both wrong."""
-    instruction_gain: float = 0.1
+    instruction_gain: Fraction = 0.1
     """Maximum change in `skill` from a system prompt other than the task's. Each prompt has a fixed amount, which may
     be negative."""
-    malformed: float = 0.02
+    malformed: Fraction = 0.02
     """Share of completions that cannot be parsed."""
-    mean_tokens: int = 120
+    mean_tokens: PositiveInt = 120
     """Mean length of a completion's reasoning, in words of filler text."""
-    learned: float = 0.0
+    learned: Annotated[float, Meta(ge=-1, le=1)] = 0.0
     """Gain in the probability of a right answer from an earlier run's updates (`artifacts/simulated_policy.json`)."""
-    training_gain: float = 0.3
+    training_gain: Annotated[float, Meta(ge=-1, le=1)] = 0.3
     """Maximum gain in the probability of a right answer from updates of the policy; below 0: maximum loss."""
 
     def __post_init__(self) -> None:
-        for settings in (PrincipleSettings, WritingSettings, ReviewSettings):
-            settings.__post_init__(self)
-        shares = ("skill", "spread", "typical_mistake", "improvement", "misleading", "judge_skill", "judge_difficulty")
-        for key in (*shares, "judge_persistence", "tie_rate", "instruction_gain", "malformed"):
-            within(f"engine.{key}", getattr(self, key), 0, 1)
-        for key in ("position_bias", "learned", "training_gain"):
-            within(f"engine.{key}", getattr(self, key), -1, 1)
-        at_least("engine.mean_tokens", self.mean_tokens, 1)
+        super().__post_init__()
         for problem, chance in self.skills.items():
             within(f"engine.skills.{problem}", chance, 0, 1)
 

@@ -7,11 +7,12 @@ only the text.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from evorun.errors import above, at_least, one_of, within
+from evorun.errors import above
+from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf
 from evorun.models.loopholes import KINDS, exploit, find_kind
 
 POINTED = (
@@ -36,26 +37,25 @@ _MAX_LOG_ODDS = 20.0
 
 
 @dataclass
-class WritingSettings:
+class WritingSettings(Checked):
     """The writer's weights before training, and its learning rate."""
 
-    quality: float = 0.35
+    section = "engine"
+
+    quality: Fraction = 0.35
     """Probability that a sentence of a response is to the point, before any update."""
-    quality_limit: float = 0.7
+    quality_limit: Fraction = 0.7
     """Maximum of that probability, however long the training."""
-    loophole_rate: float = 0.03
+    loophole_rate: Fraction = 0.03
     """Share of responses that exploit a loophole of the rubric, before any update."""
-    loophole_kind: str = "language"
+    loophole_kind: Annotated[str, OneOf((*KINDS, "all"))] = "language"
     """language | length | flattery | format | title: kind of these responses; all: every kind equally often."""
-    policy_learning_rate: float = 1.0
+    policy_learning_rate: NonNegativeFloat = 1.0
     """Step size along the gradient with respect to the log-odds, with advantages of standard deviation 1."""
 
     def __post_init__(self) -> None:
-        for key in ("quality", "quality_limit", "loophole_rate"):
-            within(f"engine.{key}", getattr(self, key), 0, 1)
-        one_of("engine.loophole_kind", self.loophole_kind, (*KINDS, "all"))
+        super().__post_init__()
         above("engine.quality_limit", self.quality_limit, self.quality)
-        at_least("engine.policy_learning_rate", self.policy_learning_rate, 0)
 
 
 class Traits(NamedTuple):

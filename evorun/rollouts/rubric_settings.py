@@ -1,10 +1,13 @@
 """Hyperparameters of rewards by a rubric, part of the configuration of every method that may learn from one."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.errors import ConfigError, above, at_least, one_of, within
+from evorun.errors import ConfigError
+from evorun.fields import Checked, Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 from evorun.models.base import Sampling
 
 SCORINGS = ("whole", "by_item", "plan")
@@ -14,30 +17,32 @@ DIGIT_TOKENS = 16
 
 
 @dataclass(kw_only=True)
-class RubricSettings:
+class RubricSettings(Checked):
     """Scoring of responses by a rubric (MPO, section 2.3)."""
+
+    section = "method"
 
     rubric: str | None
     """The rubric to score by, or to start from: one of the task's by its name (initial, expert, ...), or a FILE; null:
     the task's own grade is the reward."""
-    scoring: str
+    scoring: Annotated[str, OneOf(SCORINGS)]
     """whole: a response is scored by all items in one reply. by_item: each item is a call of its own. plan: the reward
     model first plans how it will score responses to the problem, then scores by the plan (appendix K.3)."""
     plan_reference: bool
     """Show the problem's reference solution, or its right answer where it has none, to whoever plans; the run's
     information regime is then `labels`."""
-    reward_scale: str
+    reward_scale: Annotated[str, OneOf(SCALES)]
     """raw: points as they are. normalised: the mean over items of points by maximum, in [0, 1]. by_total: points by the
     rubric's total, in [0, 1], with the weights that the rubric gives its items."""
-    score_attempts: int
+    score_attempts: PositiveInt
     """Replies to ask for until one has a score that can be read; without any, an episode is not learned from."""
-    exact_match_rate: float
+    exact_match_rate: Fraction
     """Share of the episodes that the task's own grade rewards, all or nothing, in place of the reward model."""
-    mode_drawn: str
+    mode_drawn: Annotated[str, OneOf(("item", "batch"))]
     """item | batch: for which problems, or which batches, the task's own grade rewards is drawn."""
-    min_words: int
+    min_words: NonNegativeInt
     """Words that a response must have besides its boxed answer; with fewer it scores 0, in either mode."""
-    rubric_dropout: float
+    rubric_dropout: Annotated[float, Meta(ge=0, le=0.9)]
     """Share of a rubric's items that each batch leaves out, drawn anew for each; beyond the paper."""
     reward_json: bool
     """Hold the reward model's scores to a JSON schema, on engines that enforce one: small models keep to no other
@@ -45,23 +50,13 @@ class RubricSettings:
     reward_digits: bool
     """Ask for reasons first, and then in a call of its own for the points, which the engine holds to digits: a whole
     number from 0 to the item's maximum or, where items are not asked for one by one, to the rubric's."""
-    reward_temperature: float
-    reward_top_p: float
-    reward_max_tokens: int
+    reward_temperature: NonNegativeFloat
+    reward_top_p: Annotated[float, Meta(gt=0, le=1)]
+    reward_max_tokens: PositiveInt
     """Completion tokens of a score with its reasons, of reasons alone, or of a plan, at most."""
 
     def __post_init__(self) -> None:
-        one_of("method.scoring", self.scoring, SCORINGS)
-        one_of("method.reward_scale", self.reward_scale, SCALES)
-        one_of("method.mode_drawn", self.mode_drawn, ("item", "batch"))
-        at_least("method.score_attempts", self.score_attempts, 1)
-        within("method.exact_match_rate", self.exact_match_rate, 0, 1)
-        at_least("method.min_words", self.min_words, 0)
-        within("method.rubric_dropout", self.rubric_dropout, 0, 0.9)
-        at_least("method.reward_temperature", self.reward_temperature, 0)
-        above("method.reward_top_p", self.reward_top_p, 0)
-        within("method.reward_top_p", self.reward_top_p, 0, 1)
-        at_least("method.reward_max_tokens", self.reward_max_tokens, 1)
+        super().__post_init__()
         if self.rubric is not None and not self.rubric:
             raise ConfigError("method.rubric: expected null, a rubric's name or a FILE, got an empty string")
         if self.reward_json and self.reward_digits:

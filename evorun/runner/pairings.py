@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.errors import ConfigError, above, at_least
+from evorun.errors import ConfigError
+from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.runs.candidates import Response
 from evorun.runs.directory import PROBLEMS, load_manifest
 from evorun.runs.paths import display
@@ -16,32 +17,28 @@ from evorun.runs.streams import stream
 
 
 @dataclass
-class TournamentSettings:
+class TournamentSettings(Checked):
     """Settings of a tournament; `ours`: the paper leaves the value open."""
 
-    matches_per_repetition: int = 2000
+    matches_per_repetition: PositiveInt = 2000
     """MPO, table 1, left; 5,000 in its right half and in table 4."""
-    repetitions: int = 5
+    repetitions: PositiveInt = 5
     """Table 1: "5 runs"."""
-    k: float = 4
+    k: PositiveFloat = 4
     """Section 3.2."""
     initial: float = 1000
     """Chatbot Arena's; the ratings of table 1 have this mean."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Of the pairings, and of the judge's sampling."""
-    judge_temperature: float = 0.0
+    judge_temperature: NonNegativeFloat = 0.0
     """Ours: the judge is asked once per judgment, so take its most likely one."""
-    judge_max_tokens: int | None = None
+    judge_max_tokens: PositiveInt | None = None
     """Null: the task's own (`task.sampling`), or 192: a letter and one sentence (ours)."""
-    resamples: int = 1000
+    resamples: NonNegativeInt = 1000
     """Of the bootstrap (ours): the ends of an interval then vary by a few per cent of its width."""
 
     def __post_init__(self) -> None:
-        for key in ("matches_per_repetition", "repetitions", "judge_max_tokens"):
-            at_least(key, getattr(self, key), 1)
-        above("k", self.k, 0)
-        for key in ("seed", "judge_temperature", "resamples"):
-            at_least(key, getattr(self, key), 0)
+        super().__post_init__()
         if not math.isfinite(self.initial):
             raise ConfigError(f"initial: expected a number, got {self.initial}")
 

@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
-from evorun.errors import ConfigError, at_least, one_of
+from evorun.errors import ConfigError
+from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.runner import registry
@@ -37,31 +38,32 @@ TOP_LEVEL = (
 
 
 @dataclass
-class RunSettings:
+class RunSettings(Checked):
     """Execution of a run."""
 
-    concurrency: int = 256
+    section = "run"
+
+    concurrency: PositiveInt = 256
     """Problems in flight at once."""
     stages: str = "outputs/stages"
     """Folder of the stages that make students; runs share them."""
 
     def __post_init__(self) -> None:
-        at_least("run.concurrency", self.concurrency, 1)
+        super().__post_init__()
         if not self.stages:
             raise ConfigError("run.stages: expected a folder, got an empty string")
 
 
 @dataclass
-class ProgramSettings:
+class ProgramSettings(Checked):
     """Behaviour of the program itself."""
+
+    section = "evorun"
 
     debug: bool = False
     """Show tracebacks."""
-    progress: str = "auto"
+    progress: Annotated[str, OneOf(("auto", "plain", "off"))] = "auto"
     """auto | plain | off"""
-
-    def __post_init__(self) -> None:
-        one_of("evorun.progress", self.progress, ("auto", "plain", "off"))
 
 
 @dataclass

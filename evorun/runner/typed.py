@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
@@ -20,7 +20,8 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
     refuse_long_numbers(values, key)
-    fields = {field.name: field.type for field in dataclasses.fields(cast(Any, schema))}
+    types = get_type_hints(schema)
+    fields = {field.name: types[field.name] for field in dataclasses.fields(cast(Any, schema))}
     # Nested groups first, so that an error names their own keys.
     for name, group in fields.items():
         if dataclasses.is_dataclass(group) and name in values:
@@ -41,10 +42,16 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     except OmegaConfBaseException as error:
         given = str(error.full_key)
         leaf = given.partition(".")[0].partition("[")[0]
-        expected = fields.get(leaf, "another type")
-        name = expected.__name__ if isinstance(expected, type) else expected
-        hint = f"; write {key}.{leaf}=[{values[leaf]}]" if str(name).startswith("list") and given == leaf else ""
+        name = _name_type(fields[leaf]) if leaf in fields else "another type"
+        hint = f"; write {key}.{leaf}=[{values[leaf]}]" if name.startswith("list") and given == leaf else ""
         raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}{hint}") from error
+
+
+def _name_type(hint: Any) -> str:
+    """Return a type as it is written: `int`, `int | None`, `list[str]`."""
+    if type(None) in get_args(hint):
+        return " | ".join("None" if member is type(None) else _name_type(member) for member in get_args(hint))
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
 @cache

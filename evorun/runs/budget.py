@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError, at_least
+from evorun.fields import Checked, NonNegativeInt
 from evorun.models.base import Reply, Wasted
 
 LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")
@@ -19,8 +20,10 @@ LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")
 
 
 @dataclass
-class BudgetConfig:
+class BudgetConfig(Checked):
     """Schema of `conf/budget/*.yaml`; null means no limit."""
+
+    section = "budget"
 
     name: str = "unlimited"
     calls: int | None = None
@@ -29,15 +32,15 @@ class BudgetConfig:
     """Prompt plus completion tokens of the whole run; divided evenly between the problems."""
     calls_per_problem: int | None = None
     tokens_per_problem: int | None = None
-    generations: int | None = None
+    generations: NonNegativeInt | None = None
     """Maximum generations, for methods that have any; the method's own limit holds where it is lower."""
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Settings that a method takes under this budget, by method. They are composed beneath `method`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for key in LIMITS:
             at_least(f"budget.{key}", getattr(self, key), 1)
-        at_least("budget.generations", self.generations, 0)
 
     @property
     def limited(self) -> bool:

@@ -2,29 +2,32 @@
 
 import importlib.util
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from evorun.errors import ConfigError, at_least, one_of
+from evorun.errors import ConfigError
+from evorun.fields import Checked, OneOf, PositiveInt
 
 CHOICES = ("auto", "bubblewrap", "namespaces", "gvisor", "rlimits")
 
 
 @dataclass
-class SandboxConfig:
+class SandboxConfig(Checked):
     """Isolation of untrusted programs, and the number that run at once."""
 
-    isolation: str = "auto"
+    section = "sandbox"
+
+    isolation: Annotated[str, OneOf(CHOICES)] = "auto"
     """auto: bubblewrap, else namespaces (without the bwrap program): full isolation, or no program runs. gvisor: a
     separate kernel, by gVisor's runsc program; needs root. rlimits: only limits, where nothing else works;
     docs/sandbox.md says what programs can do there."""
-    slots: int | None = None
+    slots: PositiveInt | None = None
     """Programs that run at once. Null: one per core that this process may use."""
     packages: list[str] = field(default_factory=lambda: ["numpy"])
     """Installed packages that programs may import beside the standard library; missing ones are skipped.
     LiveCodeBench's programs use numpy."""
 
     def __post_init__(self) -> None:
-        one_of("sandbox.isolation", self.isolation, CHOICES)
-        at_least("sandbox.slots", self.slots, 1)
+        super().__post_init__()
         for package in self.packages:
             if not package.isidentifier():
                 raise ConfigError(f"sandbox.packages: expected names of top-level packages, got '{package}'")

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from evorun.errors import ConfigError, above, at_least, one_of, within
+from msgspec import Meta
+
+from evorun.errors import ConfigError
+from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.devices import check_devices
 
 WEIGHTS = ("lora", "full")
@@ -13,50 +17,52 @@ SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 
 
 @dataclass(kw_only=True)
-class TrainingConfig:
+class TrainingConfig(Checked):
     """Schema of `conf/training/*.yaml`; those files give each default and its source."""
 
+    section = "training"
+
     name: str
-    weights: str
+    weights: Annotated[str, OneOf(WEIGHTS)]
     """lora: an adapter on frozen weights. full: all weights; only with method=sft, since the reference policy of other
     methods is the model with its adapter off."""
-    rank: int
-    alpha: float
+    rank: PositiveInt
+    alpha: PositiveFloat
     """The adapter's update is scaled by alpha / rank."""
-    dropout: float
+    dropout: Annotated[float, Meta(ge=0, le=0.9999)]
     target_modules: list[str]
     """Names of the modules that get an adapter; all-linear: every linear layer except the output layer, which needs its
     name ([all-linear, lm_head])."""
-    learning_rate: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    weight_decay: float
-    schedule: str
+    learning_rate: PositiveFloat
+    beta1: Annotated[float, Meta(ge=0, le=0.9999)]
+    beta2: Annotated[float, Meta(ge=0, le=0.9999)]
+    epsilon: PositiveFloat
+    weight_decay: NonNegativeFloat
+    schedule: Annotated[str, OneOf(SCHEDULES)]
     """Schedule of the learning rate over all steps that the method may make."""
-    schedule_by: str
+    schedule_by: Annotated[str, OneOf(SCHEDULED_BY)]
     """optimiser_step: the rate changes at each step of the optimiser; batch: it stays the same for all steps on a batch
     (epochs, minibatches)."""
-    warmup_steps: int
+    warmup_steps: NonNegativeInt
     """Number of warm-up steps, in units of `schedule_by`."""
-    max_grad_norm: float | None
+    max_grad_norm: PositiveFloat | None
     """Longer gradients are clipped to this norm; null: no clipping."""
-    micro_batch: int
+    micro_batch: PositiveInt
     """Maximum number of sequences in one forward and backward pass of one process. Trades memory for speed, and changes
     results only by rounding."""
-    micro_batch_tokens: int
+    micro_batch_tokens: PositiveInt
     """The same in tokens, including padding; a pass has at least one sequence. Has no effect on fine-tuning."""
-    precision: str
+    precision: Annotated[str, OneOf(PRECISIONS)]
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
     gradient_checkpointing: bool | None
     """Recompute activations in the backward pass: slower, with less memory. null: only on a GPU."""
-    save_every: int
+    save_every: PositiveInt
     """Steps between checkpoints."""
-    keep: int
+    keep: PositiveInt
     """Number of checkpoints to keep (the newest ones)."""
-    num_processes: int
+    num_processes: PositiveInt
     """Processes that share each batch: one per GPU, or this many on the CPU. `accelerate launch` starts several."""
-    max_lag: int
+    max_lag: Annotated[int, Meta(ge=0, le=1)]
     """0: rollouts and updates alternate. 1: the rollouts of a step run during the previous step's update, without its
     weights; importance ratios correct for that (the sampler's log-probabilities). Useful with engine=vllm or server on
     other GPUs."""
@@ -67,19 +73,7 @@ class TrainingConfig:
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
 
     def __post_init__(self) -> None:
-        one_of("training.weights", self.weights, WEIGHTS)
-        one_of("training.precision", self.precision, PRECISIONS)
-        one_of("training.schedule", self.schedule, SCHEDULES)
-        one_of("training.schedule_by", self.schedule_by, SCHEDULED_BY)
-        for key in ("rank", "micro_batch", "micro_batch_tokens", "save_every", "keep", "num_processes"):
-            at_least(f"training.{key}", getattr(self, key), 1)
-        for key in ("weight_decay", "warmup_steps"):
-            at_least(f"training.{key}", getattr(self, key), 0)
-        for key in ("alpha", "learning_rate", "epsilon", "max_grad_norm"):
-            above(f"training.{key}", getattr(self, key), 0)
-        within("training.max_lag", self.max_lag, 0, 1)  # no engine keeps the adapters of more updates
-        for key in ("beta1", "beta2", "dropout"):
-            within(f"training.{key}", getattr(self, key), 0, 0.9999)
+        super().__post_init__()
         # transformers would silently ignore the steps.
         if self.warmup_steps and self.schedule == "constant":
             raise ConfigError(

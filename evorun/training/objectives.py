@@ -1,9 +1,12 @@
 """Hyperparameters of weight updates, shared by a method's configuration and the trainer's job."""
 
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from evorun.errors import ConfigError, above, at_least, one_of, within
+from msgspec import Meta
+
+from evorun.errors import ConfigError
+from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, PositiveFloat, PositiveInt
 
 T = TypeVar("T")
 
@@ -12,23 +15,19 @@ LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
 
 
 @dataclass(kw_only=True)
-class GradientSettings:
+class GradientSettings(Checked):
     """Hyperparameters of a policy-gradient update, part of the configuration of every method that makes one."""
 
-    minibatches: int
+    section = "method"
+
+    minibatches: PositiveInt
     """Optimiser steps per batch."""
-    kl: float
+    kl: NonNegativeFloat
     """Weight of the divergence from the reference policy (beta)."""
-    clip_low: float
-    clip_high: float
+    clip_low: NonNegativeFloat
+    clip_high: PositiveFloat
     """Bounds on the ratio of a token's probability to the sampler's: beyond 1 - clip_low and 1 + clip_high a token has
     no gradient. With `cispo`, clip_low and clip_high are the bounds, and the clipped ratio still weights the token."""
-
-    def __post_init__(self) -> None:
-        at_least("method.minibatches", self.minibatches, 1)
-        at_least("method.kl", self.kl, 0)
-        at_least("method.clip_low", self.clip_low, 0)
-        above("method.clip_high", self.clip_high, 0)
 
     def require_bounds_of_cispo(self) -> None:
         """Raise ConfigError if a ratio of 1, that of the sampler's policy itself, is out of bounds."""
@@ -45,36 +44,38 @@ SCORED_AT = ("last", "after")
 
 
 @dataclass(kw_only=True)
-class ProximalSettings:
+class ProximalSettings(Checked):
     """Hyperparameters of an update by PPO, part of the configuration of every method that makes one."""
 
-    epochs: int
+    section = "method"
+
+    epochs: PositiveInt
     """Passes over each batch."""
-    minibatches: int
+    minibatches: PositiveInt
     """Optimiser steps per pass."""
-    kl: float
+    kl: NonNegativeFloat
     """Weight of the divergence from the reference policy in the reward of each token (beta)."""
-    kl_estimator: str
+    kl_estimator: Annotated[str, OneOf(KL_ESTIMATORS)]
     """Estimator of a token's divergence. k1: the log-ratio; k3: Schulman's estimator, which is never negative."""
-    gamma: float
+    gamma: Fraction
     """Discount of the rewards of later tokens."""
-    gae_lambda: float
+    gae_lambda: Fraction
     """Weight of later tokens in an advantage (lambda): 0 trusts only the critic, 1 only the rewards."""
-    clip: float
+    clip: PositiveFloat
     """A token whose probability has changed by a factor beyond 1 - clip or 1 + clip has no gradient."""
-    value_clip: float | None
+    value_clip: PositiveFloat | None
     """The same for the change of a value, as a difference; null: no bound."""
-    value_weight: float
+    value_weight: NonNegativeFloat
     """Weight of the value loss (vf)."""
     whiten: bool
     """Normalise a batch's advantages to mean 0 and variance 1."""
-    score_at: str
+    score_at: Annotated[str, OneOf(SCORED_AT)]
     """last: the reward comes with the last token of each episode. after: it comes one step after the last token, except
     in the batch's longest episodes (as in TRL)."""
-    critic: str
+    critic: Annotated[str, OneOf(CRITICS)]
     """full: a copy of the model with a value head, all weights trained. model: a copy of the base weights with an
     adapter and a value head. head: the same on the policy's base weights: the same values in less memory."""
-    popart: float | None
+    popart: Annotated[float, Meta(gt=0, le=1)] | None
     """PopArt: the critic learns returns as deviations from their running mean, in running standard deviations (van
     Hasselt et al. 2016). This is the weight of a batch in the running statistics: 0.1 adapts to a new scale of rewards
     within about ten batches. `value_clip` and the value loss use this scale, too. Values do not change when the scale
@@ -82,22 +83,8 @@ class ProximalSettings:
     reset_critic: bool
     """Set the value head to 0 and forget its optimiser state at the first update after the rubric has changed. The
     layers below the head stay."""
-    missing_eos_penalty: float | None
+    missing_eos_penalty: PositiveFloat | None
     """Subtracted from the reward of an episode whose last turn has no end-of-sequence token; null: nothing."""
-
-    def __post_init__(self) -> None:
-        for key in ("epochs", "minibatches"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("kl", "value_weight"):
-            at_least(f"method.{key}", getattr(self, key), 0)
-        for key in ("clip", "value_clip", "missing_eos_penalty"):
-            above(f"method.{key}", getattr(self, key), 0)
-        for key in ("gamma", "gae_lambda", "popart"):
-            within(f"method.{key}", getattr(self, key), 0, 1)
-        above("method.popart", self.popart, 0)
-        one_of("method.kl_estimator", self.kl_estimator, KL_ESTIMATORS)
-        one_of("method.score_at", self.score_at, SCORED_AT)
-        one_of("method.critic", self.critic, CRITICS)
 
 
 def select_settings(kind: type[T], config: Any) -> T:

@@ -124,7 +124,7 @@ class _Instant(Caller):
         return Reply(completions=(done,), prompt_tokens=100, seconds=0.0)
 
 
-async def _no_journal(key: str, about: bytes, compute: Any, kind: Any) -> Any:
+async def _no_journal(key: str, inputs: bytes, compute: Any, kind: Any) -> Any:
     return await compute()
 
 

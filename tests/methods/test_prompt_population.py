@@ -247,7 +247,7 @@ def test_the_best_is_the_surest_of_the_highest_means_in_the_window():
     ("setting", "message"),
     [
         ({"selection": "elite"}, "method.selection: expected one of best_and_uniform, .*, got 'elite'"),
-        ({"draw_probability": 0.0}, "method.draw_probability: expected a number > 0"),
+        ({"draw_probability": 0.0}, "method.draw_probability: expected a number in .0, 0.999."),
         ({"mutation_sd": -1.0}, "method.mutation_sd: expected a number >= 0"),
         ({"prompts": 0}, "method.prompts: expected a number >= 1"),
         ({"ranking": "best"}, "method.ranking: expected one of batch_mean, by_problem, random"),

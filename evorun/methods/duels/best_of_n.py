@@ -7,9 +7,9 @@ baseline of the Lyria paper (section 4.2.1), which redraws a repeated answer.
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from evorun.errors import at_least, one_of
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import DuelSettings, hold_duels, warn_if_no_duels
@@ -26,23 +26,15 @@ class BestOfNConfig(DuelSettings, SampleSettings):
     """Hyperparameters; `conf/method/best_of_n.yaml` gives each default and its source."""
 
     name: str
-    rounds: int | None
+    rounds: NonNegativeInt | None
     """Rounds of duels among the responses; None: until the budget ends."""
-    choose: str
+    choose: Annotated[str, OneOf(("duels", "oracle"))]
     """duels: by the judge's duels. oracle: by the fitness from the task's symbolic system."""
-    dedup_attempts: int
+    dedup_attempts: NonNegativeInt
     """Maximum redraws of a response that repeats an earlier one; only with the oracle."""
-    batches: int
+    batches: PositiveInt
     """With the oracle: number of steps over which the responses are drawn, so that there is a curve; approximate where
     only a token budget limits them."""
-
-    def __post_init__(self) -> None:
-        DuelSettings.__post_init__(self)
-        SampleSettings.__post_init__(self)
-        at_least("method.rounds", self.rounds, 0)
-        at_least("method.dedup_attempts", self.dedup_attempts, 0)
-        at_least("method.batches", self.batches, 1)
-        one_of("method.choose", self.choose, ("duels", "oracle"))
 
 
 class BestOfN(PerProblem):

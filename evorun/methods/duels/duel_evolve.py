@@ -8,12 +8,12 @@ answer is chosen.
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.errors import at_least, one_of, within
+from evorun.fields import Fraction, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import Arena
@@ -29,31 +29,22 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
     """Hyperparameters; `conf/method/duel_evolve.yaml` gives each default and its source."""
 
     name: str
-    generations: int
+    generations: NonNegativeInt
     """Evolution steps after the initial candidates; 0 judges the initial candidates only."""
-    initial_candidates: int
+    initial_candidates: PositiveInt
     """N0 of section 2.3.3."""
-    children: int
+    children: PositiveInt
     """B of section 2.3.3: candidates that one generation asks for."""
-    parents: int
+    parents: PositiveInt
     """|A_t|: scored parents in the evolution prompt."""
-    recent_share: float
+    recent_share: Fraction
     """Share of the parents taken from the last generation, the most uncertain first; the rest by Thompson sampling."""
-    parent_choice: str
+    parent_choice: Annotated[str, OneOf(CHOICES)]
     """thompson: parents as `recent_share` says. uniform: survivors at random."""
     shared_parents: bool
     """One parent set per generation (Eq. 5); false draws one per child."""
     deduplicate: bool
     """Discard, without replacement, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
-
-    def __post_init__(self) -> None:
-        DuelSettings.__post_init__(self)
-        ResponseSettings.__post_init__(self)
-        for key in ("initial_candidates", "children", "parents"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        at_least("method.generations", self.generations, 0)
-        within("method.recent_share", self.recent_share, 0, 1)
-        one_of("method.parent_choice", self.parent_choice, CHOICES)
 
 
 class DuelEvolve(PerProblem):

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from evorun.errors import above, at_least, one_of, within
+from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import POOL_RANKS, RATINGS, Arena, Survivors
 from evorun.models.base import Reply, Sampling
@@ -25,42 +26,32 @@ CHOICES = ("thompson", "uniform")
 
 
 @dataclass(kw_only=True)
-class DuelSettings:
+class DuelSettings(Checked):
     """Hyperparameters of duels: part of the configuration of every method that holds them."""
 
-    duels: int
+    section = "method"
+
+    duels: NonNegativeInt
     """Pairs to judge per round."""
-    duel_choice: str
+    duel_choice: Annotated[str, OneOf(CHOICES)]
     """thompson: pairs by double Thompson sampling. uniform: survivors at random. Newcomers come first in both."""
-    orders: int
+    orders: Annotated[int, Meta(ge=1, le=2)]
     """2: a pair is judged in both orders of presentation, and agreeing verdicts decide. 1: in one order, at random."""
-    ties: str
+    ties: Annotated[str, OneOf(("drop", "half"))]
     """drop: an undecided duel is no evidence. half: it is half a win for each, unless a verdict was unreadable."""
-    rating: str
+    rating: Annotated[str, OneOf(RATINGS)]
     """The estimate of a candidate's utility. posterior: the MAP of Eq. 4. win_rate: the logit of the share of duels
     won. elo: Elo's running rating. The uncertainty is always the posterior's."""
-    max_pool: int
+    max_pool: Annotated[int, Meta(ge=2)]
     """Maximum number of survivors."""
-    pool_rank: str
+    pool_rank: Annotated[str, OneOf(POOL_RANKS)]
     """Which ones survive when more pass the confidence rule: the highest by mean, upper bound or lower bound."""
-    bound_width: float
+    bound_width: NonNegativeFloat
     """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
-    prior_sd: float
+    prior_sd: PositiveFloat
     """sigma_0 of Eq. 4, in logits."""
-    judge_temperature: float
-    judge_max_tokens: int
-
-    def __post_init__(self) -> None:
-        at_least("method.judge_max_tokens", self.judge_max_tokens, 1)
-        for key in ("duels", "judge_temperature", "bound_width"):
-            at_least(f"method.{key}", getattr(self, key), 0)
-        at_least("method.max_pool", self.max_pool, 2)
-        within("method.orders", self.orders, 1, 2)
-        one_of("method.duel_choice", self.duel_choice, CHOICES)
-        one_of("method.ties", self.ties, ("drop", "half"))
-        one_of("method.rating", self.rating, RATINGS)
-        one_of("method.pool_rank", self.pool_rank, POOL_RANKS)
-        above("method.prior_sd", self.prior_sd, 0)
+    judge_temperature: NonNegativeFloat
+    judge_max_tokens: PositiveInt
 
     @property
     def judge_sampling(self) -> Sampling:

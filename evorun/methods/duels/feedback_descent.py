@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from evorun.errors import at_least
+from evorun.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import judge_pairs
@@ -31,19 +31,12 @@ class FeedbackDescentConfig(ResponseSettings):
     """Hyperparameters; `conf/method/feedback_descent.yaml` gives each default and its source."""
 
     name: str
-    generations: int | None
+    generations: NonNegativeInt | None
     """Proposals after the initial one; None: until the budget ends."""
-    window: int
+    window: PositiveInt
     """W: number of latest attempts in the proposer's prompt (A.1)."""
-    judge_temperature: float
-    judge_max_tokens: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in ("generations", "judge_temperature"):
-            at_least(f"method.{key}", getattr(self, key), 0)
-        for key in ("window", "judge_max_tokens"):
-            at_least(f"method.{key}", getattr(self, key), 1)
+    judge_temperature: NonNegativeFloat
+    judge_max_tokens: PositiveInt
 
 
 class FeedbackDescent(PerProblem):

@@ -11,12 +11,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from evorun.errors import at_least, one_of
+from evorun.errors import at_least
+from evorun.fields import OneOf
 from evorun.methods.context import RunContext
 from evorun.methods.espl.operators import OperatorPrompts, find_contrasts, problem_text, read_summary, render_lessons
 from evorun.methods.espl.population import (
@@ -295,8 +296,7 @@ class EsplEvolutionConfig(RefinedLearningSettings, EvolutionSettings):
     """Hyperparameters; `conf/method/espl_evolution.yaml` gives each default and its source."""
 
     def __post_init__(self) -> None:
-        RefinedLearningSettings.__post_init__(self)
-        EvolutionSettings.__post_init__(self)
+        super().__post_init__()
         at_least("method.group", self.group, 2)
 
 
@@ -304,7 +304,7 @@ class EsplEvolutionConfig(RefinedLearningSettings, EvolutionSettings):
 class EsplConfig(EsplEvolutionConfig, GradientSettings, BaselineSettings):
     """Hyperparameters; `conf/method/espl.yaml` gives each default and its source."""
 
-    loss: str
+    loss: Annotated[str, OneOf((*LOSSES, "cispo"))]
     """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighted (`evorun.training.batches.token_weight`); or
     cispo."""
     transplant: bool
@@ -313,9 +313,6 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings, BaselineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        GradientSettings.__post_init__(self)
-        BaselineSettings.__post_init__(self)
-        one_of("method.loss", self.loss, (*LOSSES, "cispo"))
         if self.loss == "cispo":
             self.require_bounds_of_cispo()
 

@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 from msgspec.structs import replace
 from scipy.special import softmax
 
-from evorun.errors import ConfigError, above, at_least, one_of, within
+from evorun.errors import ConfigError, at_least
+from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, PositiveFloat, PositiveInt
 from evorun.methods.espl.system_prompts import Limits, SystemPrompt, read_roots
 from evorun.models.base import Sampling
 from evorun.ratings import trueskill
@@ -26,67 +28,59 @@ SLACK = 1e-9
 
 
 @dataclass(kw_only=True)
-class PopulationSettings:
+class PopulationSettings(Checked):
     """Hyperparameters of a population: part of the configuration of every method that has one."""
 
-    prompts: int
+    section = "method"
+
+    prompts: PositiveInt
     """System prompts in a batch (M)."""
-    window: int
+    window: PositiveInt
     """Number of latest system prompts from which batches are drawn (K)."""
-    selection: str
+    selection: Annotated[str, OneOf(SELECTIONS)]
     """best_and_uniform: the highest score, the others uniformly from the rest of the window (appendix A). softmax: each
     with a probability that grows with its score (eq. 4). ucb: the highest scores. uniform: any. champion: the highest
     mean - lambda sd, the newest, then the highest scores (the last two: the authors' released code).
     probability_of_best: one after another, each with its probability of being the best of those left (Thompson
     sampling: the highest of one draw from each N(mean, sd))."""
-    optimism: float
+    optimism: NonNegativeFloat
     """Standard deviations by which a score exceeds the mean (lambda)."""
-    selection_temperature: float
+    selection_temperature: PositiveFloat
     """T of eq. 4, for `softmax`."""
-    mu0: float
-    sigma0: float
-    beta: float
-    tau: float
-    draw_probability: float
-    tie: float
+    mu0: NonNegativeFloat
+    sigma0: PositiveFloat
+    beta: PositiveFloat
+    tau: NonNegativeFloat
+    draw_probability: Annotated[float, Meta(gt=0, le=0.999)]
+    tie: NonNegativeFloat
     """Mean rewards that differ by no more count as equal."""
-    ranking: str
+    ranking: Annotated[str, OneOf(RANKINGS)]
     """Rankings that update ratings and choose the parent. batch_mean: one per batch, by mean rewards. by_problem: one
     per problem, by the mean rewards on it, so that ratings rest on paired differences. random: one per batch, by mean
     rewards permuted among its system prompts, as a control."""
-    drift: str
+    drift: Annotated[str, OneOf(DRIFTS)]
     """When skills drift by tau. by_batch: those of a batch, before its ranking. by_update: those of the window, after
     each update of the weights, which changes them; never under frozen weights."""
     fitness_sharing: bool
     """Rank by shares of each problem's rewards instead of mean rewards (`shared_fitness`)."""
-    islands: int
+    islands: PositiveInt
     """Parts of the population that evolve separately, each with its own window; steps cycle through them."""
-    migration_every: int | None
+    migration_every: PositiveInt | None
     """Interval in steps at which the best of each island is copied to the next one; null: never."""
-    mutation_sd: float
+    mutation_sd: NonNegativeFloat
     """Delta sigma: the additional uncertainty of a child over its parent."""
-    mutation_sd_by: str
+    mutation_sd_by: Annotated[str, OneOf(MUTATION_SDS)]
     """sum: a mutant's sd is its parent's plus delta (Algorithm 1). root_of_squares: the root of the sum of squares
     (appendix B)."""
 
     def __post_init__(self) -> None:
-        for key in ("prompts", "window", "islands", "migration_every"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("mu0", "optimism", "tau", "tie", "mutation_sd"):
-            at_least(f"method.{key}", getattr(self, key), 0)
-        for key in ("selection_temperature", "sigma0", "beta", "draw_probability"):
-            above(f"method.{key}", getattr(self, key), 0)
-        within("method.draw_probability", self.draw_probability, 0, 0.999)
-        one_of("method.selection", self.selection, SELECTIONS)
-        one_of("method.ranking", self.ranking, RANKINGS)
-        one_of("method.drift", self.drift, DRIFTS)
+        super().__post_init__()
         if self.fitness_sharing and self.ranking == "by_problem":
             raise ConfigError(
                 "method.fitness_sharing: has no effect with ranking=by_problem; leave it false, or set another ranking"
             )
         if self.migration_every is not None and self.islands == 1:
             raise ConfigError("method.migration_every: expected null with one island; set method.islands, too")
-        one_of("method.mutation_sd_by", self.mutation_sd_by, MUTATION_SDS)
 
 
 REFLECTORS = ("reference", "policy")
@@ -98,67 +92,49 @@ class EvolutionSettings(PopulationSettings):
 
     evolve: bool
     """False: the initial system prompts stay the only ones."""
-    reflect_with: str
+    reflect_with: Annotated[str, OneOf(REFLECTORS)]
     """reference | policy: the weights that summarize, criticize and edit: the initial ones, or the trained ones."""
-    crossover_rate: float
+    crossover_rate: Fraction
     """Probability of a crossover in a step (p_crossover)."""
-    crossover_alone_by: float | None
+    crossover_alone_by: NonNegativeFloat | None
     """null: a crossover needs a second system prompt that was best at some problem. Else the best prompt and another
     must each have been the only best at some problem, by more than this margin."""
     lessons_first: bool
     """Ask for lessons and for edits in two calls per problem (equations 7 and 8); false: in one."""
-    local_edits: int
+    local_edits: PositiveInt
     """Maximum edits proposed by the critique of one problem (K_ops)."""
-    principles_in: str
+    principles_in: Annotated[str, OneOf(("system", "user"))]
     """system | user: principles stand in the system prompt, or after the problem in the user's message; then the system
     prompt is the task's own, and the root has no preamble either."""
-    eval_prompt: str
+    eval_prompt: Annotated[str, OneOf(("best", "latest"))]
     """best | latest: the system prompt under which the run's problems are answered."""
     partial_edits: bool
     """Skip edits that do not apply; otherwise a list of edits applies as a whole or not at all, like a patch."""
-    most_edits: int
+    most_edits: PositiveInt
     """Maximum edits that make a child."""
-    most_principles: int
+    most_principles: PositiveInt
     """Maximum principles of a system prompt."""
-    principle_chars: int
+    principle_chars: PositiveInt
     """Maximum characters of a principle."""
     edit_preamble: bool
     """Edits may rewrite the text above the principles, too."""
-    preamble_chars: int
+    preamble_chars: PositiveInt
     """Maximum characters of a rewritten preamble."""
     root_principles: Any
     """Principles of the initial system prompt: a list of texts, or a file (`read_principles`); null: none."""
-    rollout_chars: int | None
+    rollout_chars: PositiveInt | None
     """Maximum characters of a rollout in the prompt of a summary; null: all of it."""
     other_roots: Any
     """Principles of further initial system prompts, with the same preamble: a list of lists or files; null: one root.
     With `evolve: false`, batches then use several prompts without evolution."""
     operator_prompts: str | None
     """Folder with your own files, which replace those of the same name in `evorun/methods/espl/prompts`; null: none."""
-    reflection_temperature: float
-    reflection_top_p: float
-    reflection_max_tokens: int
+    reflection_temperature: NonNegativeFloat
+    reflection_top_p: Annotated[float, Meta(gt=0, le=1)]
+    reflection_max_tokens: PositiveInt
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("method.reflect_with", self.reflect_with, REFLECTORS)
-        one_of("method.principles_in", self.principles_in, ("system", "user"))
-        one_of("method.eval_prompt", self.eval_prompt, ("best", "latest"))
-        within("method.crossover_rate", self.crossover_rate, 0, 1)
-        for key in (
-            "local_edits",
-            "most_edits",
-            "most_principles",
-            "principle_chars",
-            "preamble_chars",
-            "rollout_chars",
-        ):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        at_least("method.crossover_alone_by", self.crossover_alone_by, 0)
-        at_least("method.reflection_temperature", self.reflection_temperature, 0)
-        above("method.reflection_top_p", self.reflection_top_p, 0)
-        within("method.reflection_top_p", self.reflection_top_p, 0, 1)
-        at_least("method.reflection_max_tokens", self.reflection_max_tokens, 1)
         roots = read_roots(self.root_principles, self.other_roots)
         at_least("method.window", self.window, len(roots))
 

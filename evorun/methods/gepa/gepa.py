@@ -18,9 +18,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from evorun.errors import ConfigError, at_least, one_of, within
+from evorun.errors import ConfigError
+from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import DatasetLevel, Regime, SamplingSettings
 from evorun.methods.context import RunContext
 from evorun.methods.gepa.bridge import COMPONENT, Bridge, Loader, Rollouts, Settings, log, optimise
@@ -43,32 +44,22 @@ class GepaConfig(SamplingSettings):
     """Hyperparameters; `conf/method/gepa.yaml` gives each default and its source."""
 
     name: str
-    search: str
+    search: Annotated[str, OneOf(("auto", "split", "inference"))]
     """auto: `inference` on tasks with public tests, else `split`."""
-    generations: int
+    generations: NonNegativeInt
     """GEPA's iterations, with one reflection each."""
-    metric_calls: int | None
+    metric_calls: PositiveInt | None
     """Maximum rollouts, as GEPA counts them; null: no limit beyond the iterations and the budget."""
-    minibatch: int
+    minibatch: PositiveInt
     """Problems per reflection."""
-    train_share: float
+    train_share: Fraction
     """Share of the validation split to reflect on; the rest chooses among prompts (`split`)."""
-    candidate_selection: str
+    candidate_selection: Annotated[str, OneOf(CANDIDATE_SELECTIONS)]
     """The next prompt to revise, by the package's names. pareto: one that is best on some problem, more likely with
     more such problems. current_best. epsilon_greedy: the best, or any one time in ten. top_k_pareto: as pareto, among
     the five best."""
-    reflection_temperature: float
-    reflection_max_tokens: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("method.search", self.search, ("auto", "split", "inference"))
-        one_of("method.candidate_selection", self.candidate_selection, CANDIDATE_SELECTIONS)
-        at_least("method.generations", self.generations, 0)
-        at_least("method.reflection_temperature", self.reflection_temperature, 0)
-        for key in ("metric_calls", "minibatch", "reflection_max_tokens"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        within("method.train_share", self.train_share, 0, 1)
+    reflection_temperature: NonNegativeFloat
+    reflection_max_tokens: PositiveInt
 
 
 class Gepa(DatasetLevel):

@@ -2,11 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from evorun.errors import above, at_least, within
+from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
 from evorun.methods.context import RunContext
 from evorun.models.base import Message, Sampling
 from evorun.rollouts.episodes import Asked, Rollouts
@@ -18,22 +19,17 @@ ROLE = "evaluate"
 
 
 @dataclass(kw_only=True)
-class EvaluationSettings:
+class EvaluationSettings(Checked):
     """Hyperparameters of an evaluation."""
 
-    eval_samples: int
-    """Completions per problem beside the greedy one; their mean score (for right and wrong: pass rate) is recorded."""
-    eval_temperature: float
-    eval_top_p: float
-    eval_max_tokens: int
-    """Maximum completion tokens of a response."""
+    section = "method"
 
-    def __post_init__(self) -> None:
-        above("method.eval_top_p", self.eval_top_p, 0)
-        within("method.eval_top_p", self.eval_top_p, 0, 1)
-        at_least("method.eval_max_tokens", self.eval_max_tokens, 1)
-        for key in ("eval_samples", "eval_temperature"):
-            at_least(f"method.{key}", getattr(self, key), 0)
+    eval_samples: NonNegativeInt
+    """Completions per problem beside the greedy one; their mean score (for right and wrong: pass rate) is recorded."""
+    eval_temperature: NonNegativeFloat
+    eval_top_p: Annotated[float, Meta(gt=0, le=1)]
+    eval_max_tokens: PositiveInt
+    """Maximum completion tokens of a response."""
 
     @property
     def eval_calls(self) -> int:
@@ -52,13 +48,9 @@ class EvaluationSettings:
 class RepeatedEvaluationSettings(EvaluationSettings):
     """Hyperparameters of evaluations between steps: part of the configuration of every method that trains."""
 
-    eval_every: int | None
+    eval_every: PositiveInt | None
     """Training steps between two evaluations; null: none in between. One precedes the first step, and one follows the
     last."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("method.eval_every", self.eval_every, 1)
 
     def evaluates_after(self, step: int) -> bool:
         """Return whether an evaluation follows a step, unless it is the last."""

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.errors import ConfigError, above, at_least
+from evorun.errors import ConfigError, above
+from evorun.fields import NonNegativeFloat, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import RepeatedEvaluationSettings
@@ -32,25 +33,25 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
     """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
 
     name: str
-    steps: int | None
+    steps: PositiveInt | None
     """Steps, with one batch each; null: as many as `data_epochs` take."""
-    data_epochs: int
+    data_epochs: PositiveInt
     """Passes through the training split, where `steps` is null; the last batch may be smaller."""
-    problems_per_step: int
+    problems_per_step: PositiveInt
     """Problems in a batch (B)."""
-    group: int
+    group: PositiveInt
     """Completions of each problem under each system prompt (N)."""
     system_prompt: str | None
     """The initial system prompt; null: the task's own, or for RL alone its own prompt for an answer."""
-    format_reward: float
+    format_reward: NonNegativeFloat
     """Added to the reward of a response in the task's format.
 
     The reward is 1 for a correct response, else 0. On a task without right and wrong it is the primary score, scaled to
     [0, 1] with 1 as the best if its range is known. Otherwise it is unscaled, and negated if lower is better.
     """
-    format_penalty: float
+    format_penalty: NonNegativeFloat
     """Subtracted from the reward of a response that is not in the task's format."""
-    overflow_penalty: float
+    overflow_penalty: NonNegativeFloat
     """If above 0: the negated value is the reward of any episode that ran out of tokens or context."""
 
     eval_beside_rollouts: bool
@@ -58,13 +59,7 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
     an evaluation then includes these rollouts. With `training.max_lag` they have been played already."""
 
     def __post_init__(self) -> None:
-        SamplingSettings.__post_init__(self)
-        RepeatedEvaluationSettings.__post_init__(self)
-        RubricSettings.__post_init__(self)
-        for key in ("steps", "data_epochs", "problems_per_step", "group"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("format_reward", "format_penalty", "overflow_penalty"):
-            at_least(f"method.{key}", getattr(self, key), 0)
+        super().__post_init__()
         above("method.temperature", self.temperature, 0)
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):

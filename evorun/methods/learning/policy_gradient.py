@@ -7,9 +7,10 @@ completions per draw of the prompt, as E-SPL has N per prompt.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from evorun.errors import ConfigError, at_least, one_of
+from evorun.errors import ConfigError, at_least
+from evorun.fields import OneOf, PositiveInt
 from evorun.methods.context import RunContext
 from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, Update
@@ -23,18 +24,15 @@ from evorun.training.objectives import LOSSES, GradientSettings
 class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings):
     """Hyperparameters; the methods' YAML files give each default and its source."""
 
-    draws: int
+    draws: PositiveInt
     """Draws of the prompt per problem of a batch, with `group` completions each."""
     task_instruction: bool
     """Use the task's instruction as the system prompt, as in the root of E-SPL's population; false: use the task's own
     prompt for an answer."""
 
     def __post_init__(self) -> None:
-        LearningSettings.__post_init__(self)
-        GradientSettings.__post_init__(self)
-        BaselineSettings.__post_init__(self)
+        super().__post_init__()
         at_least("method.group", self.group, 2)
-        at_least("method.draws", self.draws, 1)
         if self.task_instruction and self.system_prompt is not None:
             raise ConfigError(
                 "method.task_instruction: has no effect with method.system_prompt, which replaces the instruction; "
@@ -46,12 +44,8 @@ class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings)
 class GrpoConfig(PolicyGradientConfig):
     """Hyperparameters; `conf/method/grpo.yaml` gives each default and its source."""
 
-    loss: str
+    loss: Annotated[str, OneOf(LOSSES)]
     """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighted (`evorun.training.batches.token_weight`)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("method.loss", self.loss, LOSSES)
 
 
 @dataclass(kw_only=True)

@@ -16,10 +16,6 @@ from evorun.training.objectives import ProximalSettings
 class PpoConfig(LearningSettings, ProximalSettings):
     """Hyperparameters; `conf/method/ppo.yaml` gives each default and its source."""
 
-    def __post_init__(self) -> None:
-        LearningSettings.__post_init__(self)
-        ProximalSettings.__post_init__(self)
-
 
 class Ppo(Learning):
     """PPO with a critic."""

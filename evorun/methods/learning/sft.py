@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
+from msgspec import Meta
 
-from evorun.errors import ConfigError, RunDirectoryError, above, at_least, within
+from evorun.errors import ConfigError, RunDirectoryError
+from evorun.fields import PositiveFloat, PositiveInt
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import ROLE, Evaluations, RepeatedEvaluationSettings
@@ -39,24 +41,16 @@ class SftConfig(RepeatedEvaluationSettings):
     name: str
     data: str | None
     """File with one conversation per line: `{"messages": [{"role": ..., "content": ...}, ...]}`."""
-    limit: int | None
+    limit: PositiveInt | None
     """Number of conversations to use, from the start of the file; null: all."""
-    held_out: float
+    held_out: Annotated[float, Meta(ge=0, le=0.9)]
     """Share of the conversations held out to measure the loss; 0: none."""
-    epochs: float
-    batch: int
+    epochs: PositiveFloat
+    batch: PositiveInt
     """Conversations per step."""
-    max_length: int
+    max_length: Annotated[int, Meta(ge=2)]
     """Maximum tokens of a conversation, including its prompt: longer ones are cut, or dropped if no token of an answer
     is left. The model's context length is another limit."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in ("limit", "batch"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        within("method.held_out", self.held_out, 0, 0.9)
-        above("method.epochs", self.epochs, 0)
-        at_least("method.max_length", self.max_length, 2)
 
 
 class Sft(DatasetLevel):

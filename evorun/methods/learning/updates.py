@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from evorun.errors import one_of
+from evorun.fields import Checked, OneOf
 from evorun.rollouts.episodes import Episode
 from evorun.training.objectives import GradientSettings, ProximalSettings, select_settings
 from evorun.training.wire import PolicyGradient, ProximalPolicy, Row
@@ -12,15 +13,14 @@ BASELINES = ("draw", "problem")
 
 
 @dataclass(kw_only=True)
-class BaselineSettings:
+class BaselineSettings(Checked):
     """Hyperparameters of advantages for methods that play a problem under several draws of system prompts."""
 
-    baseline: str
+    section = "method"
+
+    baseline: Annotated[str, OneOf(BASELINES)]
     """draw | problem: the baseline is the problem's mean reward under the same draw of a system prompt, or under all
     draws of the step."""
-
-    def __post_init__(self) -> None:
-        one_of("method.baseline", self.baseline, BASELINES)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.errors import at_least, one_of, within
+from evorun.errors import within
+from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem, Regime, SamplingSettings
 from evorun.methods.context import Context
 from evorun.methods.lyria.population import (
@@ -58,47 +60,37 @@ class LyriaConfig(SamplingSettings):
     """Hyperparameters; `conf/method/lyria.yaml` gives each default and its source."""
 
     name: str
-    population: int
-    generations: int
+    population: PositiveInt
+    generations: NonNegativeInt
     elites: int | None
     """k_e: fittest members that enter the mating pool without a tournament; None: a tenth of the population."""
-    max_errors: int
+    max_errors: NonNegativeInt
     """epsilon: maximum errors that the detector names."""
-    dedup_attempts: int
+    dedup_attempts: NonNegativeInt
     """tau: maximum replacements of a repeated answer."""
-    replay_rate: float
+    replay_rate: Fraction
     """rho: maximum share of a population that the experience pool replaces."""
-    crossover_rate: float
+    crossover_rate: Fraction
     """eta."""
-    external_crossover_rate: float
+    external_crossover_rate: Fraction
     """xi: share of crossovers by the task's symbolic operator; without effect where the task has none."""
-    mutation_rate: float
+    mutation_rate: Fraction
     """kappa."""
-    external_mutation_rate: float
+    external_mutation_rate: Fraction
     """mu: share of mutations by the task's symbolic operator; without effect where the task has none."""
-    fitness: str
+    fitness: Annotated[str, OneOf(("auto", "oracle", "model"))]
     """oracle: the task's symbolic system. model: the judge model's score. auto: the oracle where there is one."""
-    errors: str
+    errors: Annotated[str, OneOf(("auto", "verifier", "model"))]
     """verifier: the task's symbolic system. model: the judge model. auto: the verifier where there is one."""
-    fitness_threshold: float
+    fitness_threshold: Annotated[float, Meta(ge=0, le=100)]
     """Stop as soon as the best fitness reaches it."""
-    evaluator_temperature: float
-    evaluator_max_tokens: int
+    evaluator_temperature: NonNegativeFloat
+    evaluator_max_tokens: PositiveInt
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("population", "evaluator_max_tokens"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("generations", "max_errors", "dedup_attempts", "evaluator_temperature"):
-            at_least(f"method.{key}", getattr(self, key), 0)
         if self.elites is not None:
             within("method.elites", self.elites, 0, self.population)
-        rates = ("replay", "crossover", "external_crossover", "mutation", "external_mutation")
-        for rate in rates:
-            within(f"method.{rate}_rate", getattr(self, f"{rate}_rate"), 0, 1)
-        within("method.fitness_threshold", self.fitness_threshold, 0, 100)
-        one_of("method.fitness", self.fitness, ("auto", "oracle", "model"))
-        one_of("method.errors", self.errors, ("auto", "verifier", "model"))
 
     @property
     def elite_count(self) -> int:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from evorun.errors import ConfigError, at_least, one_of
+from evorun.errors import ConfigError, at_least
+from evorun.fields import OneOf
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import answer_prompt
 from evorun.methods.learning.loop import Learning
@@ -222,17 +223,13 @@ class MpoConfig(RefinedLearningSettings, ProximalSettings, GradientSettings):
     Settings of trainers other than the chosen one have no effect.
     """
 
-    trainer: str
+    trainer: Annotated[str, OneOf(TRAINERS)]
     """ppo | grpo | cispo | rloo: the method whose update is used, with its settings."""
-    loss: str
+    loss: Annotated[str, OneOf(LOSSES)]
     """For grpo: grpo | dr_grpo | dapo | bnpo, the weighting of a batch's tokens."""
 
     def __post_init__(self) -> None:
-        RefinedLearningSettings.__post_init__(self)
-        ProximalSettings.__post_init__(self)
-        GradientSettings.__post_init__(self)
-        one_of("method.trainer", self.trainer, TRAINERS)
-        one_of("method.loss", self.loss, LOSSES)
+        super().__post_init__()
         if self.trainer != "ppo":
             at_least("method.group", self.group, 2)
         if self.trainer == "cispo":

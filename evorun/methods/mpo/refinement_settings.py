@@ -1,8 +1,12 @@
 """Settings of the refinement of rubrics by a meta reward model (MPO, section 2.3 and appendix C)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from evorun.errors import ConfigError, above, at_least, one_of, within
+from msgspec import Meta
+
+from evorun.errors import ConfigError, at_least, one_of
+from evorun.fields import Checked, NonNegativeFloat, OneOf, PositiveInt
 from evorun.methods.learning.parts import LearningSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.monitors import measure
@@ -23,97 +27,83 @@ MIN_TOKENS = 32
 
 
 @dataclass(kw_only=True)
-class RefinementSettings:
+class RefinementSettings(Checked):
     """Hyperparameters of a rubric's refinement; the methods' YAML files give each default and its source."""
 
-    refine_schedule: str
+    section = "method"
+
+    refine_schedule: Annotated[str, OneOf(SCHEDULES)]
     """fixed: every `refine_every` batches. adaptive: when rewards collapse or a monitor fires, at least `refine_every`
     batches after the last time. before: `refine_rounds` times before the first step. never: the rubric is fixed."""
-    refine_every: int
+    refine_every: PositiveInt
     """Batches between refinements (k)."""
-    refine_rounds: int
+    refine_rounds: PositiveInt
     """Number of refinements before the first step, with the schedule `before`."""
-    refine_pool: int
+    refine_pool: PositiveInt
     """Responses per such round."""
-    refine_samples: int
+    refine_samples: PositiveInt
     """Maximum episodes per refinement of a rubric (n)."""
-    choose_samples: str
+    choose_samples: Annotated[str, OneOf(("random", "thirds", "informative"))]
     """random | thirds: equally many from each third by score | informative: in turn the highest and the lowest score,
     the most points for text that a hacking monitor suspects, the longest and the shortest response."""
-    refine_on: str
+    refine_on: Annotated[str, OneOf(("each", "all"))]
     """each: write a rubric per sample, then merge these into one (meta-merging). all: write a single rubric for all
     samples together, as in the authors' released code on MATH; nothing is merged."""
     references: bool
     """Show the meta reward model a problem's reference solution, where the task has one; the regime is then labels."""
     meta_analysis: bool
     """False: refine on samples without an analysis (appendix F)."""
-    flag_above: float | None
+    flag_above: NonNegativeFloat | None
     """Refine only on samples whose score differs from the analysis's score by more than this share of the rubric's
     points (tau of appendix C, equation 2); null: on all."""
-    analysis_words: int
+    analysis_words: PositiveInt
     """Maximum words of an analysis; the next two are the maxima of a refinement and of a merged rubric."""
-    refinement_words: int
-    merging_words: int
-    refine_attempts: int
+    refinement_words: PositiveInt
+    merging_words: PositiveInt
+    refine_attempts: PositiveInt
     """Maximum attempts to get a readable rubric, or a criterion of one; each retry states what was wrong. If no merged
     rubric is readable, the refinement that spreads the samples' scores most is taken."""
-    refine_by: str
+    refine_by: Annotated[str, OneOf(("whole", "item"))]
     """whole | item: write a rubric in one reply; or first ask for the number of criteria, then for one after the other,
     as in the authors' released code."""
     meta_json: bool
     """Hold rubrics to a JSON schema, on engines that enforce one: small models keep to no other format. The levels of a
     criterion are then one point apart."""
-    item_words: int
+    item_words: PositiveInt
     """Maximum words of a criterion, with `refine_by=item`; refinement_words and merging_words then have no effect."""
-    most_items: int
+    most_items: Annotated[int, Meta(ge=1, le=MAX_ITEMS)]
     """Maximum criteria, with `refine_by=item` or `meta_json`."""
-    keep_rubric: str
+    keep_rubric: Annotated[str, OneOf(("newest", "spread", "validated"))]
     """newest: every new rubric replaces the old | spread: it must spread the samples' normalized scores at least as
     much | validated: the reward model compares both on held-out responses and known exploits; see
     `Trial.fault_of_validation`."""
-    validation_samples: int
+    validation_samples: Annotated[int, Meta(ge=2)]
     """With keep_rubric=validated: held-out episodes of a rubric's first batch, and the number of exploits."""
-    collapse_below: float
+    collapse_below: NonNegativeFloat
     """Adaptive: refine when the standard deviation of a batch's normalized rewards is below this."""
     monitors_above: dict[str, float]
     """Adaptive: refine when a hacking monitor's mean over the batch is above its threshold, by the monitor's name."""
-    sample_chars: int | None
+    sample_chars: PositiveInt | None
     """Maximum characters shown of a prompt, of a response and of a reference solution; null: no limit."""
     meta_prompts: str | None
     """Folder with your own files, which replace analysis.md, refinement.md, ... in `evorun/methods/mpo/prompts`; null:
     none."""
-    meta_temperature: float
-    meta_top_p: float
-    meta_max_tokens: int | None
+    meta_temperature: NonNegativeFloat
+    meta_top_p: Annotated[float, Meta(gt=0, le=1)]
+    meta_max_tokens: PositiveInt | None
     """Maximum completion tokens of a call; null: two per word that the reply may have. A model that thinks before it
     answers needs more."""
 
-    analysis_max_tokens: int | None
+    analysis_max_tokens: PositiveInt | None
     """Maximum completion tokens of an analysis; `meta_max_tokens`, where set, takes precedence. `item_max_tokens`: the
     same for a criterion with `refine_by=item`."""
-    item_max_tokens: int | None
+    item_max_tokens: PositiveInt | None
 
     def __post_init__(self) -> None:
-        one_of("method.refine_schedule", self.refine_schedule, SCHEDULES)
-        one_of("method.choose_samples", self.choose_samples, ("random", "thirds", "informative"))
-        one_of("method.refine_on", self.refine_on, ("each", "all"))
-        one_of("method.refine_by", self.refine_by, ("whole", "item"))
-        one_of("method.keep_rubric", self.keep_rubric, ("newest", "spread", "validated"))
-        for key in ("refine_every", "refine_rounds", "refine_pool", "refine_samples", "refine_attempts"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        at_least("method.validation_samples", self.validation_samples, 2)
-        for key in ("analysis_words", "refinement_words", "merging_words", "item_words"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("sample_chars", "meta_max_tokens", "analysis_max_tokens", "item_max_tokens"):
-            at_least(f"method.{key}", getattr(self, key), 1)
-        within("method.most_items", self.most_items, 1, MAX_ITEMS)
-        for key in ("collapse_below", "flag_above", "meta_temperature"):
-            at_least(f"method.{key}", getattr(self, key), 0)
+        super().__post_init__()
         for name, threshold in self.monitors_above.items():
             one_of("method.monitors_above", name, MONITORS)
             at_least(f"method.monitors_above.{name}", threshold, 0)
-        above("method.meta_top_p", self.meta_top_p, 0)
-        within("method.meta_top_p", self.meta_top_p, 0, 1)
         if self.keep_rubric == "validated" and self.refine_schedule == "before":
             raise ConfigError(
                 "method.keep_rubric: validated needs training episodes, of which refine_schedule=before has none; "
@@ -147,10 +137,6 @@ class RefinementSettings:
 @dataclass(kw_only=True)
 class RefinedLearningSettings(LearningSettings, RefinementSettings):
     """Hyperparameters of the loop with refinement of rubrics."""
-
-    def __post_init__(self) -> None:
-        LearningSettings.__post_init__(self)
-        RefinementSettings.__post_init__(self)
 
     @property
     def sees_answers(self) -> bool:

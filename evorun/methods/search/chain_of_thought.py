@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.errors import ConfigError, DataError, at_least
+from evorun.errors import ConfigError, DataError
+from evorun.fields import PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context, RunContext
 from evorun.methods.search.proposals import Proposal, Proposed, ResponseSettings, SampleSettings, draw, propose
@@ -75,18 +76,13 @@ class FewShotConfig(ResponseSettings):
     """Hyperparameters; `conf/method/few_shot.yaml` gives each default and its source."""
 
     name: str
-    shots: int
+    shots: PositiveInt
     """k: examples in the prompt."""
     demonstrations: str | None
     """File of worked examples, `{"id": ..., "response": ...}` per line with ids of the validation split; null: the
     model solves them."""
-    tries: int
+    tries: PositiveInt
     """Maximum attempts of the model to solve an example."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("method.shots", self.shots, 1)
-        at_least("method.tries", self.tries, 1)
 
 
 class WorkedExample(msgspec.Struct, frozen=True):

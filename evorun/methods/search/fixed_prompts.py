@@ -7,11 +7,12 @@ it tests any prompts.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError, one_of
+from evorun.errors import ConfigError, DataError
+from evorun.fields import OneOf
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import Evaluations, EvaluationSettings
@@ -36,12 +37,8 @@ class FixedPromptsConfig(EvaluationSettings):
     name: str
     prompts: str | None
     """File with a JSON list of `{"id": ..., "text": ...}`."""
-    principles_in: str
+    principles_in: Annotated[str, OneOf(("system", "user"))]
     """system | user: a text is the system prompt, or follows the problem in the user's message."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("method.principles_in", self.principles_in, ("system", "user"))
 
 
 class FixedPrompts(DatasetLevel):

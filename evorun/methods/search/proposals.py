@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.errors import above, at_least, within
+from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
 from evorun.rollouts.episodes import Asked, Episode, max_turns_on
@@ -32,12 +33,8 @@ def from_task(default: Any) -> Any:
 class ResponseSettings(SamplingSettings):
     """Sampling of responses by methods that retry unparsed texts."""
 
-    retries: int
+    retries: NonNegativeInt
     """Maximum further attempts for a response that could not be parsed."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("method.retries", self.retries, 0)
 
 
 class Proposal(NamedTuple):
@@ -134,16 +131,10 @@ PILOT_SAMPLES = 4
 class SampleSettings(ResponseSettings):
     """Number of independent responses: part of the configuration of every method that chooses among them."""
 
-    samples: int | None
+    samples: PositiveInt | None
     """N: independent responses; None: as many as `budget_share` covers."""
-    budget_share: float
+    budget_share: Annotated[float, Meta(gt=0, le=1)]
     """Share of a problem's calls and tokens for responses, where `samples` is None."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("method.samples", self.samples, 1)
-        above("method.budget_share", self.budget_share, 0)
-        within("method.budget_share", self.budget_share, 0, 1)
 
     def samples_within(self, calls: int) -> int:
         """Return the number of responses under a budget of `calls` calls per problem."""

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from jinja2 import TemplateError
 from msgspec import UNSET
 
-from evorun.errors import ConfigError, EngineError, above, at_least, one_of, read_duration
+from evorun.errors import ConfigError, EngineError, read_duration
+from evorun.fields import NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, rejected
 from evorun.models.channels import Channels
@@ -45,28 +46,28 @@ class ServerConfig(EngineConfig):
     proxy: str | None = None
     """URL of an HTTP proxy (`http://proxy:3128`), or `environment`: HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide. Null
     connects directly."""
-    concurrency: int = 64
+    concurrency: PositiveInt = 64
     """Requests in flight at once, on each server. `ours`."""
-    timeout: float = 600.0
+    timeout: PositiveFloat = 600.0
     """Seconds for one attempt at most, from sending to the last byte of the answer. Less where answers have shown how
     long they take. `ours`."""
-    connect_timeout: float = 10.0
+    connect_timeout: PositiveFloat = 10.0
     """Seconds to connect, and for the check of each server when the engine opens. `ours`."""
     max_outage: str = "30m"
     """Time that calls wait while no server answers anything: seconds, or a number with s, m or h. `ours`."""
-    max_retries: int = 8
+    max_retries: NonNegativeInt = 8
     """Attempts after the first, of a request that fails while others are answered; where others hardly ever fail, it is
     refused after two or three. `ours`."""
-    backoff_base: float = 0.25
+    backoff_base: NonNegativeFloat = 0.25
     """Seconds; the upper bound of the first wait, doubled with each retry. `ours`."""
-    backoff_cap: float = 2.0
+    backoff_cap: NonNegativeFloat = 2.0
     """Seconds; the longest wait between attempts, Retry-After and outages aside. `ours`."""
-    max_retry_after: float = 300.0
+    max_retry_after: NonNegativeFloat = 300.0
     """Seconds; a server that asks for longer waits than this (a used-up daily quota, say) is an error. `ours`."""
-    structured_outputs: str = "json_schema"
+    structured_outputs: Annotated[str, OneOf(STRUCTURED_OUTPUTS)] = "json_schema"
     """Form of schemas in requests. json_schema: as `response_format` of that type, enforced (OpenAI, vLLM, SGLang).
     json_object: any JSON object is enforced, the schema is not sent (DeepSeek's API). none: left to the prompt."""
-    max_tokens_field: str = "max_tokens"
+    max_tokens_field: Annotated[str, OneOf(("max_tokens", "max_completion_tokens"))] = "max_tokens"
     """max_tokens | max_completion_tokens (for OpenAI's reasoning models)."""
     send_seed: bool = True
     """Send the request's sampling seed; some vendors refuse the field."""
@@ -75,22 +76,14 @@ class ServerConfig(EngineConfig):
     removes a field that the server refuses (`temperature: null`)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.base_urls:
             raise ConfigError("engine.base_urls: expected at least one URL, got an empty list")
         self.base_urls = [checked_url("engine.base_urls", url) for url in self.base_urls]
         checked_variable("engine.api_key_env", self.api_key_env)
         if self.proxy not in (None, ENVIRONMENT):
             self.proxy = checked_url("engine.proxy", self.proxy)
-        at_least("engine.concurrency", self.concurrency, 1)
-        above("engine.timeout", self.timeout, 0)
-        above("engine.connect_timeout", self.connect_timeout, 0)
         read_duration("engine.max_outage", self.max_outage)
-        at_least("engine.max_retries", self.max_retries, 0)
-        at_least("engine.backoff_base", self.backoff_base, 0)
-        at_least("engine.backoff_cap", self.backoff_cap, 0)
-        at_least("engine.max_retry_after", self.max_retry_after, 0)
-        one_of("engine.structured_outputs", self.structured_outputs, STRUCTURED_OUTPUTS)
-        one_of("engine.max_tokens_field", self.max_tokens_field, ("max_tokens", "max_completion_tokens"))
 
     @property
     def lacks_digits(self) -> str | None:

@@ -13,9 +13,10 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from evorun.errors import EngineError, at_least, first_line, one_of
+from evorun.errors import EngineError, first_line
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.models.adapters import merge_adapter, read_adapter
 from evorun.models.base import Reply, Request
 from evorun.models.chat import require_chat_template
@@ -38,24 +39,18 @@ class TransformersConfig(EngineConfig):
     is_trainer = True
 
     name: str = "transformers"
-    device: str = "auto"
+    device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     """auto (a GPU when there is one) | cpu | cuda."""
-    max_batch_size: int = 32
+    max_batch_size: PositiveInt = 32
     """Completions decoded together. A larger batch is faster until memory runs out."""
-    prefix_cache_tokens: int = 32768
+    prefix_cache_tokens: NonNegativeInt = 32768
     """Prompt tokens whose keys and values are cached, so that common prefixes are processed once (46 kB per token for
     the embedded model)."""
-    threads: int | None = None
+    threads: PositiveInt | None = None
     """CPU threads; null: torch and OMP_NUM_THREADS decide."""
     attention: str | None = None
     """An attention implementation of transformers (sdpa, eager, flash_attention_2, ...), or null for the model's own
     default."""
-
-    def __post_init__(self) -> None:
-        one_of("engine.device", self.device, ("auto", "cpu", "cuda"))
-        at_least("engine.max_batch_size", self.max_batch_size, 1)
-        at_least("engine.prefix_cache_tokens", self.prefix_cache_tokens, 0)
-        at_least("engine.threads", self.threads, 1)
 
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return True

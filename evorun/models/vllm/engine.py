@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from jinja2 import TemplateError
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
-from evorun.errors import ConfigError, EngineError, above, at_least, within
+from evorun.errors import ConfigError, EngineError
+from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.channels import find_channels
@@ -63,25 +64,25 @@ class VllmConfig(EngineConfig):
     served_by_vllm = True
 
     name: str = "vllm"
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: PositiveInt = 1
     """GPUs that share the weights."""
     devices: list[int] | None = None
     """GPUs to use, numbered as this process sees them; null: the first ones."""
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] = 0.9
     """Fraction of each GPU's memory for weights and cache (vLLM's default); 0.45 each for two engines on one GPU."""
     sleep: bool = False
     """Lend the GPUs' memory to a trainer during its updates (vLLM's sleep mode): calls and updates take turns."""
-    max_num_seqs: int = 256
+    max_num_seqs: PositiveInt = 256
     """Completions decoded at once; further requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
-    max_model_len: int | None = None
+    max_model_len: PositiveInt | None = None
     """Maximum length of prompt plus completion, in tokens; null: `model.context_length`."""
     enforce_eager: bool = False
     """Disable CUDA graphs: faster start, slower decoding. Always on with the CPU build."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of requests without one; evorun's requests always have one."""
-    cpu_kv_cache_gib: float = 2.0
+    cpu_kv_cache_gib: PositiveFloat = 2.0
     """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
-    lora_rank: int | None = None
+    lora_rank: PositiveInt | None = None
     """Maximum rank of adapters that can be loaded while the engine runs; null: no adapters. Training with rollouts on
     this engine needs its adapter's rank. `model.adapter` is loaded in any case."""
     extra_args: dict[str, Any] = field(default_factory=dict)
@@ -90,19 +91,12 @@ class VllmConfig(EngineConfig):
     (`enable_prefix_caching`, `disable_log_stats`, `language_model_only`, ...)."""
 
     def __post_init__(self) -> None:
-        at_least("engine.tensor_parallel_size", self.tensor_parallel_size, 1)
+        super().__post_init__()
         check_devices("engine.devices", self.devices)
         if self.devices is not None and len(self.devices) != self.gpus:
             raise ConfigError(
                 f"engine.devices: expected {self.gpus} GPUs, as engine.tensor_parallel_size says, got {self.devices}"
             )
-        above("engine.gpu_memory_utilization", self.gpu_memory_utilization, 0)
-        within("engine.gpu_memory_utilization", self.gpu_memory_utilization, 0, 1)
-        at_least("engine.max_num_seqs", self.max_num_seqs, 1)
-        at_least("engine.max_model_len", self.max_model_len, 1)
-        at_least("engine.seed", self.seed, 0)
-        above("engine.cpu_kv_cache_gib", self.cpu_kv_cache_gib, 0)
-        at_least("engine.lora_rank", self.lora_rank, 1)
         for argument in self.extra_args:
             if argument in OWN_ARGUMENTS:
                 raise ConfigError(

@@ -1,0 +1,87 @@
+"""Types of configuration values that state their bounds, and the base of settings that are checked against them.
+
+A field's type is the only place of its bounds: `steps: PositiveInt`, `group: Annotated[int, Meta(ge=2)]`.
+"""
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+
+from msgspec import Meta
+
+from evorun.errors import ConfigError
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
+NonNegativeFloat = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The strings that a field may hold: `Annotated[str, OneOf(CHOICES)]`."""
+
+    choices: Collection[str]
+
+
+class Checked:
+    """Base of settings whose values are refused outside the bounds of their types; None passes: no limit, or not set.
+
+    Raises ConfigError that names the key. Checks of several fields at once belong into `__post_init__` of a subclass,
+    after `super().__post_init__()`.
+    """
+
+    section: ClassVar[str] = ""
+    """The configuration group of the keys, such as `method`."""
+
+    def __post_init__(self) -> None:
+        for name, bound in stated_bounds(type(self)):  # type: ignore[arg-type]  # a class is hashable
+            if (value := getattr(self, name)) is None or is_within(value, bound):
+                continue
+            key = f"{self.section}.{name}" if self.section else name
+            shown = f"'{value}'" if isinstance(value, str) else value
+            raise ConfigError(f"{key}: expected {describe_bound(bound)}, got {shown}")
+
+
+@cache
+def stated_bounds(settings: type) -> tuple[tuple[str, Meta | OneOf], ...]:
+    """Return the name and the bound of each field of a dataclass that states one."""
+    hints = get_type_hints(settings, include_extras=True)
+    return tuple((field.name, bound) for field in fields(settings) for bound in _find_bounds(hints[field.name]))
+
+
+def _find_bounds(hint: Any) -> Iterator[Meta | OneOf]:
+    """Yield the bounds of a type: `Annotated[int, bound]`, or that or None."""
+    if get_origin(hint) is Annotated:
+        yield from (part for part in hint.__metadata__ if isinstance(part, Meta | OneOf))
+    elif type(None) in get_args(hint):
+        for member in get_args(hint):
+            yield from _find_bounds(member)
+
+
+def describe_bound(bound: Meta | OneOf) -> str:
+    """Return the values within a bound in words: `a number >= 1`, `one of a, b`."""
+    if isinstance(bound, OneOf):
+        return f"one of {', '.join(sorted(bound.choices))}"
+    low, high = (bound.gt if bound.ge is None else bound.ge), (bound.lt if bound.le is None else bound.le)
+    if high is None:
+        return f"a number {'>' if bound.ge is None else '>='} {low}"
+    if low is None:
+        return f"a number {'<' if bound.le is None else '<='} {high}"
+    return f"a number in {'(' if bound.ge is None else '['}{low}, {high}{')' if bound.le is None else ']'}"
+
+
+def is_within(value: Any, bound: Meta | OneOf) -> bool:
+    """Return whether a value lies within a bound; NaN and infinities never do."""
+    if isinstance(bound, OneOf):
+        return value in bound.choices
+    return (
+        math.isfinite(value)
+        and (bound.ge is None or value >= bound.ge)
+        and (bound.gt is None or value > bound.gt)
+        and (bound.le is None or value <= bound.le)
+        and (bound.lt is None or value < bound.lt)
+    )

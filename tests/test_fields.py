@@ -1,0 +1,112 @@
+"""Settings are refused outside the bounds that their fields' types state."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from evorun.errors import ConfigError
+from evorun.fields import (
+    Checked,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OneOf,
+    PositiveFloat,
+    PositiveInt,
+    describe_bound,
+    stated_bounds,
+)
+
+BOUNDED = (
+    (PositiveInt, "a number >= 1"),
+    (NonNegativeInt, "a number >= 0"),
+    (PositiveFloat, "a number > 0"),
+    (NonNegativeFloat, "a number >= 0"),
+    (Fraction, "a number in [0, 1]"),
+    (Annotated[float, Meta(gt=0, le=1)], "a number in (0, 1]"),
+    (Annotated[float, Meta(ge=-1, lt=1)], "a number in [-1, 1)"),
+    (Annotated[float, Meta(lt=2)], "a number < 2"),
+    (Annotated[int, Meta(le=2)], "a number <= 2"),
+)
+
+
+def settings_of(kind: Any) -> type[Checked]:
+    """Return a class of settings with one field, which may be None."""
+
+    class Single(Checked):
+        section = "method"
+
+    Single.__annotations__ = {"value": kind | None}
+    return dataclass(Single)
+
+
+@pytest.mark.parametrize(("kind", "words"), BOUNDED)
+@given(value=st.one_of(st.integers(-3, 3), st.sampled_from((-1.0, 0.0, 1.0, 2.0, 1e-300, 0.999, 1.001, -0.001))))
+def test_a_number_passes_where_msgspec_converts_it(kind: Any, words: str, value: float) -> None:
+    try:
+        msgspec.convert(float(value), Annotated[float, *kind.__metadata__])
+    except msgspec.ValidationError:
+        with pytest.raises(ConfigError) as error:
+            settings_of(kind)(value)
+        assert str(error.value) == f"method.value: expected {words}, got {value}"
+    else:
+        settings_of(kind)(value)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in BOUNDED])
+def test_none_passes_and_what_is_no_number_does_not(kind: Any) -> None:
+    settings_of(kind)(None)
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(ConfigError, match="expected a number"):
+            settings_of(kind)(value)
+
+
+def test_a_string_is_one_of_the_choices() -> None:
+    settings = settings_of(Annotated[str, OneOf(("b", "a"))])
+    settings("a")
+    settings(None)
+    with pytest.raises(ConfigError, match=r"^method\.value: expected one of a, b, got 'A'$"):
+        settings("A")
+
+
+@dataclass(kw_only=True)
+class Sampled(Checked):
+    section = "method"
+
+    temperature: NonNegativeFloat
+    note: str = ""
+
+
+@dataclass(kw_only=True)
+class Grouped(Checked):
+    section = "method"
+
+    group: PositiveInt
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.checked = True
+
+
+@dataclass(kw_only=True)
+class Both(Grouped, Sampled):
+    limit: PositiveInt | None = None
+
+
+def test_settings_of_several_parts_check_the_fields_of_all() -> None:
+    assert [name for name, _ in stated_bounds(Both)] == ["temperature", "group", "limit"]
+    assert Both(temperature=0, group=1).checked
+    for wrong in ({"temperature": -1}, {"group": 0}, {"limit": 0}):
+        (key,) = wrong
+        with pytest.raises(ConfigError, match=rf"^method\.{key}: "):
+            Both(**({"temperature": 0, "group": 1} | wrong))
+
+
+def test_a_bound_is_told_in_the_words_of_its_error() -> None:
+    assert describe_bound(OneOf(("raw", "by_total"))) == "one of by_total, raw"
