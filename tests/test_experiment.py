@@ -13,8 +13,9 @@ from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
 from evorun.runner import experiment
-from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
+from evorun.runner.work import Outcome
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import Probe
 

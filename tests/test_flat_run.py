@@ -10,8 +10,9 @@ import pytest
 from building import composed
 from evorun.models.base import Reply, Request
 from evorun.models.simulated import SimulatedModel
-from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
+from evorun.runner.work import Outcome
 from evorun.runs import journal_file
 from evorun.runs.terminal import Terminal
 

@@ -17,11 +17,12 @@ from evorun.methods.context import Context
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
 from evorun.rollouts.calls import Role
-from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.experiment import run_experiment
 from evorun.runner.gold import MethodTools
 from evorun.runner.registry import method_class
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.training_runs import grades_own_reward
+from evorun.runner.work import Outcome
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
 from evorun.runs.replay import ReplayConfig

@@ -17,10 +17,11 @@ from building import composed, make_config, training_config
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
 from evorun.methods.base import DatasetLevel
 from evorun.runner import registry
-from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.stages import run_digest, with_student
 from evorun.runner.student import teacher_composition, tuning_composition
+from evorun.runner.work import Outcome
 from evorun.runs.directory import RunDirectory, identity, load_manifest, new_manifest
 from evorun.runs.schema import ModelInRun, Provenance, StageInRun
 from evorun.runs.terminal import Terminal

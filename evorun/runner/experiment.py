@@ -1,26 +1,24 @@
 """The composition root: builds a run from its configuration and carries it out."""
 
 import asyncio
-import contextlib
-import gc
 import logging
 import time
-from collections.abc import Collection, Sequence
-from functools import singledispatch
+from collections.abc import Coroutine, Sequence
+from functools import partial, singledispatch
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from evorun.errors import ConfigError, EvorunError, RunDirectoryError, SandboxError, of_machine
+from evorun.errors import ConfigError, EvorunError, RunDirectoryError, SandboxError
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
-from evorun.runner.gold import GraderTools, MethodTools
-from evorun.runner.process import logging_to, stop_on_signals
+from evorun.runner.gold import GraderTools
+from evorun.runner.process import logging_to
 from evorun.runner.requirements import require_parts
 from evorun.runner.served import crowded_gpus, in_manifest, open_lazily, role_warnings
 from evorun.runner.settings import RunConfig
@@ -34,21 +32,17 @@ from evorun.runner.training_runs import (
     training_problems,
     trains_too_little,
 )
+from evorun.runner.work import Engines, Outcome, carry_out, open_effects
 from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
-from evorun.runs.effects import Traffic, journaled
 from evorun.runs.paths import display
-from evorun.runs.program_tests import JournaledTests, Tester
 from evorun.runs.progress import Progress, shown
 from evorun.runs.records import write_records
-from evorun.runs.replay import RecordedRun
 from evorun.runs.results import write_results
-from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun, Status
-from evorun.runs.signals import same_handlers_after
+from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
-from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask
 from evorun.training.base import TrainedPolicy
 from evorun.training.config import TrainingConfig
@@ -56,19 +50,6 @@ from evorun.training.policy import Policy
 from evorun.training.simulated import SimulatedPolicy
 
 log = logging.getLogger("evorun")
-
-NEW_OBJECTS = 100_000
-"""New objects after which Python looks for reference cycles (ours). Its default of 700 costs a sixth of a run's CPU
-time. Tens of thousands of tasks and candidates are in flight, and none is in a cycle."""
-
-
-class Outcome(NamedTuple):
-    """The end of a run."""
-
-    status: Status
-    error: BaseException | None = None
-    already_complete: bool = False
-    """True for a run that was complete before, and whose files are unchanged."""
 
 
 def run_experiment(
@@ -99,21 +80,21 @@ def run_experiment(
             return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"):
             started = time.monotonic()
-            try:
+
+            def begin() -> Coroutine[Any, Any, None]:
                 limits = [share.max_calls for share in shares if share.max_calls is not None]
                 if fitted is not None:
                     log.info(fitted)
-                for line in config.method.warnings(min(limits, default=None)):
+                for line in (*config.method.warnings(min(limits, default=None)), *_warnings(config, manifest)):
                     log.warning(line)
-                roles = role_warnings(config.others, config.method, config.task)
-                roles += crowded_gpus(ServedModel(config.model, config.engine), config.others)
-                for line in (*roles, *shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)):
-                    log.warning(line)
-                if manifest.sandbox is not None and not manifest.sandbox.full:
-                    log.warning(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
-                outcome = _carry_out(config, loaded, training, shares, directory, console)
-            except KeyboardInterrupt as stop:  # before the event loop that sees to signals, or after it
-                outcome = Outcome("interrupted", KeyboardInterrupt(str(stop) or "stopped"))
+                taught = with_student(config, directory, console, run_experiment)
+                write_records(
+                    path / PROBLEMS,
+                    [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
+                )
+                return _run(taught, loaded, training, shares, directory, console)
+
+            outcome = carry_out(begin)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
@@ -146,30 +127,14 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _carry_out(
-    config: RunConfig,
-    loaded: LoadedTask,
-    training: LoadedTask | None,
-    shares: Sequence[Meter],
-    directory: RunDirectory,
-    console: Terminal,
-) -> Outcome:
-    try:
-        config = with_student(config, directory, console, run_experiment)
-        write_records(
-            directory.path / PROBLEMS,
-            [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
-        )
-        with same_handlers_after():
-            asyncio.run(_run(config, loaded, training, shares, directory, console))
-    except (KeyboardInterrupt, asyncio.CancelledError) as stop:
-        reason = str(stop) or "stopped"
-        log.info("interrupted: %s", reason)
-        return Outcome("interrupted", KeyboardInterrupt(reason))
-    except Exception as error:
-        log.exception("failed")
-        return Outcome("failed", of_machine(error) or error)
-    return Outcome("completed")
+def _warnings(config: RunConfig, manifest: Manifest) -> list[str]:
+    """Return what a user must know of the models, the training and the sandbox before the run's results."""
+    lines = role_warnings(config.others, config.method, config.task)
+    lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
+    lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
+    if manifest.sandbox is not None and not manifest.sandbox.full:
+        lines.append(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
+    return lines
 
 
 async def _run(
@@ -180,57 +145,49 @@ async def _run(
     directory: RunDirectory,
     console: Terminal,
 ) -> None:
-    gc.set_threshold(NEW_OBJECTS)
-    stop_on_signals()
-    traffic = Traffic()
-    progress = Progress(
-        f"{config.method.name} on {config.task.name}",
-        len(loaded.problems),
-        config.method.last_step,
-        traffic,
-        loaded.task.scores[0],
-        about=_about(directory),
-        trains=config.method.trains,
-    )
-    async with contextlib.AsyncExitStack() as stack:
-        tester = await _tester(config, stack, directory.path)
-        tests = JournaledTests(tester, directory.journal, replayed=config.engine.replays)
-        engines, policy = _engines(config, simulating(loaded, training), directory, MethodTools(tests))
-        for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
-            stack.push_async_callback(engine.close)
-        if policy is not None:
-            stack.push_async_callback(policy.close)
-        models = journaled(engines, directory.journal, traffic, _replayed(config, engines))
-        stack.enter_context(shown(progress, console, config.evorun.progress))
-        tools = GraderTools(tests, models[GOLD], config.seed, config.task.sampling.judge_max_tokens)
+    open_engines = partial(_engines, config, simulating(loaded, training), directory)
+    async with open_effects(
+        directory, config.sandbox, config.task.private_files, open_engines, config.engine.recorded
+    ) as effects:
+        progress = Progress(
+            f"{config.method.name} on {config.task.name}",
+            len(loaded.problems),
+            config.method.last_step,
+            effects.traffic,
+            loaded.task.scores[0],
+            about=_about(directory),
+            trains=config.method.trains,
+        )
+        gold = effects.models[GOLD]
+        tools = GraderTools(effects.tests, gold, config.seed, config.task.sampling.judge_max_tokens)
         driver = Driver(
             method=config.method,
             loaded=loaded,
-            models={role: model for role, model in models.items() if role != GOLD},
+            models={role: model for role, model in effects.models.items() if role != GOLD},
             tools=tools,
             directory=directory,
             seed=config.seed,
             shares=shares,
             concurrency=config.run.concurrency,
             progress=progress,
-            policy=policy,
+            policy=effects.policy,
             training=training,
         )
-        await driver.run()
-        for model in models.values():
-            await model.finish()
-        progress.ending = "writing results"
-        directory.finish_records([problem.id for problem in loaded.problems])
-        await asyncio.to_thread(
-            write_results,
-            directory.path,
-            loaded.task.scores,
-            driver.seconds_by_role,
-            driver.wasted,
-            config.method.last_step,
-            tools.spent,
-            driver.refused,
-        )
+        with shown(progress, console, config.evorun.progress):
+            await driver.run()
+            await effects.finish()
+            progress.ending = "writing results"
+            directory.finish_records([problem.id for problem in loaded.problems])
+            await asyncio.to_thread(
+                write_results,
+                directory.path,
+                loaded.task.scores,
+                driver.seconds_by_role,
+                driver.wasted,
+                config.method.last_step,
+                tools.spent,
+                driver.refused,
+            )
     log.info("%s; %s", progress.title, progress.fields())
 
 
@@ -247,26 +204,7 @@ def _about(directory: RunDirectory) -> dict[str, str]:
     }
 
 
-async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Path) -> Tester:
-    """Return what runs programs: a recorded run's journal when the policy is replayed, else the sandbox."""
-    if config.engine.recorded is not None:
-        recorded = await asyncio.to_thread(RecordedRun, config.engine.recorded)
-        stack.push_async_callback(recorded.close)
-        return recorded
-    sandbox = LazySandbox(config.sandbox, _private(config, path))
-    stack.push_async_callback(sandbox.close)
-    return sandbox
-
-
-def _replayed(config: RunConfig, roles: Collection[str]) -> set[str]:
-    """Return the model roles that a recorded run's journal replays."""
-    engines = {role: config.others[role].engine if role in config.others else config.engine for role in roles}
-    return {role for role, engine in engines.items() if engine.replays}
-
-
-def _engines(
-    config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: GradingTools
-) -> tuple[dict[str, LanguageModel | Trained], TrainedPolicy | None]:
+def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: GradingTools) -> Engines:
     """Return the engine of each model role, and the trained policy; roles with equal models share an engine."""
     base = open_lazily(ServedModel(config.model, config.engine), serving(config), loaded, tools)
     policy: TrainedPolicy | None = None
@@ -288,7 +226,9 @@ def _engines(
             use = served.engine.gpu_use
             if use is not None and use.sleeps and isinstance(engine, LazyModel):
                 policy.share_gpu_with(engine)
-    return engines, policy
+    own = (role for role in engines if role not in config.others)
+    replayed = {role for role, served in config.others.items() if served.engine.replays}
+    return Engines(engines, policy, replayed.union(own) if config.engine.replays else replayed)
 
 
 class _Opened(NamedTuple):
@@ -340,15 +280,10 @@ def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
     if not config.task.runs_programs or config.engine.replays:
         return None
     # Probe before the run begins: a sandbox that fails closed must not stop it after hours of generation.
-    found = probe(config.sandbox, _private(config, path))
+    found = probe(config.sandbox, [path, *config.task.private_files])
     if found.isolation == "none":
         raise SandboxError(found.note)
     return SandboxInRun(found.isolation, found.full, found.note)
-
-
-def _private(config: RunConfig, path: Path) -> list[Path]:
-    """Return the paths hidden from programs: the run's folder, and the task's data with the expected results."""
-    return [path, *config.task.private_files]
 
 
 def _is_simulated(engine: EngineConfig) -> bool:

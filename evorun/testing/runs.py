@@ -15,9 +15,10 @@ from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.simulator import Simulator
-from evorun.runner import experiment
-from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner import experiment, work
+from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import RunConfig
+from evorun.runner.work import Outcome
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
@@ -129,7 +130,7 @@ def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None,
     with contextlib.ExitStack() as patches:
         if not real_programs:
             probed = mock.Mock(return_value=Probe("fake", True, ""))
-            patches.enter_context(mock.patch.object(experiment, "LazySandbox", FakeSandbox))
+            patches.enter_context(mock.patch.object(work, "LazySandbox", FakeSandbox))
             patches.enter_context(mock.patch.object(experiment, "probe", probed))
         outcome = run_experiment(config, path, ["evorun"], Terminal(file=io.StringIO()))
     return Run(path, outcome, [] if counted is None else counted.asked)

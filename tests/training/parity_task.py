@@ -29,8 +29,9 @@ from evorun.models.embedded import is_ready, model_folder
 from evorun.models.simulator import Skill
 from evorun.rollouts import rubric_rewards
 from evorun.runner import registry
-from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import RunConfig, check
+from evorun.runner.work import Outcome
 from evorun.runs.candidates import Response
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.terminal import Terminal

@@ -28,8 +28,8 @@ from building import composed, make_config, make_job, policy_gradient, training_
 from evorun.errors import ConfigError, JournalError, TrainingError
 from evorun.models import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.runner.experiment import Outcome
 from evorun.runner.settings import check
+from evorun.runner.work import Outcome
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.replay import RecordedRun

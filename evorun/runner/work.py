@@ -1,0 +1,130 @@
+"""The work of a run or of a study: its effects behind a journal, and an orderly end whatever stops it."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evorun.errors import of_machine
+from evorun.models.base import LanguageModel, Trained
+from evorun.runner.gold import MethodTools
+from evorun.runner.process import stop_on_signals
+from evorun.runs.directory import RunDirectory
+from evorun.runs.effects import JournaledModel, Traffic, journaled
+from evorun.runs.program_tests import JournaledTests
+from evorun.runs.replay import RecordedRun
+from evorun.runs.schema import Status
+from evorun.runs.signals import same_handlers_after
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.lazy import LazySandbox
+from evorun.training.base import TrainedPolicy
+
+log = logging.getLogger("evorun")
+
+NEW_OBJECTS = 100_000
+"""New objects after which Python looks for reference cycles (ours). Its default of 700 costs a sixth of a run's CPU
+time. Tens of thousands of tasks and candidates are in flight, and none is in a cycle."""
+
+
+class Outcome(NamedTuple):
+    """The end of a run."""
+
+    status: Status
+    error: BaseException | None = None
+    already_complete: bool = False
+    """True for a run that was complete before, and whose files are unchanged."""
+
+    def raise_error(self) -> None:
+        """Raise the error of a failed run, KeyboardInterrupt for an interrupted one."""
+        if self.status == "interrupted":
+            raise KeyboardInterrupt(str(self.error or ""))
+        if self.error is not None:
+            raise self.error
+
+
+class Engines(NamedTuple):
+    """The engines of a run."""
+
+    by_role: Mapping[str, LanguageModel | Trained]
+    """By model role; roles may share one."""
+    policy: TrainedPolicy | None = None
+    """The policy that the run trains."""
+    replayed: Collection[str] = ()
+    """The roles that another run's journal answers; the own one then keeps nothing of them."""
+
+
+class Effects(NamedTuple):
+    """All that a run asks of the outside, behind its journal."""
+
+    models: dict[str, JournaledModel]
+    """By model role."""
+    tests: JournaledTests
+    policy: TrainedPolicy | None
+    traffic: Traffic
+
+    async def finish(self) -> None:
+        """Record what was kept back so far: all has been asked."""
+        for model in self.models.values():
+            await model.finish()
+
+
+@contextlib.asynccontextmanager
+async def open_effects(
+    directory: RunDirectory,
+    sandbox: SandboxConfig,
+    private_files: Sequence[Path],
+    open_engines: Callable[[MethodTools], Engines],
+    recorded: Path | None = None,
+) -> AsyncIterator[Effects]:
+    """Open the effects of a run and close them at its end.
+
+    private_files: hidden from programs, as the directory is. recorded: the run whose journal has the results of
+    programs, in place of the sandbox.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        tester = (
+            LazySandbox(sandbox, [directory.path, *private_files])
+            if recorded is None
+            else await asyncio.to_thread(RecordedRun, recorded)
+        )
+        stack.push_async_callback(tester.close)
+        tests = JournaledTests(tester, directory.journal, replayed=recorded is not None)
+        engines = open_engines(MethodTools(tests))
+        for engine in {id(engine): engine for engine in engines.by_role.values()}.values():
+            stack.push_async_callback(engine.close)
+        if engines.policy is not None:
+            stack.push_async_callback(engines.policy.close)
+        traffic = Traffic()
+        models = journaled(engines.by_role, directory.journal, traffic, engines.replayed)
+        yield Effects(models, tests, engines.policy, traffic)
+
+
+def carry_out(begin: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
+    """Do the work of a run that has begun and return how it ended, whatever stopped it.
+
+    begin: prepares the work and returns what is left of it, for the event loop.
+    """
+    try:
+        try:
+            work = begin()
+            with same_handlers_after():
+                asyncio.run(_stoppable(work))
+        except (KeyboardInterrupt, asyncio.CancelledError) as stop:
+            reason = str(stop) or "stopped"
+            log.info("interrupted: %s", reason)
+            return Outcome("interrupted", KeyboardInterrupt(reason))
+        except Exception as error:
+            log.exception("failed")
+            return Outcome("failed", of_machine(error) or error)
+    except KeyboardInterrupt as stop:  # while the end was logged
+        return Outcome("interrupted", KeyboardInterrupt(str(stop) or "stopped"))
+    return Outcome("completed")
+
+
+async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
+    gc.set_threshold(NEW_OBJECTS)
+    stop_on_signals()
+    await work
