@@ -1,6 +1,7 @@
 """`evorun grade`: scores of each response and their means, several responses a problem, tests of programs."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -8,8 +9,13 @@ from typing import Any
 import pytest
 
 from building import load_task
+from evorun.cli import grading
+from evorun.cli.grading import grade_file
 from evorun.runner.registry import TASKS
 from evorun.runs.statistics import wilson
+from evorun.runs.terminal import Terminal
+from evorun.sandbox.config import SandboxConfig
+from evorun.testing.runs import FakeSandbox
 from evorun_process import evorun, evorun_here
 
 SUDOKU = ("task=sudoku", "task.limit=3", "responses=r.jsonl")
@@ -152,6 +158,29 @@ def test_unequal_strata_and_what_the_public_tests_say_of_programs_are_graded_in_
     assert ["hard", "1", "0", "0.0"] in [row[:4] for row in rows]
     # Public tests passed by none, hidden ones by one, which fails a public one.
     assert ["all", "0", "1", "1"] in rows
+
+
+def test_programs_cannot_read_the_tests_that_they_are_graded_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = {
+        **{"id": "p", "title": "Title", "statement": "Add one.", "platform": "codeforces", "difficulty": "easy"},
+        **{"contest_date": "2024-03-02", "kind": "stdin", "public_tests": [{"input": "1\n", "output": "2\n"}]},
+        "hidden_tests": [{"input": "2\n", "output": "3\n"}],
+    }
+    (tmp_path / "lcb.jsonl").write_text(json.dumps(problem) + "\n")
+    (tmp_path / "r.jsonl").write_text(json.dumps({"id": "p", "response": "```python\nprint(2)\n```"}) + "\n")
+    hidden: list[Path] = []
+
+    class Noted(FakeSandbox):
+        def __init__(self, config: SandboxConfig, private: Sequence[Path] = ()) -> None:
+            hidden.extend(private)
+
+    monkeypatch.setattr(grading, "LazySandbox", Noted)
+    every = ("task.strata=[easy]", "task.per_stratum=null", "task.validation_per_stratum=0")
+    words = ("task=livecodebench", f"task.data={tmp_path / 'lcb.jsonl'}", *every)
+    assert grade_file([*words, f"responses={tmp_path / 'r.jsonl'}"], Terminal(quiet=True)) == 0
+    assert hidden == [tmp_path / "lcb.jsonl"]
 
 
 def test_a_task_without_strata_has_one_row_of_all_its_responses(tmp_path: Path) -> None:

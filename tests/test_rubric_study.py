@@ -1,6 +1,9 @@
 """`evorun rescore`: a run's test responses, scored by every rubric that it had."""
 
+import asyncio
 import json
+import os
+import signal
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +15,7 @@ from building import simulated_run
 from evorun.cli.studies import study
 from evorun.errors import ConfigError, DataError
 from evorun.reports import html
+from evorun.rollouts.calls import Calls
 from evorun.runner.rubric_study import RubricStudy
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_reader import read_journal
@@ -84,6 +88,29 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_a_sample_is_the_same_fo
     assert {step for _, step in counts} == {0, 2, 4, 5}
     assert all(count <= 2 for count in counts.values())
     assert all(counts["rubric#0", step] == counts["rubric#2", step] for step in (0, 2, 4, 5))
+
+
+def test_a_stopped_study_is_an_interrupt_and_goes_on_where_it_was(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, asked = Calls.ask, []
+
+    async def stop(self: Calls, *about: Any, **how: Any) -> Any:
+        asked.append(how["index"])
+        if len(asked) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        return await ask(self, *about, **how)
+
+    before = set(run.glob("rescore/*"))
+    monkeypatch.setattr(Calls, "ask", stop)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        scores(run, 3)
+    [folder] = set(run.glob("rescore/*")) - before
+    paid = {effect.key for effect in read_journal(folder / "journal.sqlite")}
+    monkeypatch.setattr(Calls, "ask", ask)
+    assert sum(found.n + found.unscored for found in scores(run, 3)) == 3 * 3
+    assert len(paid) == 2
+    assert paid < {effect.key for effect in read_journal(folder / "journal.sqlite")}
+    assert "stopped by SIGTERM" in (folder / "evorun.log").read_text()
 
 
 def test_the_verb_prints_a_row_for_each_rubric(

@@ -53,7 +53,7 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     """
     options = _options(arguments)
     responses, output = _files(options)
-    loaded, sandbox, judge = _load([f"{key}={value}" for key, value in options.items()])
+    loaded, programs, judge = _load([f"{key}={value}" for key, value in options.items()])
     given = list(given_records("responses", responses, GivenResponse, '{"id": "...", "response": "..."}'))
     if not given:
         source = "standard input" if responses is None else str(responses)
@@ -61,7 +61,7 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
             f'{source}: expected {{"id": "...", "response": "..."}} per line, got no line; nothing is graded'
         )
     _refuse_unknown(given, loaded)
-    graded = asyncio.run(_grade(loaded, sandbox, judge, [record for _, record in given]))
+    graded = asyncio.run(_grade(loaded, programs, judge, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     for table in tables(graded, loaded.task.scores, loaded.provenance.description):
         console.print_table(table)
@@ -98,16 +98,17 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
     return None if given == "-" else Path(given), target
 
 
-def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel | None]:
+def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, ServedModel | None]:
     config = composed(overrides)
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
     sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
     loaded = task.load()
     if task.runs_programs:
-        found = probe(sandbox)
+        found = probe(sandbox, task.private_files)
         if not found.full and found.isolation != "none":  # without any isolation, the first program's error says why
             _log.warning(isolation_warning(found.isolation, found.note))
-    return loaded, sandbox, read_gold(config) if task.task_class.graded_by_opinion else None
+    programs = LazySandbox(sandbox, task.private_files)
+    return loaded, programs, read_gold(config) if task.task_class.graded_by_opinion else None
 
 
 def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTask) -> None:
@@ -126,10 +127,10 @@ def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTa
 
 
 async def _grade(
-    loaded: LoadedTask, sandbox: SandboxConfig, judge: ServedModel | None, given: Sequence[GivenResponse]
+    loaded: LoadedTask, programs: LazySandbox, judge: ServedModel | None, given: Sequence[GivenResponse]
 ) -> list[GradedResponse]:
     problems = {problem.id: problem for problem in loaded.problems}
-    programs, task = LazySandbox(sandbox), loaded.task
+    task = loaded.task
     model = None if judge is None else open_lazily(judge, judge.engine, loaded, MethodTools(programs))
     tools = MethodTools(programs) if model is None else GraderTools(programs, _Unrecorded(model), seed=0)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from evorun.errors import ConfigError, EvorunError, RunDirectoryError, SandboxError
+from evorun.errors import ConfigError, RunDirectoryError, SandboxError
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
@@ -114,13 +114,10 @@ def _check_budget(shares: Sequence[Meter], loaded: LoadedTask) -> None:
 
 def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:
     try:
-        error = outcome.error
-        ours = error is None or isinstance(error, EvorunError | KeyboardInterrupt)
-        text = str(error) if ours else f"{type(error).__name__}: {error}"
         try:
-            directory.end(outcome.status, seconds, None if error is None else text)
+            directory.end(outcome.status, seconds, outcome.reason)
         except KeyboardInterrupt:  # the manifest may still say that the run goes on
-            directory.end(outcome.status, seconds, None if error is None else text)
+            directory.end(outcome.status, seconds, outcome.reason)
             raise
     except RunDirectoryError:
         if outcome.status != "failed":  # otherwise the run's own error says more

@@ -19,23 +19,20 @@ from evorun.errors import ConfigError, DataError
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rubric_rewards import RESCORE, REWARD_ROLES, RubricRewards
-from evorun.runner.gold import MethodTools
-from evorun.runner.process import stop_on_signals
+from evorun.runner.process import logging_to
 from evorun.runner.served import open_lazily
 from evorun.runner.settings import RunConfig, check
+from evorun.runner.work import Engines, carry_out, open_effects
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import SHARED, Response
 from evorun.runs.directory import RUBRIC_SCORES, RunDirectory, load_manifest
-from evorun.runs.effects import Traffic, journaled
 from evorun.runs.paths import display
-from evorun.runs.program_tests import JournaledTests
 from evorun.runs.reading import read_records
 from evorun.runs.records import write_json
 from evorun.runs.schema import CandidateRecord, RubricScore, Spent, StepRecord
 from evorun.runs.statistics import mean_interval
 from evorun.runs.streams import stream
 from evorun.runs.terminal import Terminal
-from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.rubrics import Rubric, read_rubric
@@ -105,9 +102,9 @@ class RubricStudy:
         )
         folder = self._run / STUDY / self._digest(chosen)
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(RunDirectory(folder)) as directory:
-            found, spent = asyncio.run(self._score(directory, chosen))
-        write_json(folder / "cost.json", spent)
+        found: list[RubricScore] = []
+        with contextlib.closing(RunDirectory(folder)) as directory, logging_to(folder / "evorun.log"):
+            carry_out(lambda: self._score(directory, chosen, found)).raise_error()
         (self._run / "artifacts").mkdir(exist_ok=True)
         write_json(self._run / "artifacts" / RUBRIC_SCORES, found)
         return found
@@ -167,31 +164,29 @@ class RubricStudy:
     def _reward(self) -> ServedModel:
         return self._checked.others.get(REWARD) or ServedModel(self._checked.model, self._checked.engine)
 
-    async def _score(self, directory: RunDirectory, chosen: Sequence[_Answer]) -> tuple[list[RubricScore], Spent]:
-        stop_on_signals()
-        meter, task = Meter(), self._loaded.task
-        async with contextlib.AsyncExitStack() as stack:
-            sandbox = LazySandbox(self._checked.sandbox, [directory.path])
-            stack.push_async_callback(sandbox.close)
-            tools = MethodTools(JournaledTests(sandbox, directory.journal))
-            engine = open_lazily(self._reward, self._reward.engine, self._loaded, tools)
-            stack.push_async_callback(engine.close)
-            model = journaled({REWARD: engine}, directory.journal, Traffic())[REWARD]
+    async def _score(self, directory: RunDirectory, chosen: Sequence[_Answer], found: list[RubricScore]) -> None:
+        """Add each rubric's scores to `found`, and write what they cost."""
+        served, meter, task = self._reward, Meter(), self._loaded.task
+        async with open_effects(
+            directory,
+            self._checked.sandbox,
+            self._checked.task.private_files,
+            lambda tools: Engines({REWARD: open_lazily(served, served.engine, self._loaded, tools)}),
+        ) as effects:
             calls = Calls(
                 name=SHARED,
                 task=task,
                 seed=self._checked.seed,
                 meter=meter,
-                models={REWARD: model},
+                models=effects.models,
                 roles=REWARD_ROLES,
                 remember=directory.journal.remember,
             )
             rewards = RubricRewards(calls, task, _no_rubric, self._settings, _no_grade)
-            found = []
             for number, version in enumerate(self._versions):  # in turn: a single rubric's calls fill the engine
                 found += await self._scores_by(rewards, number, version, chosen)
-            await model.finish()
-        return found, Spent(**meter.total.counts())
+            await effects.finish()
+        write_json(directory.path / "cost.json", Spent(**meter.total.counts()))
 
     async def _scores_by(
         self, rewards: RubricRewards, number: int, version: _Version, chosen: Sequence[_Answer]

@@ -4,38 +4,39 @@ The judge is asked once per distinct (prompt, first, second), through a journal.
 resume and a replay find the judgment there.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import evorun
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
-from evorun.runner.gold import MethodTools
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings
-from evorun.runner.process import logging_to, stop_on_signals
+from evorun.runner.process import logging_to
 from evorun.runner.served import in_manifest, open_lazily
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
+from evorun.runner.work import Engines, carry_out, open_effects
 from evorun.runs.budget import Meter
-from evorun.runs.directory import TOURNAMENT, RunDirectory, differences, load_manifest, now, refuse_other_version
-from evorun.runs.effects import Traffic, journaled
-from evorun.runs.environment import git_commit, hardware, package_versions
+from evorun.runs.directory import (
+    TOURNAMENT,
+    RunDirectory,
+    differences,
+    environment,
+    load_manifest,
+    now,
+    refuse_other_version,
+)
 from evorun.runs.files import reject_links
-from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.paths import display
-from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
 from evorun.runs.schema import Spent
 from evorun.runs.terminal import Terminal
-from evorun.runs.tournaments import TournamentManifest, TournamentResults, load_tournament
+from evorun.runs.tournaments import TournamentManifest, TournamentResults, load_tournament, load_tournament_results
 from evorun.sandbox.config import SandboxConfig
-from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, TaskConfig
 from evorun.tasks.capabilities import SupportsJudging
 
@@ -54,6 +55,8 @@ class Tournament:
     judge: ServedModel
     sandbox: SandboxConfig
     """For judge=oracle on a task that runs programs."""
+    private_files: Sequence[Path]
+    """Hidden from programs: the task's data with the expected results."""
     settings: TournamentSettings
     sampling: Sampling
     """Of each judgment."""
@@ -102,7 +105,18 @@ def prepare(
         "judge_max_tokens": sampling.max_tokens,
     }
     return Tournament(
-        entrants, loaded, problems, judge, sandbox, settings, sampling, meter, simulated, identity, command
+        entrants,
+        loaded,
+        problems,
+        judge,
+        sandbox,
+        task.private_files,
+        settings,
+        sampling,
+        meter,
+        simulated,
+        identity,
+        command,
     )
 
 
@@ -116,29 +130,20 @@ def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentR
     Raises RunDirectoryError for the folder of another tournament, KeyboardInterrupt when it is stopped, and the errors
     that stop a run: EngineError, JournalError, ...
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunDirectoryError(f"cannot create the folder {folder}: {error.strerror}; choose another one") from error
-    with contextlib.closing(RunDirectory(folder)) as directory:
+    with contextlib.closing(RunDirectory(folder, key="folder")) as directory:
         manifest = _begin(tournament, folder)
-        journal = directory.journal  # created before the manifest, so that every manifest has a journal
+        directory.journal  # noqa: B018 - opened before there is a manifest, so that every manifest has a journal
         write_json(folder / TOURNAMENT, manifest)
         with logging_to(folder / "evorun.log"):
-            try:
-                results = asyncio.run(_judge_all(tournament, folder, journal, console))
-            except BaseException as error:
-                stopped = isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
-                manifest.status = "interrupted" if stopped else "failed"
-                manifest.ended, manifest.error = now(), str(error) or type(error).__name__
-                with contextlib.suppress(RunDirectoryError):  # on a full disk, the first error says more
-                    write_json(folder / TOURNAMENT, manifest)
-                if stopped:
-                    raise KeyboardInterrupt(str(error)) from error
+            outcome = carry_out(lambda: _judge_all(tournament, directory, console))
+        manifest.status, manifest.ended, manifest.error = outcome.status, now(), outcome.reason
+        try:
+            write_json(folder / TOURNAMENT, manifest)
+        except RunDirectoryError:
+            if outcome.status != "failed":  # otherwise the tournament's own error says more
                 raise
-        manifest.status, manifest.ended = "completed", now()
-        write_json(folder / TOURNAMENT, manifest)
-    return results
+    outcome.raise_error()
+    return load_tournament_results(folder)
 
 
 def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
@@ -146,13 +151,8 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
     reject_links(folder)
     judge = tournament.judge
     fresh = TournamentManifest(
-        status="running",
-        started=now(),
+        **environment(),
         command=list(tournament.command),
-        evorun_version=evorun.__version__,
-        git_commit=git_commit(),
-        packages=package_versions(),
-        hardware=hardware(),
         task=tournament.loaded.task.name,
         runs={entrant.name: str(entrant.folder.resolve()) for entrant in tournament.entrants},
         judge=in_manifest(judge),
@@ -181,25 +181,22 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
     return fresh
 
 
-async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, console: Terminal) -> TournamentResults:
+async def _judge_all(tournament: Tournament, directory: RunDirectory, console: Terminal) -> None:
     """Ask for the judgments repetition by repetition, then write matches, judgments and results."""
-    stop_on_signals()
-    settings = tournament.settings
+    settings, loaded, served = tournament.settings, tournament.loaded, tournament.judge
     drawn = draw_pairings(settings, len(tournament.entrants), tournament.problems)
-    async with contextlib.AsyncExitStack() as stack:
-        sandbox = LazySandbox(tournament.sandbox, [folder])
-        stack.push_async_callback(sandbox.close)
-        tools = MethodTools(JournaledTests(sandbox, journal))
-        engine = open_lazily(tournament.judge, tournament.judge.engine, tournament.loaded, tools)
-        stack.push_async_callback(engine.close)
-        traffic = Traffic()
-        model = journaled({JUDGE: engine}, journal, traffic)[JUDGE]
+    async with open_effects(
+        directory,
+        tournament.sandbox,
+        tournament.private_files,
+        lambda tools: Engines({JUDGE: open_lazily(served, served.engine, loaded, tools)}),
+    ) as effects:
         judge = PairJudge(
             tournament.entrants,
-            tournament.loaded,
+            loaded,
             tournament.problems,
-            model,
-            journal,
+            effects.models[JUDGE],
+            directory.journal,
             tournament.meter,
             sampling=tournament.sampling,
             seed=settings.seed,
@@ -209,19 +206,18 @@ async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, con
             whole = await judge.ask(repetition)
             console.print(
                 f"repetition {number} of {len(drawn)}: {len(judge.judged):,} different judgments so far, "
-                f"{traffic.replayed:,} of them from the journal",
+                f"{effects.traffic.replayed:,} of them from the journal",
             )
             if not whole:
                 break
             complete += 1
-        await model.finish()
+        await effects.finish()
     repetitions = rated_matches(judge, drawn, complete)
     results = tournament_results(tournament.entrants, tournament.problems, settings, judge, repetitions)
     results.cost = Spent(**tournament.meter.total.counts())
     if complete < len(drawn):
         results.ended_early = _ended_early(tournament.meter, len(judge.judged), complete, len(drawn))
-    write_tournament(folder, tournament.entrants, judge, repetitions, results)
-    return results
+    write_tournament(directory.path, tournament.entrants, judge, repetitions, results)
 
 
 def _ended_early(meter: Meter, judgments: int, complete: int, planned: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorun.errors import of_machine
+from evorun.errors import EvorunError, of_machine
 from evorun.models.base import LanguageModel, Trained
 from evorun.runner.gold import MethodTools
 from evorun.runner.process import stop_on_signals
@@ -37,10 +37,18 @@ class Outcome(NamedTuple):
     already_complete: bool = False
     """True for a run that was complete before, and whose files are unchanged."""
 
+    @property
+    def reason(self) -> str | None:
+        """What a manifest says of the error."""
+        if self.error is None:
+            return None
+        ours = isinstance(self.error, EvorunError | KeyboardInterrupt)
+        return str(self.error) if ours else f"{type(self.error).__name__}: {self.error}"
+
     def raise_error(self) -> None:
         """Raise the error of a failed run, KeyboardInterrupt for an interrupted one."""
         if self.status == "interrupted":
-            raise KeyboardInterrupt(str(self.error or ""))
+            raise KeyboardInterrupt(self.reason)
         if self.error is not None:
             raise self.error
 

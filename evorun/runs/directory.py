@@ -137,15 +137,18 @@ def refuse_other_version(path: Path, version: str) -> None:
 class RunDirectory:
     """An open run directory; holds its lock until `close`."""
 
-    def __init__(self, path: Path) -> None:
-        """Create or open the folder and lock it. Raises RunDirectoryError when it is in use or not writable."""
+    def __init__(self, path: Path, key: str = "hydra.run.dir") -> None:
+        """Create or open the folder and lock it. Raises RunDirectoryError when it is in use or not writable.
+
+        key: by which the user chooses the folder.
+        """
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = open_lock(path / ".lock")
         except OSError as error:
             raise RunDirectoryError(
-                f"cannot write the run directory {path}: {error.strerror}; choose another with hydra.run.dir=FOLDER"
+                f"cannot write the run directory {path}: {error.strerror}; choose another with {key}=FOLDER"
             ) from error
         # the kernel releases it when the process dies: a killed run leaves no stale lock behind
         try:
@@ -298,15 +301,22 @@ def now() -> str:
     return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
 
 
+def environment() -> dict[str, Any]:
+    """Return what the manifest of whatever starts now says of its program and its machine."""
+    return {
+        "status": "running",
+        "started": now(),
+        "evorun_version": evorun.__version__,
+        "git_commit": git_commit(),
+        "packages": package_versions(),
+        "hardware": hardware(),
+    }
+
+
 def new_manifest(**about: Any) -> Manifest:
     """Return the manifest of a run that starts now, with the environment filled in."""
     return Manifest(
-        status="running",
-        started=now(),
-        evorun_version=evorun.__version__,
-        git_commit=git_commit(),
-        packages=package_versions(),
-        hardware=hardware(),
+        **environment(),
         config_digest=config_digest(about["config"]),
         signature=sign(about["config"]),
         **about,
