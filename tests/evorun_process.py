@@ -83,13 +83,13 @@ def reopen(run: Path) -> None:
     (run / "manifest.json").write_text(manifest.replace('"status": "completed"', '"status": "interrupted"'))
 
 
-def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[bytes]:
-    """Start `evorun` with the arguments, its output thrown away."""
+def start(*arguments: str | Path, cwd: Path, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Start `evorun` with the arguments, its output thrown away unless `stdout` is a pipe."""
     return subprocess.Popen(
         [sys.executable, "-m", "evorun", *map(str, arguments)],
         cwd=cwd,
         env=environment(),
-        stdout=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=subprocess.DEVNULL,
     )
 

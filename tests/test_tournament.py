@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import signal
 import statistics
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -244,11 +246,53 @@ def test_killed_it_resumes_to_the_same_bytes_and_it_replays_without_the_judge(
     process.wait()
     assert 20 <= effects_in(folder / "journal.sqlite") < results(half)["judgments"]
     assert json.loads((folder / "tournament.json").read_text())["status"] == "running"
-    held(folder, runs, *JUDGE)
+    # from another folder, and faster: the folder itself says what it is held by
+    words = ("judge_engine.slots=8", "judge_engine.seconds_per_token=0")
+    done = evorun_here("resume", str(folder), *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert records(folder) == records(half)
     held(again, runs, "judge=smollm2_135m", "judge_engine=replay", f"judge_engine.run={folder}")
     assert records(again) == records(half)
     assert json.loads((again / "tournament.json").read_text())["simulated"] is True
+
+
+def test_a_stopped_tournament_says_how_it_goes_on(runs: Path, tmp_path: Path, half: Path) -> None:
+    words = (*JUDGE, "judge_engine.slots=1", "judge_engine.seconds_per_token=0.003")
+    folder = tmp_path / "stopped"
+    process = start("tournament", *SKILLS, *played(*words), f"folder={folder}", cwd=runs, stdout=subprocess.PIPE)
+    while process.poll() is None and effects_in(folder / "journal.sqlite") < 20:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert f"interrupted; continue with: evorun resume {folder}" in said.decode()
+    manifest = json.loads((folder / "tournament.json").read_text())
+    assert (manifest["status"], manifest["error"]) == ("interrupted", "stopped by SIGINT")
+    for change, why in (
+        ("tournament.seed=1", "tournament.seed: cannot change on a resume"),
+        ("judge_engine.skill=0.1", "holds another tournament (judge"),
+    ):
+        assert why in evorun_here("resume", str(folder), change, cwd=tmp_path).stderr
+    assert evorun_here("resume", str(folder), "judge_engine.seconds_per_token=0", cwd=tmp_path).returncode == 0
+    assert records(folder) == records(half)
+
+
+def test_a_tournament_is_reported_again_and_one_that_somebody_else_left_is_not_resumed(
+    judged: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "judged"
+    shutil.copytree(judged, folder)
+    (folder / "report.html").unlink()
+    done = evorun_here("report", str(folder), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Bradley-" in done.stdout
+    assert (folder / "report.html").read_text() == (judged / "report.html").read_text()
+    assert evorun_here("resume", str(folder), cwd=tmp_path).returncode == 0
+    text = (folder / "tournament.json").read_text()
+    (folder / "tournament.json").write_text(text.replace('"name": "oracle"', '"name": "gpt_4o"'))
+    done = evorun_here("resume", str(folder), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "read config in its tournament.json, then add --trust" in done.stderr
 
 
 def test_a_run_without_responses_loses_unasked_and_prompts_in_common_are_played(runs: Path, tmp_path: Path) -> None:

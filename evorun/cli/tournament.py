@@ -1,8 +1,8 @@
 """`evorun tournament`: Elo and Bradley-Terry ratings of runs compared by a judge, or of a match log."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,20 +16,18 @@ from evorun.cli.options import add_option, take_flag
 from evorun.cli.overrides import parse
 from evorun.cli.plain import composed, with_absolute_paths
 from evorun.cli.secrets import refuse_typed_secrets
-from evorun.cli.trust import TRUST, recorded_config, require_trust
+from evorun.cli.trust import TRUST, recorded_config, require_trust, with_changes
 from evorun.cli.usage import EXIT_INTERRUPTED, USAGES
 from evorun.errors import ConfigError, DataError
-from evorun.models.config import ModelConfig, ServedModel
 from evorun.reports.comparison.names import joined, name_parts
 from evorun.reports.overview import load_outcome
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE
-from evorun.runner.pairings import TournamentSettings, read_entrants
-from evorun.runner.served import SAME_AS_POLICY, in_manifest, read_engine, read_oracle, served_by
+from evorun.runner.pairings import TournamentSettings
+from evorun.runner.served import in_manifest
 from evorun.runner.tournament import hold, prepare
-from evorun.runner.typed import read_name, typed
-from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runner.typed import typed
 from evorun.runs.configs import leaves
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
@@ -38,9 +36,15 @@ from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_json
 from evorun.runs.terminal import Terminal
-from evorun.runs.tournaments import MAX_PLAYERS, Games, TournamentResults, bradley_terry, load_tournament, make_results
-from evorun.sandbox.config import SandboxConfig
-from evorun.tasks.base import TaskConfig
+from evorun.runs.tournaments import (
+    MAX_PLAYERS,
+    Games,
+    TournamentResults,
+    bradley_terry,
+    load_tournament,
+    load_tournament_results,
+    make_results,
+)
 
 _SETTINGS = tuple(field.name for field in fields(TournamentSettings))
 _OF_LOG = ("matches", "by", "output", "overwrite", "k", "initial", "resamples")
@@ -68,26 +72,41 @@ def tournament(arguments: Sequence[str], console: Terminal) -> int:
     Raises ConfigError for a wrong command line and for runs that cannot meet, DataError for a malformed log.
     """
     words = _sorted(arguments)
-    settings = typed(
-        TournamentSettings,
-        {key: parse(f"{key}={words.own[key]}").value() for key in _SETTINGS if key in words.own},
-        "tournament",
-    )
+    given = {key: parse(f"{key}={words.own[key]}").value() for key in _SETTINGS if key in words.own}
+    settings = typed(TournamentSettings, given, "tournament")
     if "matches" in words.own:
         results = _rate_log(words, settings)
         print_tournament(results, console)
     else:
-        folder, held = _hold(words, settings, arguments, console)
+        config = _configuration(words, settings, console)
+        held = _hold(config, words.own.get("folder"), ["evorun", "tournament", *arguments], console)
         if held is None:
             return EXIT_INTERRUPTED
-        results, page = held, write_tournament_page(folder)
-        print_tournament(results, console, simulated=load_tournament(folder).simulated)
-        console.print(f"Report: {printable(display(page))}", soft_wrap=True)
+        results = held
     if "output" in words.own:
         output = Path(words.own["output"])
         write_json(output, results)
         console.print(f"written: {printable(display(output))}", soft_wrap=True)
     return 0
+
+
+def resume_tournament(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Continue the tournament of a folder, as `evorun resume` does with a run; return the exit code.
+
+    changes: KEY=VALUE, of how it is carried out. trust: the user agrees beforehand to what the folder says. Raises
+    ConfigError, and RunDirectoryError for a folder of another version of evorun.
+    """
+    manifest = load_tournament(folder)
+    config = with_changes(folder, manifest, changes)
+    require_trust(folder, manifest, config, console, given=trust)
+    return EXIT_INTERRUPTED if _hold(config, str(folder), [*manifest.command, *changes], console) is None else 0
+
+
+def report_tournament(folder: Path, console: Terminal) -> None:
+    """Print the ratings of a tournament that has ended, and write its page. Raises RunDirectoryError."""
+    results, page = load_tournament_results(folder), write_tournament_page(folder)
+    print_tournament(results, console, simulated=load_tournament(folder).simulated)
+    console.print(f"Report: {printable(display(page))}", soft_wrap=True)
 
 
 def _sorted(arguments: Sequence[str]) -> _Words:
@@ -191,44 +210,44 @@ def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
 # --- runs ---
 
 
-def _hold(
-    words: _Words, settings: TournamentSettings, arguments: Sequence[str], console: Terminal
-) -> tuple[Path, TournamentResults | None]:
-    """Hold a tournament; return its folder and its results, None if it was interrupted."""
+def _configuration(words: _Words, settings: TournamentSettings, console: Terminal) -> dict[str, Any]:
+    """Return all that a tournament is held by, as plain data (`evorun.runner.tournament.prepare`)."""
     folders = _entering(run_folders(words.runs), words.own.get("exclude", _FLOORS), console)
     if len(folders) < 2:
         raise ConfigError(f"expected two runs or more, got {len(folders)}")
     manifest, config = recorded_config(folders[0], [])
     require_trust(folders[0], manifest, config, console, given=words.trust)
     names = [joined(parts) for parts in name_parts([load_outcome(folder) for folder in folders])]
-    entrants, problems = read_entrants(names, folders)
+    return {
+        "runs": {name: str(folder.resolve()) for name, folder in zip(names, folders, strict=True)},
+        "tournament": asdict(settings),
+        **{group: config[group] for group in ("task", "sandbox") if group in config},
+        **_composed(words.overrides),
+    }
+
+
+def _hold(
+    config: Mapping[str, Any], given: str | None, command: Sequence[str], console: Terminal
+) -> TournamentResults | None:
+    """Hold a tournament, print its ratings and write its page; return its results, None if it was interrupted.
+
+    given: its folder; None for a new one.
+    """
     with registry.blaming_plugins():
-        task = typed(registry.task_config_class(read_name(config, "task")), config["task"], "task")
-        asked = _composed(words.overrides)
-        budget = typed(BudgetConfig, asked["budget"], "budget")
-        ready = prepare(
-            entrants,
-            problems,
-            task,
-            _judge(asked, task),
-            typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
-            settings,
-            meter=Meter(budget.calls, budget.tokens),
-            command=["evorun", "tournament", *arguments],
-        )
-        folder = Path(words.own.get("folder") or free_folder(f"outputs/tournaments/{datetime.now():%Y-%m-%d_%H-%M-%S}"))
+        ready = prepare(config)
+        folder = Path(given or free_folder(f"outputs/tournaments/{datetime.now():%Y-%m-%d_%H-%M-%S}"))
         console.print(
-            f"{len(entrants)} runs on {len(problems)} common prompts of task={manifest.task}, judged by "
-            f"{in_manifest(ready.judge).short}; folder: {display(folder)}",
+            f"{len(ready.entrants)} runs on {len(ready.problems)} common prompts of task={ready.loaded.task.name}, "
+            f"judged by {in_manifest(ready.judge).short}; folder: {display(folder)}",
             soft_wrap=True,
         )
         try:
-            return folder, hold(ready, folder, console)
+            results = hold(ready, folder, command, console)
         except KeyboardInterrupt:
-            others = (argument for argument in arguments if not argument.startswith("folder="))
-            repeated = shlex.join([*others, f"folder={folder}"])
-            console.print(f"interrupted; continue with: evorun tournament {repeated}", soft_wrap=True)
-            return folder, None
+            console.print(f"interrupted; continue with: evorun resume {shlex.quote(display(folder))}", soft_wrap=True)
+            return None
+    report_tournament(folder, console)
+    return results
 
 
 def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[Path]:
@@ -267,13 +286,3 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     own_engine = judge == f"judge={ORACLE}" or any(override.startswith("judge_engine=") for override in overrides)
     config = composed([*([] if own_engine else ["judge_engine=auto"]), *overrides])
     return with_absolute_paths({key: config[key] for key in ("judge", "judge_engine", "budget")})
-
-
-def _judge(config: dict[str, Any], task: TaskConfig) -> ServedModel:
-    """Return the judge on its engine. Raises ConfigError."""
-    name = read_name(config, "judge")
-    if name == SAME_AS_POLICY:
-        raise ConfigError(f"judge: expected a model by name, got {name}: each run has its own")
-    if name == ORACLE:
-        return read_oracle(config, "judge", task)
-    return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), read_engine(config, "judge_engine")))

@@ -11,12 +11,12 @@ from evorun.cli.plain import composed, with_absolute_runs
 from evorun.errors import ConfigError
 from evorun.runs.checksums import changed_state, check_journal
 from evorun.runs.configs import leaves, refuse_interpolations
-from evorun.runs.directory import EXECUTION_KEYS, load_manifest, refuse_other_version
+from evorun.runs.directory import EXECUTION_KEYS, MANIFEST, TOURNAMENT, load_manifest, refuse_other_version
 from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest
+from evorun.runs.schema import Manifest, Signed
 from evorun.runs.terminal import Terminal
 
 TRUST = "--trust"
@@ -29,12 +29,17 @@ def recorded_config(path: Path, changes: Sequence[str]) -> tuple[Manifest, dict[
     Raises ConfigError or RunDirectoryError for a run of another version of evorun, or a change that is not allowed.
     """
     manifest = load_manifest(path)
+    return manifest, with_changes(path, manifest, changes)
+
+
+def with_changes(path: Path, manifest: Signed, changes: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of a folder's manifest with changes of how it executes. Raises as `recorded_config`."""
     refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may differ
     refuse_interpolations(manifest.config)
-    return manifest, with_absolute_runs(change(manifest.config, changes)) if changes else dict(manifest.config)
+    return with_absolute_runs(change(manifest.config, changes)) if changes else dict(manifest.config)
 
 
-def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:
+def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:
     """Return if the run is as the user left it, or once the user has seen its settings and agrees.
 
     config: what would be run, with the command line's changes. given: the command line already agrees. Raises
@@ -49,9 +54,10 @@ def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], con
     if any(line.startswith(f"{JOURNAL} ") for line in changed):
         check_journal(path)  # consent does not repair a damaged journal
     if not (given or (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty())):
+        name = TOURNAMENT if (path / TOURNAMENT).exists() else MANIFEST
         why = f"a run as you left it, but {changed[0]}" if own else _NOT_SIGNED
         raise ConfigError(
-            f"{display(path)}: expected {why}; resuming a folder runs what it says: read config in its manifest.json, "
+            f"{display(path)}: expected {why}; resuming a folder runs what it says: read config in its {name}, "
             f"then add {TRUST}, and KEY=VALUE to replace servers, key variables and isolation"
         )
     console.print(

@@ -25,9 +25,9 @@ USAGES = {
     "doctor": Usage("evorun doctor", "Checks what this machine can run, and says how to get what is missing."),
     "resume": Usage(
         "evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
-        "Continues a stopped run. Keys that only decide how it executes may change: engine.*, judge_engine.* (and\n"
-        "that of any other role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*; keys that\n"
-        "decide its results may not.\n"
+        "Continues a stopped run or tournament. Keys that only decide how it executes may change: engine.*,\n"
+        "judge_engine.* (and that of any other role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of\n"
+        "training.*; keys that decide its results may not.\n"
         "Resuming a folder runs what it says. If somebody else started the run, evorun first shows its settings and\n"
         "asks you; --trust agrees beforehand.\n"
         "evorun refuses a run without its journal.sqlite; --redo-calls makes, and pays for, all its calls again.",
@@ -35,10 +35,11 @@ USAGES = {
     "report": Usage(
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--overwrite] "
         "[--export=FOLDER]",
-        "Prints the tables of a run and writes RUN_DIR/report.html, which shows the problems named by --problem, or a\n"
-        "selection. Several runs, or a sweep's folder, also get a page that compares them: --output, by default\n"
-        "comparison.html in their common folder. Each method is compared with that of --against, by default the best\n"
-        "one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF) and tables (CSV).\n"
+        "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
+        "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
+        "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
+        "by default the best one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF)\n"
+        "and tables (CSV).\n"
         "--output and --export must lie outside run directories; --overwrite replaces existing files.",
     ),
     "grade": Usage(
@@ -97,8 +98,8 @@ USAGES = {
         "  matches_per_repetition=2000  repetitions=5  k=4  initial=1000  seed=0  resamples=1000  judge_temperature=0\n"
         "  exclude=model=random: leaves out runs with any of these settings, KEY=VALUE,...; none leaves out no run\n"
         "  judge_max_tokens=N  budget.calls=N  budget.tokens=N  judge.KEY=VALUE  judge_engine.KEY=VALUE\n"
-        "  folder=FOLDER: of the tournament (default: outputs/tournaments/TIME); the same command with it continues a\n"
-        "  stopped tournament and repeats no judgment\n"
+        "  folder=FOLDER: of the tournament (default: outputs/tournaments/TIME); evorun resume FOLDER continues a\n"
+        "  stopped one, the same command with a larger budget or more repetitions extends it; neither repeats a call\n"
         "  output=FILE.json: a copy of the results; overwrite=true replaces an existing file\n"
         'matches=FILE: rates matches played elsewhere, one per line as {"a": ..., "b": ..., "winner": ...}, in the\n'
         "order given; winner: the name of a or b, null for a tie. Needs no model. by=KEY: each value of this further\n"

@@ -27,12 +27,16 @@ def _resume(arguments: Sequence[str]) -> int:
     from evorun.cli.running import carry_out
     from evorun.cli.sweep_end import refuse_sweep
     from evorun.cli.trust import TRUST, recorded_config, require_trust
-    from evorun.runs.directory import REDO_CALLS
+    from evorun.runs.directory import REDO_CALLS, TOURNAMENT
 
     words, console = [word for word in arguments if word not in (TRUST, REDO_CALLS)], Terminal()
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
     path, changes = Path(words[0]), words[1:]
     refuse_sweep(path)
+    if (path / TOURNAMENT).exists():
+        from evorun.cli.tournament import resume_tournament
+
+        return resume_tournament(path, changes, console, trust=TRUST in arguments)
     manifest, config = recorded_config(path, changes)
     require_trust(path, manifest, config, console, given=TRUST in arguments)
     status = carry_out(config, path, [*manifest.command, *changes], console, redo_calls=REDO_CALLS in arguments)
@@ -44,6 +48,7 @@ def _report(arguments: Sequence[str]) -> int:
     from evorun.reports.html import REPORT, export_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
+    from evorun.runs.directory import TOURNAMENT
     from evorun.runs.folders import run_folders
     from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 
@@ -63,6 +68,12 @@ def _report(arguments: Sequence[str]) -> int:
     problems, against, output, exported = options.values()
     _expect(bool(given) and max(len(against), len(output), len(exported)) <= 1, "report", arguments)
     _expect(all(name.endswith(".html") for name in output), "report", arguments)
+    if len(given) == 1 and (given[0] / TOURNAMENT).exists():
+        from evorun.cli.tournament import report_tournament
+
+        _expect(len(arguments) == 1, "report", arguments)
+        report_tournament(given[0], Terminal())
+        return 0
     folders = run_folders(given)
     if len(folders) == 1 and (against or output):
         raise ConfigError("expected several runs for --against and --output, got one")

@@ -5,21 +5,24 @@ resume and a replay find the judgment there.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
-from evorun.models.config import ServedModel
+from evorun.models.config import ModelConfig, ServedModel
+from evorun.runner import registry
+from evorun.runner.oracle import ORACLE
 from evorun.runner.pair_judge import JUDGE, PairJudge
-from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings
+from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings, read_entrants
 from evorun.runner.process import logging_to
-from evorun.runner.served import in_manifest, open_lazily
+from evorun.runner.served import SAME_AS_POLICY, in_manifest, open_lazily, read_engine, read_oracle, served_by
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
+from evorun.runner.typed import read_name, typed
 from evorun.runner.work import Engines, carry_out, open_effects
-from evorun.runs.budget import Meter
+from evorun.runs.budget import BudgetConfig, Meter
 from evorun.runs.directory import (
     TOURNAMENT,
     RunDirectory,
@@ -31,6 +34,7 @@ from evorun.runs.directory import (
 )
 from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
+from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.records import write_json
 from evorun.runs.schema import Spent
@@ -48,15 +52,16 @@ JUDGE_MAX_TOKENS = 192
 class Tournament:
     """A tournament, ready to be held."""
 
+    config: Mapping[str, Any]
+    """See `prepare`."""
     entrants: Sequence[Entrant]
-    loaded: LoadedTask
     problems: Sequence[str]
     """Ids of the prompts in common."""
+    loaded: LoadedTask
+    private_files: Sequence[Path]
+    """Of the task, hidden from programs that judge=oracle runs."""
     judge: ServedModel
     sandbox: SandboxConfig
-    """For judge=oracle on a task that runs programs."""
-    private_files: Sequence[Path]
-    """Hidden from programs: the task's data with the expected results."""
     settings: TournamentSettings
     sampling: Sampling
     """Of each judgment."""
@@ -64,21 +69,18 @@ class Tournament:
     simulated: bool
     identity: dict[str, Any]
     """See `TournamentManifest`."""
-    command: Sequence[str]
 
 
-def prepare(
-    entrants: Sequence[Entrant],
-    problems: Sequence[str],
-    task: TaskConfig,
-    judge: ServedModel,
-    sandbox: SandboxConfig,
-    settings: TournamentSettings,
-    *,
-    meter: Meter,
-    command: Sequence[str],
-) -> Tournament:
-    """Load the task and check that it can be judged. Raises ConfigError or DataError."""
+def prepare(config: Mapping[str, Any]) -> Tournament:
+    """Read the runs, load the task and check that it can be judged. Raises ConfigError or DataError.
+
+    config: `runs` (the folders by name), `tournament` (its settings), `judge`, `judge_engine` and `budget`; `task` and
+    `sandbox` are those of the first run.
+    """
+    settings = typed(TournamentSettings, config["tournament"], "tournament")
+    entrants, problems = read_entrants(list(config["runs"]), [Path(folder) for folder in config["runs"].values()])
+    task = typed(registry.task_config_class(read_name(config, "task")), config["task"], "task")
+    judge = _read_judge(config, task)
     if not issubclass(task.task_class, SupportsJudging):
         raise ConfigError(
             f"task={task.name}: expected a task whose responses a judge can compare, it has no judge_prompt"
@@ -96,47 +98,58 @@ def prepare(
     simulated |= any(load_manifest(entrant.folder).simulated for entrant in entrants)
     limit = settings.judge_max_tokens or task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
     sampling = Sampling(temperature=settings.judge_temperature, max_tokens=limit)
-    identity = {
-        "runs": {entrant.name: str(entrant.folder.resolve()) for entrant in entrants},
-        "data": loaded.provenance.digest,
-        "judge": judge.engine.identity_of(judge.model),
-        "seed": settings.seed,
-        "judge_temperature": sampling.temperature,
-        "judge_max_tokens": sampling.max_tokens,
-    }
+    budget = typed(BudgetConfig, config["budget"], "budget")
     return Tournament(
-        entrants,
-        loaded,
-        problems,
-        judge,
-        sandbox,
-        task.private_files,
-        settings,
-        sampling,
-        meter,
-        simulated,
-        identity,
-        command,
+        config=config,
+        entrants=entrants,
+        problems=problems,
+        loaded=loaded,
+        private_files=task.private_files,
+        judge=judge,
+        sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
+        settings=settings,
+        sampling=sampling,
+        meter=Meter(budget.calls, budget.tokens),
+        simulated=simulated,
+        identity={
+            "runs": dict(config["runs"]),
+            "data": loaded.provenance.digest,
+            "judge": judge.engine.identity_of(judge.model),
+            "seed": settings.seed,
+            "judge_temperature": sampling.temperature,
+            "judge_max_tokens": sampling.max_tokens,
+        },
     )
+
+
+def _read_judge(config: Mapping[str, Any], task: TaskConfig) -> ServedModel:
+    """Return the judge on its engine. Raises ConfigError."""
+    name = read_name(config, "judge")
+    if name == SAME_AS_POLICY:
+        raise ConfigError(f"judge: expected a model by name, got {name}: each run has its own")
+    if name == ORACLE:
+        return read_oracle(config, "judge", task)
+    return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), read_engine(config, "judge_engine")))
 
 
 def _replays_a_simulator(run: Path | None) -> bool:
     return run is not None and (run / TOURNAMENT).exists() and load_tournament(run).simulated
 
 
-def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentResults:
+def hold(tournament: Tournament, folder: Path, command: Sequence[str], console: Terminal) -> TournamentResults:
     """Hold a tournament in a folder, or continue it there; write its results and return them.
 
     Raises RunDirectoryError for the folder of another tournament, KeyboardInterrupt when it is stopped, and the errors
     that stop a run: EngineError, JournalError, ...
     """
     with contextlib.closing(RunDirectory(folder, key="folder")) as directory:
-        manifest = _begin(tournament, folder)
+        manifest = _begin(tournament, folder, command)
         directory.journal  # noqa: B018 - opened before there is a manifest, so that every manifest has a journal
         write_json(folder / TOURNAMENT, manifest)
         with logging_to(folder / "evorun.log"):
             outcome = carry_out(lambda: _judge_all(tournament, directory, console))
         manifest.status, manifest.ended, manifest.error = outcome.status, now(), outcome.reason
+        directory.seal(manifest)
         try:
             write_json(folder / TOURNAMENT, manifest)
         except RunDirectoryError:
@@ -146,16 +159,15 @@ def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentR
     return load_tournament_results(folder)
 
 
-def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
+def _begin(tournament: Tournament, folder: Path, command: Sequence[str]) -> TournamentManifest:
     """Return the manifest of a tournament that starts or continues in a folder. Raises RunDirectoryError."""
     reject_links(folder)
-    judge = tournament.judge
     fresh = TournamentManifest(
         **environment(),
-        command=list(tournament.command),
+        command=list(command),
         task=tournament.loaded.task.name,
-        runs={entrant.name: str(entrant.folder.resolve()) for entrant in tournament.entrants},
-        judge=in_manifest(judge),
+        runs=dict(tournament.config["runs"]),
+        judge=in_manifest(tournament.judge),
         simulated=tournament.simulated,
         settings={
             **asdict(tournament.settings),
@@ -163,6 +175,8 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
             "tokens": tournament.meter.max_tokens,
         },
         identity=tournament.identity,
+        config=dict(tournament.config),
+        signature=sign(tournament.config),
     )
     if not (folder / TOURNAMENT).exists():
         if any(not entry.name.startswith(".") for entry in folder.iterdir()):

@@ -9,7 +9,7 @@ from evorun.errors import EvorunError
 from evorun.runs.files import open_regular
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import open_journal
-from evorun.runs.schema import Manifest
+from evorun.runs.schema import Manifest, Signed
 
 
 def checksums(folder: Path) -> dict[str, str]:
@@ -68,7 +68,7 @@ def state_checksums(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): _digest(file) for file in sorted(files) if file.is_file()}
 
 
-def changed_state(folder: Path, manifest: Manifest) -> list[str]:
+def changed_state(folder: Path, manifest: Signed) -> list[str]:
     """Return a line for each file that a resume would continue from and that has changed since the last process.
 
     Missing files are ignored, since they change no result; so are artifacts that studies added. Without a recorded

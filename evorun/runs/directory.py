@@ -24,7 +24,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.records import RecordFile, write_atomically, write_json
-from evorun.runs.schema import Manifest, StageInRun, Status
+from evorun.runs.schema import Manifest, Signed, StageInRun, Status
 
 log = logging.getLogger("evorun")
 
@@ -257,18 +257,22 @@ class RunDirectory:
         self.manifest.ended = now()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
-        if self._journal is not None:  # its checksum covers all that it writes
-            self._journal.close()
+        self.seal(self.manifest)
         if status == "completed":
             self.manifest.files = checksums(self.path)
-        with contextlib.suppress(OSError):  # without a state, a resume asks whether to trust the folder
-            self.manifest.state = state_checksums(self.path)
-            self.manifest.signature = sign(self.manifest.config, self.manifest.state)
         try:
             self._save_manifest()
         except RunDirectoryError:
             self._spare.unlink(missing_ok=True)
             self._save_manifest()
+
+    def seal(self, manifest: Signed) -> None:
+        """Close the journal, and sign in a manifest what a resume would continue from."""
+        if self._journal is not None:  # its checksum covers all that it writes
+            self._journal.close()
+        with contextlib.suppress(OSError):  # without a state, a resume asks whether to trust the folder
+            manifest.state = state_checksums(self.path)
+            manifest.signature = sign(manifest.config, manifest.state)
 
     def finish_records(self, problem_ids: list[str]) -> None:
         """Sort all records by the order of the problems; records of no problem come last."""

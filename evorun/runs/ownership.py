@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from evorun.runs.schema import Manifest
+from evorun.runs.schema import Signed
 
 log = logging.getLogger("evorun")
 
@@ -36,7 +36,7 @@ def sign(config: Mapping[str, Any], state: Mapping[str, str] | None = None) -> s
     return hmac.digest(key, msgspec.json.encode([config, state], order="deterministic"), "sha256").hex()
 
 
-def is_own(manifest: Manifest) -> bool:
+def is_own(manifest: Signed) -> bool:
     """Return whether this user signed the configuration and the state that the manifest has now."""
     if manifest.signature is None:
         return False

@@ -4,7 +4,7 @@ Fields are encoded in the order of their declaration. JSON Lines files hold one 
 """
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -70,6 +70,15 @@ class SandboxInRun(msgspec.Struct, frozen=True):
     note: str
 
 
+class Signed(Protocol):
+    """A manifest by which a folder can be resumed."""
+
+    evorun_version: str
+    config: dict[str, Any]
+    state: dict[str, str] | None
+    signature: str | None
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """manifest.json."""
 
@@ -110,8 +119,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     error: str | None = None
 
     def __post_init__(self) -> None:
-        _refuse_depth(self.config)
-        _refuse_depth(self.hardware)
+        refuse_depth(self.config)
+        refuse_depth(self.hardware)
 
     @property
     def simulated_teacher(self) -> bool:
@@ -176,7 +185,7 @@ MAX_DEPTH = 32
 """Maximum nesting of values (ours): configurations and problems have a few levels; code that walks them recurses."""
 
 
-def _refuse_depth(value: Any) -> None:
+def refuse_depth(value: Any) -> None:
     """Raise ValueError for lists and dictionaries nested more than `MAX_DEPTH` deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -195,7 +204,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     """The fields that the prompts show; never an answer."""
 
     def __post_init__(self) -> None:
-        _refuse_depth(self.data)
+        refuse_depth(self.data)
 
 
 class Spent(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from evorun.runs.candidates import Verdict
 from evorun.runs.directory import TOURNAMENT
 from evorun.runs.files import read_regular
 from evorun.runs.paths import display
-from evorun.runs.schema import Metric, ModelInRun, Spent, Status
+from evorun.runs.schema import Metric, ModelInRun, Spent, Status, refuse_depth
 
 T = TypeVar("T")
 
@@ -48,7 +48,15 @@ class TournamentManifest(msgspec.Struct, kw_only=True):
     settings: dict[str, Any]
     identity: dict[str, Any]
     """Everything that must stay the same to continue it: the runs, the task, the judge, seed and sampling."""
+    config: dict[str, Any]
+    """All that the tournament is held by, as plain data: what a resume continues from."""
+    state: dict[str, str] | None = None
+    """As a run's, like `signature`."""
+    signature: str | None = None
     error: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_depth(self.config)
 
 
 class MatchRecord(msgspec.Struct, kw_only=True):

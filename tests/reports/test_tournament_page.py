@@ -58,6 +58,7 @@ def write(folder: Path, results: TournamentResults, text: str = "") -> Path:
         judge=ModelInRun(f"judge {text}", text, "server"),
         simulated=False,
         settings={"k": 4, "initial": 1000, text or "seed": text},
+        config={},
         identity={},
     )
     write_json(folder / "tournament.json", manifest)
