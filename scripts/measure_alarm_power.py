@@ -2,7 +2,7 @@
 
     python scripts/measure_alarm_power.py
 
-Simulates runs of eleven evaluations and fifty steps, and asks `evorun.reports.rubrics.divergence` itself. Each test
+Simulates runs of eleven evaluations and fifty steps, and asks `evorun.reports.divergence` itself. Each test
 problem has a difficulty of its own (standard deviation .1), and each score has noise: that of three samples of six
 sentences, half of them to the point (.12). Half-way the gold score falls for good by so much, while the normalised
 reward goes on rising. Without a fall, every alarm is a false one. The shares are of 400 runs: their standard error is
@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from evorun.reports.rubrics.divergence import find_divergence
+from evorun.reports.divergence import find_divergence
 
 STEPS, EVERY, RUNS = 50, 5, 400
 DIFFICULTY, NOISE, REWARD_NOISE = 0.1, 0.12, 0.02

@@ -48,6 +48,41 @@ def test_heavy_packages_are_loaded_by_engines_and_trainers_only(tree: Any) -> No
     assert tree.heavy() == []
 
 
+SECTIONS = ("comparison", "evolution", "rubrics", "tournament")
+"""Folders of reports/: what several of them need stands below them all."""
+
+
+def across_sections(graph: dict[str, set[str]]) -> list[str]:
+    """Return the imports from one section of the reports into another, and from below into any but by a page."""
+
+    def section(module: str) -> str:
+        parts = module.split(".")
+        return parts[2] if parts[1:2] == ["reports"] and len(parts) > 2 and parts[2] in SECTIONS else ""
+
+    return [
+        f"{module} -> {other}"
+        for module, imported in sorted(graph.items())
+        if module.startswith("evorun.reports.") and module != "evorun.reports.html"
+        for other in sorted(imported)
+        if section(other) and section(other) != section(module)
+    ]
+
+
+def test_sections_of_the_reports_do_not_import_each_other(tree: Any) -> None:
+    assert across_sections(tree.graph()) == []
+
+
+def test_an_import_across_sections_is_found() -> None:
+    rubrics, shared = "evorun.reports.rubrics.plots", "evorun.reports.drawing"
+    graph = {
+        "evorun.reports.evolution.tree": {rubrics, shared, "evorun.reports.evolution.plots"},
+        "evorun.reports.html": {rubrics},
+        shared: {rubrics},
+        "evorun.cli.studies": {rubrics},
+    }
+    assert across_sections(graph) == [f"{shared} -> {rubrics}", f"evorun.reports.evolution.tree -> {rubrics}"]
+
+
 CONFIGURED = ("config", "settings", "method", "engine", "engine_config", "method_config", "task_config", "training")
 """Names that a method, or the settings of a part of a run, goes by."""
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from evorun.errors import RunDirectoryError
 from evorun.reports.drawing import Drawing
-from evorun.reports.tables import DataTable
+from evorun.reports.tables import Table
 from evorun.reports.text import file_stem
 from evorun.runs.outputs import refuse_replacing
 from evorun.runs.records import write_atomically
 
 
 def export(
-    folder: Path, drawings: Iterable[Drawing], tables: Iterable[DataTable], *, overwrite: bool = False
+    folder: Path, drawings: Iterable[Drawing], tables: Iterable[Table], *, overwrite: bool = False
 ) -> list[Path]:
     """Write each drawing as NAME.svg and NAME.pdf and each table as NAME.csv, and return their paths.
 

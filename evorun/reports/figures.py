@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from evorun.reports import text
-from evorun.reports.rubrics.hacking import MONITOR, MONITORS
+from evorun.reports.hacking import MONITOR, MONITORS
 from evorun.runs.schema import Metric
 
 SEARCH = {

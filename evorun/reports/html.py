@@ -9,7 +9,7 @@ from evorun.reports import plots, text
 from evorun.reports.axes import Axes, choose_axes
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser
-from evorun.reports.data import data_tables
+from evorun.reports.data import data_tables, wasted_table
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution.section import load_sections
 from evorun.reports.export import export
@@ -20,7 +20,7 @@ from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curve
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.rubrics.section import load_rubric_section, shown_figures
-from evorun.reports.scores import is_flat, score_cells, score_rows
+from evorun.reports.scores import is_flat, primary_table, score_cells, scores_table
 from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.reading import read_steps_without_texts
@@ -107,13 +107,13 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "curves": curves,
         "primary": outcome.primary,
         "score_cells": score_cells,
-        "score_rows": score_rows(outcome),
+        "primary_table": primary_table(outcome),
+        "scores_table": scores_table(outcome),
         "flat": [text.words(score.name) for score in _flat(curves)],
         "second": outcome.second,
         "right_or_wrong": measure.is_correctness,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
-        "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
-        "wasted_rows": text.wasted_rows(outcome.wasted),
+        "wasted": wasted_table(outcome),
         "rating_rows": figure_rows(outcome.metrics, RATINGS, shares=False),
         "search_rows": figure_rows(outcome.metrics, SEARCH),
         "search_note": _search_note(outcome, steps),

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
+from evorun.reports.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.missing import missing_records
-from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.training import barely_trained, divergence
 from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evorun.reports import text
 from evorun.reports.drawing import Drawing
 from evorun.reports.figures import training_words
-from evorun.reports.tables import DataTable
+from evorun.reports.tables import Table
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 
@@ -41,6 +41,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         training_words=training_words,
         label=text.label,
         sentence=text.sentence,
+        heading=text.heading,
         trusted=markup,
         svg_link=svg_link,
         csv_link=csv_link,
@@ -76,7 +77,7 @@ def svg_link(drawing: Drawing) -> "Markup":
     return download(f"{text.file_stem(drawing.name)}.svg", "image/svg+xml", drawing.svg)
 
 
-def csv_link(table: DataTable) -> "Markup":
+def csv_link(table: Table) -> "Markup":
     """Return a link that saves a table as CSV."""
     return download(f"{text.file_stem(table.name)}.csv", "text/csv", table.csv())
 

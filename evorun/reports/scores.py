@@ -1,11 +1,11 @@
 """The tables of a task's scores, cell by cell: the same on a page and in a terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
 
@@ -13,44 +13,39 @@ _LITTLE = 0.1
 """Share of a score's scale (ours)."""
 
 
-class ScoreRow(NamedTuple):
-    """A line of the table."""
+def primary_table(outcome: Outcome) -> Table:
+    """Return the mean of the primary score by stratum, and over all problems."""
+    primary, everything = outcome.primary, "all" if outcome.finished else "all so far"
+    # a task without strata calls its only one `all`
+    strata = {} if list(outcome.by_stratum) == ["all"] else outcome.by_stratum
+    return Table(
+        [*word_columns("stratum"), *figure_columns(text.label(primary), "95 % interval", "n")],
+        [
+            (name, *score_cells(primary, metrics.get(primary.name)))
+            for name, metrics in (*strata.items(), (everything, outcome.metrics))
+        ],
+        title=f"{outcome.manifest.method} on {outcome.manifest.task}",
+        total=len(strata),
+    )
 
-    cells: tuple[str, str, str, str, str]
-    """Stratum, score, mean, 95 % interval, n."""
-    begins_group: bool
-    """The first line of a stratum, or of all."""
 
-
-def score_rows(outcome: Outcome) -> list[ScoreRow]:
+def scores_table(outcome: Outcome) -> Table:
     """Return the means of all scores but the primary one by stratum, where there are several, and over all problems."""
-    rows: list[ScoreRow] = []
+    columns = [*word_columns("stratum", "score"), *figure_columns("mean", "95 % interval", "n")]
+    table = Table(columns, title="scores", grouped=True)
     # the means of a single stratum are those over all problems
-    if len(outcome.by_stratum) > 1:
-        for stratum, metrics in outcome.by_stratum.items():
-            rows += _rows(stratum, outcome.other_scores, metrics)
-    return rows + _rows("all" if outcome.finished else "all so far", outcome.other_scores, outcome.metrics)
+    strata = outcome.by_stratum if len(outcome.by_stratum) > 1 else {}
+    for name, metrics in (*strata.items(), ("all" if outcome.finished else "all so far", outcome.metrics)):
+        found = [score for score in outcome.other_scores if score.name in metrics]
+        for group, score in zip([name, *[""] * len(found)], found, strict=False):
+            table.rows.append((group, text.label(score), *score_cells(score, metrics[score.name])))
+    return table
 
 
 def score_cells(score: Score, mean: Metric | MetricPoint | None) -> tuple[str, str, str]:
     """Return a mean of a score, its interval and n."""
     found = mean or Metric(None, None, 0)
     return text.value(score, found.value), text.value_interval(score, found.ci95), text.count(found.n)
-
-
-def _rows(group: str, scores: Sequence[Score], metrics: Mapping[str, Metric]) -> list[ScoreRow]:
-    found = [(score, metrics[score.name]) for score in scores if score.name in metrics]
-    return [
-        ScoreRow(
-            (
-                group if index == 0 else "",
-                text.label(score),
-                *score_cells(score, metric),
-            ),
-            begins_group=index == 0,
-        )
-        for index, (score, metric) in enumerate(found)
-    ]
 
 
 def is_flat(score: Score, points: Sequence[MetricPoint]) -> bool:

@@ -1,10 +1,8 @@
 """Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from evorun.models.base import Wasted
 from evorun.runs.printable import printable
-from evorun.runs.schema import RoleCost
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
@@ -34,6 +32,11 @@ def file_stem(name: str) -> str:
 def sentence(words: str) -> str:
     """Begin with a capital letter, leaving the others as they are."""
     return words[:1].upper() + words[1:]
+
+
+def heading(words: str) -> str:
+    """Begin the heading of a column with a capital letter, but for signs of statistics."""
+    return words if words in ("n", "p", "p (Holm)") else sentence(words)
 
 
 def value(score: Score, mean: float | None) -> str:
@@ -113,8 +116,10 @@ def trials(sizes: Sequence[int]) -> str:
     return f"{len(sizes)} x {count(sizes[0])}"
 
 
-def compact(value: float) -> str:
+def compact(value: float | None) -> str:
     """Format a large count to three figures, with k (thousands) or M (millions)."""
+    if value is None:
+        return MISSING
     # no-break spaces: a unit on the next line of a narrow cell would be read as another figure's
     if value >= 1e6:
         return f"{value / 1e6:,.3g}\u00a0M"
@@ -157,25 +162,11 @@ _WASTED = {
 }
 
 
-def wasted_rows(wasted: Mapping[str, Wasted]) -> list[tuple[str, str, str]]:
-    """Return rows of the table of attempts that gave no answer: what came, attempts, tokens."""
-    return [
-        (_WASTED.get(kind) or printable(kind.replace("http_", "HTTP ")), count(lost.attempts), count(lost.tokens))
-        for kind, lost in wasted.items()
-    ]
+def wasted_words(kind: str) -> str:
+    """Say what came of an attempt that gave no answer."""
+    return _WASTED.get(kind) or printable(kind.replace("http_", "HTTP "))
 
 
 def role_words(role: str) -> str:
     """Name a role in a table of costs."""
     return f"{role} (grading), not in the total" if role == GOLD else role
-
-
-def cost_row(role: str, spent: RoleCost) -> tuple[str, str, str, str, str]:
-    """Return a row of the cost table: role, calls, prompt tokens, completion tokens, model seconds."""
-    return (
-        role_words(role),
-        count(spent.calls),
-        count(spent.prompt_tokens),
-        count(spent.completion_tokens),
-        duration(spent.seconds),
-    )

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from evorun.reports import text
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.reports.text import number, percent
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.training.reach import MIN_REACH, compute_reach
@@ -77,6 +79,28 @@ def count_refinements(records: Sequence[TrainingRecord]) -> list[tuple[str, str,
     order = list(REFINEMENTS)
     rows = sorted(found.items(), key=lambda one: (order.index(one[0][0]), -one[1]))
     return [(REFINEMENTS[kind], reason, count) for (kind, reason), count in rows if count]
+
+
+def edits_table(edits: Edits) -> Table:
+    """Return how often edits of system prompts were applied or refused."""
+    fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
+    return Table(
+        [*word_columns("fate"), *word_columns("edit or reason", format=text.words), *figure_columns("count")],
+        [(fate, what, n) for fate, counts in fates.items() for what, n in counts],
+        title="edits of system prompts",
+        name="edits",
+        fields=("fate", "edit", "count"),
+    )
+
+
+def refinements_table(training: Sequence[TrainingRecord]) -> Table:
+    """Return what became of refinements of rubrics, over all steps."""
+    return Table(
+        [*word_columns("fate"), *word_columns("reason", format=text.words), *figure_columns("count")],
+        list(count_refinements(training)),
+        title="refinements of rubrics",
+        name="refinements",
+    )
 
 
 def gradient_clipping(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:

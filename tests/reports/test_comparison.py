@@ -11,12 +11,12 @@ from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import Comparison, compare, comparison_folder
-from evorun.reports.comparison.grids import pairs_grid
 from evorun.reports.comparison.names import format_model
 from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
+from evorun.reports.comparison.tables import pairs_table
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
 from evorun.runs.schema import ModelInRun
@@ -250,8 +250,8 @@ def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -
 def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:
     runs = [*_of_seeds(tmp_path, (9, 8, 9, 7, 8)), *_of_seeds(tmp_path, (5, 4, 3, 2, 3), "lyria")]
     comparison = compare(runs)
-    grid = pairs_grid(comparison.pairs.first)
-    assert "95 % interval\nover seeds" in grid.columns
+    grid = pairs_table(comparison.pairs.first)
+    assert "95 % interval\nover seeds" in grid.headings
     (pair,) = comparison.pairs.pooled
     differences = np.array([5, 4, 3, 2, 3]) / 10 - np.array([9, 8, 9, 7, 8]) / 10
     expected = stats.t.interval(0.95, 4, differences.mean(), stats.sem(differences))
@@ -263,7 +263,7 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     values = np.array([[i < n for i in range(10)] for n in (9, 8, 9, 7, 8)], dtype=float)
     by_problem = [{f"p{i}": value for i, value in enumerate(of_seed)} for of_seed in values]
     assert row.over_both["accuracy"] == drawn_seeds_interval(by_problem)
-    assert "5 x 10" in grid.rows[0]
+    assert "5 x 10" in grid.shown()[0]
     assert "hold the seeds fixed" in pairs_note(comparison)
 
 

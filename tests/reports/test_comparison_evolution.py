@@ -13,8 +13,8 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.evolution import compare_lines, evolved_texts
-from evorun.reports.comparison.grids import run_cost_grid
 from evorun.reports.comparison.page import write_comparison
+from evorun.reports.comparison.tables import run_cost_table
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_each_method_has_the_cost_and_the_wall_clock_time_of_a_run(tmp_path: Pat
     ]
     for seconds, run in zip((10, 30, 200, 400), runs, strict=True):
         edit_manifest(run, seconds=seconds)
-    grid = run_cost_grid(compare(runs))
-    by_name = {row[0]: row[1:] for row in grid.rows}
-    assert grid.columns[-1] == "wall-clock time"
+    grid = run_cost_table(compare(runs))
+    by_name = {row[0]: row[1:] for row in grid.shown()}
+    assert grid.headings[-1] == "wall-clock time"
     assert by_name["gepa"] == ["20", "2,200", "0.0 s", "20.0 s"]
     assert by_name["lyria"] == ["28", "3,080", "0.0 s", "5.0 min"]

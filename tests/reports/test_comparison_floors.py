@@ -11,8 +11,8 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import shared_facts
-from evorun.reports.comparison.grids import cost_grid, main_grid, search_grid
 from evorun.reports.comparison.notes import cost_note, floor_line, search_note, shared_line
+from evorun.reports.comparison.tables import cost_table, main_table, search_table
 
 GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
@@ -53,7 +53,9 @@ def test_a_floor_changes_nothing_for_the_other_runs(runs: list[Path]) -> None:
     comparison, without = compare(runs), compare(runs[1:])
     # neither columns of model and engine, nor a warning, nor pairs, nor figures of a paper
     assert shared_facts(comparison.rows) == shared_facts(without.rows)
-    assert main_grid(comparison, comparison.rows, [], []).columns == main_grid(without, without.rows, [], []).columns
+    assert (
+        main_table(comparison, comparison.rows, [], []).headings == main_table(without, without.rows, [], []).headings
+    )
     assert shared_line(comparison) == f"{shared_line(without)} (floors aside)"
     assert comparison.warnings == without.warnings == []
     assert comparison.pairs.pairs == without.pairs.pairs
@@ -106,22 +108,22 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
     ]  # fmt: skip
     runs.append(_with_figures(write_method(tmp_path / "zero", POOR), pool_coverage=0.25))
     comparison = compare(runs)
-    grid = search_grid(comparison.rows)
-    assert [column.replace("\n", " ") for column in grid.columns] == [
+    grid = search_table(comparison.rows)
+    assert [column.replace("\n", " ") for column in grid.headings] == [
         "run",
         "generation reached",
         "pool coverage",
         "choice given coverage",
         "judge agreement",
     ]
-    assert grid.rows == [
+    assert grid.shown() == [
         ["lyria", "4.5", "60.0 %", "75.0 %", "60.0 %"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
     # single runs have theirs
-    assert [row[1:3] for row in search_grid(comparison.run_rows).rows[:2]] == [["4", "50.0 %"], ["5", "70.0 %"]]
+    assert [row[1:3] for row in search_table(comparison.run_rows).shown()[:2]] == [["4", "50.0 %"], ["5", "70.0 %"]]
     nothing = compare([_with_figures(write_method(tmp_path / f"nothing{i}", POOR, method=f"m{i}")) for i in range(2)])
-    assert search_grid(nothing.rows).rows == []
+    assert search_table(nothing.rows).shown() == []
 
 
 def test_the_search_of_runs_that_train_speaks_of_their_steps_and_explains_its_own_columns(tmp_path: Path) -> None:
@@ -131,9 +133,9 @@ def test_the_search_of_runs_that_train_speaks_of_their_steps_and_explains_its_ow
         (run / "training.jsonl").write_text('{"step": 1, "calls": 1, "tokens": 1, "figures": {"reward": 1}}\n')
         runs.append(run)
     comparison = compare(runs)
-    grid = search_grid(comparison.rows, comparison.step)
-    assert grid.columns[1] == "training step\nreached"
-    assert [row[1] for row in grid.rows] == ["12", "12"]
+    grid = search_table(comparison.rows, comparison.step)
+    assert grid.headings[1] == "training step\nreached"
+    assert [row[1] for row in grid.shown()] == ["12", "12"]
     note = search_note(comparison)
     assert "Texts that parse: " in note
     assert "Pool coverage" not in note
@@ -154,7 +156,7 @@ def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp
     comparison = compare([*runs, write_method(tmp_path / "other", POOR)])
     (line,) = comparison.warnings
     assert line.startswith("lyria: The budget ended problems early. ")
-    reached_by = {row[0]: row[1] for row in search_grid([*comparison.rows, *comparison.run_rows]).rows}
+    reached_by = {row[0]: row[1] for row in search_table([*comparison.rows, *comparison.run_rows]).rows}
     assert reached_by["lyria"] == "4 of 15"
     assert reached_by["lyria, seed 1"] == "5 of 15"
     assert reached_by["zero_shot"] == "\u2013"
@@ -195,8 +197,8 @@ def test_candidates_answered_and_texts_that_parse_are_two_figures(tmp_path: Path
         results["counts"] |= {"candidates": 60, "unparsed_candidates": lost}  # requests that the engine refused
         (run / "results.json").write_text(json.dumps(results))
         runs.append(run)
-    grid = search_grid(compare(runs).rows)
-    assert dict(zip(grid.columns, grid.rows[0], strict=True)) == {
+    grid = search_table(compare(runs).rows)
+    assert dict(zip(grid.headings, grid.shown()[0], strict=True)) == {
         "run": "zero_shot", "candidates\nanswered": "85.0 %", "texts\nthat parse": "100.0 %"
     }  # fmt: skip
 
@@ -210,6 +212,6 @@ def test_the_gold_judges_cost_stands_below_the_total_that_it_is_no_part_of(tmp_p
         (run / "results.json").write_text(json.dumps(results))
         edit_manifest(run, files={})
     comparison = compare(runs)
-    roles = [row[1] for row in cost_grid(comparison).rows]
+    roles = [row[1] for row in cost_table(comparison).shown()]
     assert roles == ["answer", "generate", "total", "gold (grading), not in the total"]
     assert "the gold judge that grades aside" in cost_note(comparison)

@@ -9,13 +9,13 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from building import composed
 from evorun.reports.comparison.comparison import compare
-from evorun.reports.comparison.grids import reported_steps_grid
 from evorun.reports.comparison.refinement import (
-    overhead_grid,
+    overhead_table,
     rubric_lengths,
     rubric_strictness,
     seconds_beyond_updates,
 )
+from evorun.reports.comparison.tables import reported_steps_table
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.records import write_json
@@ -58,8 +58,8 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs: list[Path]) -> None:
-    grid = overhead_grid(compare(runs))
-    (row,) = grid.rows
+    grid = overhead_table(compare(runs))
+    (row,) = grid.shown()
     assert row[1:] == ["100", "10.0 %", "1,100", "10.0 %", "10.0 s", "10.0 %", "3.0 s", "111.0 s", "1.11"]
     assert seconds_beyond_updates(runs[1]) == 3.0
     assert seconds_beyond_updates(runs[0]) is None
@@ -74,9 +74,9 @@ def test_a_papers_ratio_of_run_times_stands_beside_the_measured_one(tmp_path: Pa
         manifest = json.loads((run / "manifest.json").read_text())
         manifest["config"]["reported"] = composed("experiment=mpo/overhead")["reported"]
         (run / "manifest.json").write_text(json.dumps(manifest))
-    grid = overhead_grid(compare([fixed, refined]))
-    assert grid.columns[-2:] == ["beside\nfixed", "reported"]
-    assert grid.rows[-1][-2:] == ["1.25", "1.11"]
+    grid = overhead_table(compare([fixed, refined]))
+    assert grid.headings[-2:] == ["beside\nfixed", "reported"]
+    assert grid.shown()[-1][-2:] == ["1.25", "1.11"]
 
 
 def test_a_papers_figures_of_training_steps_stand_beside_the_measured_ones(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_papers_figures_of_training_steps_stand_beside_the_measured_ones(tmp_p
     of_step = {"calls": 1, "tokens": 1, "problem": "*"}
     figures = [{"step": step, "figures": {"monitor_foreign_script": step / 1000}, **of_step} for step in (10, 40)]
     (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in figures))
-    rows = reported_steps_grid(compare([run])).rows
+    rows = reported_steps_table(compare([run])).shown()
     assert [row[2:] for row in rows] == [
         ["10", "0.01", "0.00406"],
         ["20", "\u2013", "0.00229"],

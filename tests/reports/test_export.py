@@ -14,7 +14,7 @@ from evorun.reports.axes import OF_PROBLEMS
 from evorun.reports.export import export
 from evorun.reports.page import own_file
 from evorun.reports.plots import RunPlots
-from evorun.reports.tables import DataTable
+from evorun.reports.tables import data_table
 from evorun.runs.schema import MetricPoint
 from evorun.runs.scores import ACCURACY
 
@@ -38,7 +38,7 @@ def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_pa
 
 def test_no_file_is_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("mine")
-    table = DataTable("mine", ("n",), [(1,)])
+    table = data_table("mine", ("n",), [(1,)])
     with pytest.raises(ConfigError, match=r"--export: .*mine.csv exists; --overwrite replaces it"):
         export(tmp_path, [_drawing()], [table])
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("mine.csv", "mine")]
@@ -60,7 +60,7 @@ def test_a_figure_on_a_page_follows_the_style_sheet_whose_light_colours_are_the_
 
 def test_a_table_is_read_back_unrounded_and_starts_no_formula(tmp_path: Path) -> None:
     rows = [("=cmd|'/c calc'!A1", 1 / 3, None), ('a "quoted", one', -0.5, 7), ("two\nlines", 0.0, 1)]
-    (path,) = export(tmp_path, [], [DataTable("../scores: <b>", ("stratum", "mean", "n"), rows)])
+    (path,) = export(tmp_path, [], [data_table("../scores: <b>", ("stratum", "mean", "n"), rows)])
     assert path == tmp_path / "___scores___b_.csv"
     head, *read = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
     assert head == ["stratum", "mean", "n"]

@@ -8,9 +8,9 @@ import pytest
 from drawn import panels_of
 from rubric_fixture import RubricSpec, write_rubric_run
 
-from evorun.reports.evolution.population import played_under
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
+from evorun.reports.population import played_under
 from evorun.reports.rubrics.section import load_rubric_section
 from evorun.reports.summary import print_summary
 from evorun.runs.reading import read_rollouts, read_steps_without_texts

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.rows import Row
-from evorun.reports.tables import Cell, DataTable
+from evorun.reports.tables import Cell, Table, data_table
 from evorun.runs.schema import Metric
 
 
-def data_tables(comparison: Comparison) -> list[DataTable]:
+def data_tables(comparison: Comparison) -> list[Table]:
     """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
     tables = [_figures("arms", comparison.rows), _strata(comparison.rows), _pairs(comparison)]
     return [*tables[:1], _figures("runs", comparison.run_rows), *tables[1:]] if comparison.has_seeds else tables
 
 
-def _figures(name: str, rows: Sequence[Row]) -> DataTable:
+def _figures(name: str, rows: Sequence[Row]) -> Table:
     """Return a line for each row, with three columns for each figure that any of them has."""
     facts = list(rows[0].facts)
     figures = list(dict.fromkeys(figure for row in rows for figure in row.metrics))
@@ -32,7 +32,7 @@ def _figures(name: str, rows: Sequence[Row]) -> DataTable:
         cells += [end for score in both for end in row.over_both.get(score, (None, None))]
         cells += [row.reported_figure(figure) for figure in figures if _reported(rows, figure)]
         table.append(cells)
-    return DataTable(name, columns, table)
+    return data_table(name, columns, table)
 
 
 def _reported(rows: Sequence[Row], figure: str) -> bool:
@@ -44,9 +44,9 @@ def _with_interval(metric: Metric) -> tuple[Cell, Cell, Cell]:
     return metric.value, low, high
 
 
-def _strata(rows: Sequence[Row]) -> DataTable:
+def _strata(rows: Sequence[Row]) -> Table:
     columns = ["run", "stratum", "score", "mean", "low", "high", "n", "seeds", "reported"]
-    return DataTable(
+    return data_table(
         "strata",
         columns,
         [
@@ -58,7 +58,7 @@ def _strata(rows: Sequence[Row]) -> DataTable:
     )
 
 
-def _pairs(comparison: Comparison) -> DataTable:
+def _pairs(comparison: Comparison) -> Table:
     columns = [
         "run",
         "reference",
@@ -74,7 +74,7 @@ def _pairs(comparison: Comparison) -> DataTable:
         "remark",
     ]
     over = [f"{end}_over_{what}" for what in ("seeds", "seeds_and_problems") for end in ("low", "high")]
-    return DataTable("pairs", [*columns, "seeds", *over], list(_pair_rows(comparison)))
+    return data_table("pairs", [*columns, "seeds", *over], list(_pair_rows(comparison)))
 
 
 def _pair_rows(comparison: Comparison) -> Iterator[list[Cell]]:

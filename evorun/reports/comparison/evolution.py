@@ -7,11 +7,11 @@ from typing import NamedTuple
 from evorun.reports.comparison.arms import Point
 from evorun.reports.comparison.comparison import Comparison, Panel
 from evorun.reports.comparison.runs import Run
-from evorun.reports.evolution.population import Population, load_population
 from evorun.reports.figures import TRAINING
+from evorun.reports.hacking import REWARD
+from evorun.reports.lineage import parse_key
 from evorun.reports.packing import cut
-from evorun.reports.rubrics.hacking import REWARD
-from evorun.reports.rubrics.lineage import parse_key
+from evorun.reports.population import Population, load_population
 from evorun.reports.text import words
 from evorun.runs.schema import CandidateRecord
 

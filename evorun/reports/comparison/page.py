@@ -11,18 +11,6 @@ from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.data import data_tables
 from evorun.reports.comparison.evolution import evolved_texts
 from evorun.reports.comparison.figures import make_figures
-from evorun.reports.comparison.grids import (
-    cost_grid,
-    main_grid,
-    pairs_grid,
-    reported_steps_grid,
-    reported_strata_grid,
-    run_cost_grid,
-    score_pairs_grid,
-    scores_grid,
-    search_grid,
-    strata_grid,
-)
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
     cost_note,
@@ -39,7 +27,19 @@ from evorun.reports.comparison.notes import (
     unpaired_line,
 )
 from evorun.reports.comparison.refinement import NOTE as OVERHEAD_NOTE
-from evorun.reports.comparison.refinement import overhead_grid
+from evorun.reports.comparison.refinement import overhead_table
+from evorun.reports.comparison.tables import (
+    cost_table,
+    main_table,
+    pairs_table,
+    reported_steps_table,
+    reported_strata_table,
+    run_cost_table,
+    score_pairs_table,
+    scores_table,
+    search_table,
+    strata_table,
+)
 from evorun.reports.export import export
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
@@ -88,26 +88,26 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
     return {
         "comparison": comparison,
         "shared": shared_line(comparison),
-        "main": main_grid(comparison, comparison.rows, strata, comparison.common_scores),
-        "scores": scores_grid(comparison.rows),
-        "search": search_grid(comparison.rows, comparison.step),
-        "strata": strata_grid(comparison, comparison.rows, with_intervals=True),
-        "reported_strata": reported_strata_grid(comparison),
-        "reported_steps": reported_steps_grid(comparison),
-        "pairs": pairs_grid(pairs.first),
+        "main": main_table(comparison, comparison.rows, strata, comparison.common_scores),
+        "scores": scores_table(comparison.rows),
+        "search": search_table(comparison.rows, comparison.step),
+        "strata": strata_table(comparison, comparison.rows, with_intervals=True),
+        "reported_strata": reported_strata_table(comparison),
+        "reported_steps": reported_steps_table(comparison),
+        "pairs": pairs_table(pairs.first),
         "pairs_heading": pairs_heading(comparison),
         "pairs_note": pairs_note(comparison),
-        "score_pairs": score_pairs_grid(pairs.first),
+        "score_pairs": score_pairs_table(pairs.first),
         "score_pairs_note": SCORE_PAIRS_NOTE,
         "unpaired": [unpaired_line(unpaired) for unpaired in pairs.unpaired],
-        "cost": cost_grid(comparison),
-        "overhead": overhead_grid(comparison),
-        "run_cost": run_cost_grid(comparison),
+        "cost": cost_table(comparison),
+        "overhead": overhead_table(comparison),
+        "run_cost": run_cost_table(comparison),
         "evolved": evolved_texts(comparison),
         "overhead_note": OVERHEAD_NOTE,
-        "run_main": main_grid(comparison, comparison.run_rows, strata, comparison.common_scores),
-        "run_search": search_grid(comparison.run_rows, comparison.step),
-        "run_pairs": pairs_grid(pairs.of_seeds),
+        "run_main": main_table(comparison, comparison.run_rows, strata, comparison.common_scores),
+        "run_search": search_table(comparison.run_rows, comparison.step),
+        "run_pairs": pairs_table(pairs.of_seeds),
         "tables": {table.name: table for table in data_tables(comparison)},
         "sources": [source_line(source, note) for source, note in comparison.sources],
         "links": links,

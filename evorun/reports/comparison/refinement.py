@@ -10,10 +10,10 @@ from evorun.errors import JournalError, RunDirectoryError
 from evorun.reports import text
 from evorun.reports.comparison.arms import Point
 from evorun.reports.comparison.comparison import Comparison
-from evorun.reports.comparison.grids import Grid
 from evorun.reports.comparison.reported import RELATIVE_RUN_TIME
 from evorun.reports.comparison.runs import Run
-from evorun.reports.rubrics.lineage import Length, lengths, rubric_scores
+from evorun.reports.lineage import Length, lengths, rubric_scores
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.reading import read_records
 from evorun.runs.recording import open_effects
 from evorun.runs.schema import CandidateRecord, RubricScore
@@ -40,13 +40,14 @@ def rubric_strictness(run: Run) -> list[Point]:
     return _mean_scores(run, _versions(run))
 
 
-def overhead_grid(comparison: Comparison) -> Grid:
+def overhead_table(comparison: Comparison) -> Table:
     """Return what refinement added to each run that refined: calls, tokens and time, beside a run that did not."""
-    columns = ["run", "calls", "of\nrefinement", "tokens", "of\nrefinement", "model time", "of\nrefinement"]
+    columns = ["calls", "of\nrefinement", "tokens", "of\nrefinement", "model time", "of\nrefinement"]
     columns += ["beyond\nupdates", "run time", "beside\nfixed"]
     papers = {run.name: run.reported.metrics.get(RELATIVE_RUN_TIME) for run in comparison.runs if run.reported}
     with_reported = any(figure is not None for figure in papers.values())
-    grid = Grid([*columns, *(["reported"] if with_reported else [])], frozenset({0}))
+    columns += ["reported"] if with_reported else []
+    table = Table([*word_columns("run"), *figure_columns(*columns)], title="cost of refinement")
     for run in comparison.runs:
         cost = run.outcome.cost
         added = [cost[role] for role in REFINEMENT if role in cost]
@@ -56,7 +57,7 @@ def overhead_grid(comparison: Comparison) -> Grid:
         beside = _fixed(run, comparison.runs)
         ratio = seconds / beside if seconds is not None and beside else None
         beyond = seconds_beyond_updates(run.outcome.run_dir)
-        grid.rows.append(
+        table.rows.append(
             [
                 run.name,
                 text.count(total.calls),
@@ -71,7 +72,7 @@ def overhead_grid(comparison: Comparison) -> Grid:
                 *([_ratio(papers.get(run.name))] if with_reported else []),
             ]
         )
-    return grid
+    return table
 
 
 def seconds_beyond_updates(run: Path) -> float | None:

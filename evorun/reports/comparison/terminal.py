@@ -5,39 +5,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports.comparison.comparison import Comparison
-from evorun.reports.comparison.grids import (
-    Grid,
-    cost_grid,
-    main_grid,
-    pairs_grid,
-    reported_steps_grid,
-    reported_strata_grid,
-    score_pairs_grid,
-    scores_grid,
-    search_grid,
-    strata_grid,
-)
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
     few_seeds_lines,
     floor_line,
     pairs_heading,
     pairs_note,
-    primary_words,
     seeds_note,
     shared_line,
     source_line,
     unpaired_line,
 )
 from evorun.reports.comparison.refinement import NOTE as OVERHEAD_NOTE
-from evorun.reports.comparison.refinement import overhead_grid
+from evorun.reports.comparison.refinement import overhead_table
 from evorun.reports.comparison.rows import Row
-from evorun.reports.tables import new_table
+from evorun.reports.comparison.tables import (
+    cost_table,
+    main_table,
+    pairs_table,
+    reported_steps_table,
+    reported_strata_table,
+    score_pairs_table,
+    scores_table,
+    search_table,
+    strata_table,
+)
 from evorun.runs.paths import display
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from evorun.runs.terminal import Terminal
 
 
@@ -51,13 +46,13 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
         console.print(seeds_note(comparison))
     for line in few_seeds_lines(comparison):
         console.print(line, style="yellow")
-    for title, grid in (
-        ("scores", scores_grid(comparison.rows)),
-        ("search and judge", search_grid(comparison.rows, comparison.step)),
-        ("reported by stratum", reported_strata_grid(comparison)),
-        ("reported by training step", reported_steps_grid(comparison)),
+    for table in (
+        scores_table(comparison.rows),
+        search_table(comparison.rows, comparison.step),
+        reported_strata_table(comparison),
+        reported_steps_table(comparison),
     ):
-        console.print_table(grid_table(title, grid))
+        console.print_table(table.in_terminal())
     for source, note in comparison.sources:
         console.print(source_line(source, note))
     for line in comparison.remarks:
@@ -66,18 +61,18 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
         console.print(floor)
     pairs = comparison.pairs
     if pairs.pairs:
-        console.print_table(grid_table(pairs_heading(comparison), pairs_grid(pairs.first)))
-        console.print_table(grid_table("the same, seed by seed", pairs_grid(pairs.of_seeds)))
+        console.print_table(pairs_table(pairs.first, pairs_heading(comparison)).in_terminal())
+        console.print_table(pairs_table(pairs.of_seeds, "the same, seed by seed").in_terminal())
         console.print(pairs_note(comparison))
-        scores = score_pairs_grid(pairs.first)
-        console.print_table(grid_table("their scores", scores))
+        scores = score_pairs_table(pairs.first)
+        console.print_table(scores.in_terminal())
         if scores.rows:
             console.print(SCORE_PAIRS_NOTE)
     for unpaired in pairs.unpaired:
         console.print(unpaired_line(unpaired), style="yellow")
-    console.print_table(grid_table("cost per problem, by role", cost_grid(comparison)))
-    overhead = overhead_grid(comparison)
-    console.print_table(grid_table("cost of refinement", overhead))
+    console.print_table(cost_table(comparison).in_terminal())
+    overhead = overhead_table(comparison)
+    console.print_table(overhead.in_terminal())
     if overhead.rows:
         console.print(OVERHEAD_NOTE)
     console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)
@@ -85,20 +80,11 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
 
 def _print_main_table(title: str, comparison: Comparison, rows: Sequence[Row], console: "Terminal") -> None:
     """Print one table; where it is too wide, only what has no table of its own."""
-    whole = grid_table(title, main_grid(comparison, rows, comparison.strata, comparison.common_scores))
+    whole = main_table(comparison, rows, comparison.strata, comparison.common_scores, title).in_terminal()
     # where nothing but a file's reader limits a line, no line is too long
     if not console.is_terminal or console.measure_table(whole).maximum <= console.width:
         console.print_table(whole)
         return
-    console.print_table(grid_table(title, main_grid(comparison, rows, [], [], with_cost=False)))
+    console.print_table(main_table(comparison, rows, [], [], title, with_cost=False).in_terminal())
     if comparison.strata:
-        by_stratum = strata_grid(comparison, rows, with_intervals=False)
-        console.print_table(grid_table(f"{primary_words(comparison)} by stratum", by_stratum))
-
-
-def grid_table(title: str, grid: Grid) -> "Table":
-    """Return the grid as a table."""
-    table = new_table(title, *grid.columns, left=grid.words)
-    for row in grid.rows:
-        table.add_row(*row)
-    return table
+        console.print_table(strata_table(comparison, rows, with_intervals=False).in_terminal())

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evorun.reports import text
-from evorun.reports.evolution.population import Played, Population
 from evorun.reports.evolution.rollouts import MAX_BLAMED
+from evorun.reports.lineage import item_words, parse_key
 from evorun.reports.packing import Packed, cut, pack_within, rounded
-from evorun.reports.rubrics.lineage import item_words, parse_key
-from evorun.reports.tables import DataTable
+from evorun.reports.population import Played, Population
+from evorun.reports.tables import Table, data_table
 from evorun.runs.candidates import CandidateId
 from evorun.runs.schema import CandidateRecord, RolloutRecord
 
@@ -18,17 +18,17 @@ TEXT_LIMITS = (40_000, 10_000, 4000, 2000, 1000, 400, 100, 0)
 """Longest text kept, in characters: the first limit that fits."""
 
 
-def rewards_table(rewards: Mapping[int, Mapping[CandidateId | None, float]]) -> DataTable:
+def rewards_table(rewards: Mapping[int, Mapping[CandidateId | None, float]]) -> Table:
     """Return the mean reward of each step and candidate."""
     rows = [
         (step, candidate, reward)
         for step, by_candidate in rewards.items()
         for candidate, reward in by_candidate.items()
     ]
-    return DataTable("rewards_by_prompt", ("step", "candidate", "reward"), rows)
+    return data_table("rewards_by_prompt", ("step", "candidate", "reward"), rows)
 
 
-def members_table(population: Population, played: Mapping[CandidateId, Played]) -> DataTable:
+def members_table(population: Population, played: Mapping[CandidateId, Played]) -> Table:
     """Return a row per candidate: its origin, its rating and the rollouts under it."""
     rows = []
     for member in population.members:
@@ -38,7 +38,7 @@ def members_table(population: Population, played: Mapping[CandidateId, Played]) 
         origin = (member.id, member.kind, member.generation, member.operator, " ".join(member.parents))
         rows.append((*origin, member.mean, member.sd, int(member.survivor), *reward))
     columns = ("id", "kind", "step", "operator", "parents", "rating_mean", "rating_sd", "kept")
-    return DataTable("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
+    return data_table("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
 
 
 def _length(candidate: CandidateRecord) -> str | None:

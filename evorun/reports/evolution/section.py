@@ -10,13 +10,13 @@ from msgspec.structs import astuple
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution import plots
 from evorun.reports.evolution.members import members_table, pack_members, rewards_table
-from evorun.reports.evolution.population import Population, load_population, played_under, reward_by_step
 from evorun.reports.evolution.rollouts import RolloutSample, choose_blamed, load_sample
 from evorun.reports.evolution.transplant import Transplant, load_transplant
 from evorun.reports.evolution.tree import tree_plot
 from evorun.reports.packing import Packed
-from evorun.reports.tables import DataTable
-from evorun.reports.training import Edits, count_edits
+from evorun.reports.population import Population, load_population, played_under, reward_by_step
+from evorun.reports.tables import Table, data_table
+from evorun.reports.training import Edits, count_edits, edits_table
 from evorun.runs.reading import read_artifact, read_rollouts, read_training
 from evorun.runs.schema import Metric, PrincipleEffect, PromptScore, RolloutRecord, TrainingRecord
 from evorun.runs.scores import Score
@@ -30,7 +30,7 @@ class Evolution:
     population: Population
     members: Packed
     plots: Mapping[str, Drawing | None]
-    tables: Sequence[DataTable]
+    tables: Sequence[Table]
     agreement: Metric | None
     """Rank correlation of ratings and test scores; None without both."""
     edits: Edits
@@ -55,7 +55,7 @@ class Sections:
     plots: Mapping[str, Drawing | None]
     """Of all sections, by name."""
 
-    tables: Mapping[str, DataTable]
+    tables: Mapping[str, Table]
     """Of all sections, by name."""
 
 
@@ -84,8 +84,8 @@ def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = Tr
     cells = [] if transplant is None else list(transplant.cells.values())
     tables = [
         *(evolution.tables if evolution is not None else []),
-        DataTable("transplant", PromptScore.__struct_fields__, [astuple(cell) for cell in cells]),
-        DataTable("principles", PrincipleEffect.__struct_fields__, [astuple(effect) for effect in principles]),
+        data_table("transplant", PromptScore.__struct_fields__, [astuple(cell) for cell in cells]),
+        data_table("principles", PrincipleEffect.__struct_fields__, [astuple(effect) for effect in principles]),
     ]
     sample = load_sample(run_dir, rollouts, blamed, position) if rollouts else None
     return Sections(evolution, sample, transplant, principles, drawn, {table.name: table for table in tables})
@@ -102,12 +102,10 @@ def _evolution(
     played, edits = played_under(rollouts), count_edits(training)
     # If no prompt evolves, the section on rewards draws them.
     rewards = reward_by_step(rollouts) if any(member.kind != "rubric" for member in population.members) else {}
-    fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
-    rows = [(fate, what, n) for fate, counts in fates.items() for what, n in counts]
     tables = [
         rewards_table(rewards),
         members_table(population, played),
-        DataTable("edits", ("fate", "edit", "count"), rows),
+        edits_table(edits),
     ]
     return Evolution(
         population=population,

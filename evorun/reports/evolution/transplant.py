@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evorun.reports.evolution.population import Population
+from evorun.reports.population import Population
 from evorun.runs.candidates import CandidateId
 from evorun.runs.printable import printable
 from evorun.runs.reading import read_artifact

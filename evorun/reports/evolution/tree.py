@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evorun.reports.drawing import CARD, INK, Drawing, make_drawing, open_figure
-from evorun.reports.evolution.population import Population
-from evorun.reports.rubrics.lineage import parse_key
+from evorun.reports.lineage import parse_key
+from evorun.reports.population import Population
 from evorun.runs.printable import printable
 
 if TYPE_CHECKING:

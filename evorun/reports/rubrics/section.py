@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
 
+from evorun.reports import text
 from evorun.reports.drawing import Drawing, number
+from evorun.reports.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
+from evorun.reports.lineage import Length, lengths, parse_key, rubric_scores
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.rubrics import plots
-from evorun.reports.rubrics.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
-from evorun.reports.rubrics.lineage import Length, lengths, parse_key, rubric_scores
-from evorun.reports.tables import DataTable
-from evorun.reports.training import count_refinements
+from evorun.reports.tables import Table, data_table, figure_columns, word_columns
+from evorun.reports.training import refinements_table
 from evorun.runs.reading import read_records, read_training
 from evorun.runs.schema import CandidateRecord, MetricPoint, RubricScore, TrainingRecord
 
@@ -22,7 +23,7 @@ class RubricSection:
     """The section's content; for a run without rubric rewards, its monitors alone."""
 
     plots: Mapping[str, Drawing] = field(default_factory=dict)
-    tables: Mapping[str, DataTable] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
     thresholds: bool = False
     """True if a monitor is drawn with its threshold."""
 
@@ -67,11 +68,24 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
         "strictness": plots.strictness_plot(strict_lines(strict, versions)),
     }
     tables = [
-        DataTable("refinements", ("fate", "reason", "count"), count_refinements(training)),
-        DataTable("rubrics", ("step", "replaced", "points", "words", "words_of_an_item"), _by_step(training)),
-        DataTable("unscored", ("reason", "mean_share", "highest_share", "at_step"), _unscored(unscored)),
-        DataTable("rubric_lengths", ("key", "rubric", "number", "step", "words_of_an_item"), _lengths(versions)),
-        DataTable("rubric_scores", RubricScore.__struct_fields__, [_cells(score) for score in strict]),
+        refinements_table(training),
+        Table(
+            figure_columns("After step", "Replaced", "Points", "Words", "Words per item"),
+            list(_by_step(training)),
+            name="rubrics",
+            fields=("step", "replaced", "points", "words", "words_of_an_item"),
+        ),
+        Table(
+            [
+                *word_columns("Without a score: why", format=text.words),
+                *figure_columns("Mean share", "Highest", "At step"),
+            ],
+            list(_unscored(unscored)),
+            name="unscored",
+            fields=("reason", "mean_share", "highest_share", "at_step"),
+        ),
+        data_table("rubric_lengths", ("key", "rubric", "number", "step", "words_of_an_item"), _lengths(versions)),
+        data_table("rubric_scores", RubricScore.__struct_fields__, [_cells(score) for score in strict]),
     ]
     kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
     shown = {table.name: table for table in tables if table.rows}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
-from evorun.reports.tables import DataTable
+from evorun.reports.tables import Table, data_table
 from evorun.reports.text import sentence
-from evorun.reports.tournament.grids import facts, ratings_grid, reported_note, warnings, wins_grid
 from evorun.reports.tournament.plots import ratings_plot
+from evorun.reports.tournament.tables import facts, ratings_table, reported_note, warnings, wins_table
 from evorun.runs.tournaments import TournamentResults, load_tournament, load_tournament_results
 
 
@@ -27,9 +27,9 @@ def write_tournament_page(folder: Path) -> Path:
                 "title": f"Tournament of {len(results.players)} runs on {manifest.task}",
                 "warnings": list(warnings(results, simulated=manifest.simulated)),
                 "facts": [(sentence(name), value) for name, value in about],
-                "ratings": ratings_grid(results),
+                "ratings": ratings_table(results),
                 "reported_note": reported_note(results),
-                "wins": wins_grid(results),
+                "wins": wins_table(results),
                 "plot": ratings_plot(results),
                 "table": _data(results),
                 "runs": manifest.runs,
@@ -41,7 +41,7 @@ def write_tournament_page(folder: Path) -> Path:
     )
 
 
-def _data(results: TournamentResults) -> DataTable:
+def _data(results: TournamentResults) -> Table:
     """Return the ratings as a table for other programs."""
     columns = ["run", "elo", "sd", "wins", "ties", "losses", "no_response", "words", "reported", "reported_sd"]
     models = ("bradley_terry", "equal_length")
@@ -62,4 +62,4 @@ def _data(results: TournamentResults) -> DataTable:
             player.reported_sd,
         ]
         rows.append([player.name, player.elo, player.sd, *played, *ends])
-    return DataTable("ratings", columns, rows)
+    return data_table("ratings", columns, rows)

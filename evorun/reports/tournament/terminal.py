@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from evorun.reports.comparison.terminal import grid_table
-from evorun.reports.tournament.grids import facts, ratings_grid, reported_note, warnings, wins_grid
+from evorun.reports.tournament.tables import facts, ratings_table, reported_note, warnings, wins_table
 from evorun.runs.tournaments import TournamentResults
 
 if TYPE_CHECKING:
@@ -17,10 +16,10 @@ def print_tournament(results: TournamentResults, console: "Terminal", *, simulat
     """Print the ratings, the matrix of wins, and facts about all matches."""
     for line in warnings(results, simulated=simulated):
         console.print(line, style="bold yellow")
-    console.print_table(grid_table("ratings", ratings_grid(results)))
+    console.print_table(ratings_table(results).in_terminal())
     if note := reported_note(results):
         console.print(note)
     if len(results.players) <= _MAX_COLUMNS:
-        console.print_table(grid_table("wins", wins_grid(results)))
+        console.print_table(wins_table(results).in_terminal())
     for name, value in facts(results):
         console.print(f"{name}: {value}")

@@ -1,7 +1,6 @@
 """The tables of a comparison, cell by cell: the same on the page and in a terminal."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 
 from evorun.reports import text
@@ -13,6 +12,7 @@ from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.rows import Row
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.scores import score_cells
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.reading import read_training
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -31,25 +31,15 @@ _TOTAL = "total"
 _OVER_BOTH = "over seeds\nand problems"
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table of texts."""
-
-    columns: Sequence[str]
-    """Headings; a line break is where a narrow one may break."""
-    words: frozenset[int]
-    """Positions of the columns that hold words; the others hold figures."""
-    rows: list[list[str]] = field(default_factory=list)
-
-
-def main_grid(
+def main_table(
     comparison: Comparison,
     rows: Sequence[Row],
     strata: Sequence[str],
     scores: Sequence[Score],
+    title: str = "",
     *,
     with_cost: bool = True,
-) -> Grid:
+) -> Table:
     """Return the primary score, other scores and cost, a line for each arm or run.
 
     What all of them share or have in their names has no column, except for the information regime.
@@ -57,18 +47,18 @@ def main_grid(
     # the regime has its column even so: figures with and without labels must never be compared unawares
     told = [*shared_facts(rows), *shared([dict.fromkeys(row.parts, "") for row in rows])] if rows else []
     facts = [name for row in rows[:1] for name in row.facts if name not in told]
-    columns = ["run", *facts, "n"]
+    columns = [*word_columns("run", *facts), *figure_columns("n")]
     over_both = {primary.name for primary in comparison.primaries if any(primary.name in row.over_both for row in rows)}
     for primary in comparison.primaries:
-        columns += [text.label(primary), "95 % interval", *([_OVER_BOTH] if primary.name in over_both else [])]
-    information = len(columns)
-    columns += ["information", *strata, *(score.name.replace("_", "\n") for score in scores)]
-    words = frozenset([*range(len(facts) + 1), information])
+        columns += figure_columns(text.label(primary), "95 % interval")
+        columns += figure_columns(_OVER_BOTH) if primary.name in over_both else []
+    columns += word_columns("information")
+    columns += figure_columns(*strata, *(score.name.replace("_", "\n") for score in scores))
     if with_cost:
-        columns += ["calls per\nproblem", "tokens per\nproblem"]
+        columns += figure_columns("calls per\nproblem", "tokens per\nproblem")
     if comparison.has_reported:
-        columns += ["reported", "difference"]
-    grid = Grid(columns, words)
+        columns += figure_columns("reported", "difference")
+    table = Table(columns, title=title)
     for row in rows:
         cells = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.n]
         for primary in comparison.primaries:
@@ -86,11 +76,11 @@ def main_grid(
         if comparison.has_reported:
             reported = row.reported_figure(row.primary.name)
             cells += [text.value(row.primary, reported), text.difference(row.primary, row.above_reported)]
-        grid.rows.append(cells)
-    return grid
+        table.rows.append(cells)
+    return table
 
 
-def search_grid(rows: Sequence[Row], step: str = "generation") -> Grid:
+def search_table(rows: Sequence[Row], step: str = "generation") -> Table:
     """Return the step that was reached, and shares that tell a search that failed from a choice that did.
 
     step: the word for the rows' steps.
@@ -98,23 +88,24 @@ def search_grid(rows: Sequence[Row], step: str = "generation") -> Grid:
     found = [name for name in _SEARCH if any(row.figure(name).value is not None for row in rows)]
     evolved = any(row.generation > 0 for row in rows)
     columns = [*([f"{step}\nreached"] if evolved else []), *(_SEARCH[name] for name in found)]
-    grid = Grid(["run", *columns], frozenset({0}))
+    table = Table([*word_columns("run"), *figure_columns(*columns)], title="search and judge")
     for row in rows if columns else []:
         short = row.planned is not None and 0 < row.generation < row.planned
         of_planned = f" of {text.count(row.planned)}" if short else ""
         whole = row.generation == int(row.generation)
         mean = (text.count if whole else text.number)(row.generation or None)
         reached = [f"{mean}{of_planned}"] if evolved else []
-        grid.rows.append([row.name, *reached, *(text.percent(row.figure(name).value) for name in found)])
-    return grid
+        table.rows.append([row.name, *reached, *(text.percent(row.figure(name).value) for name in found)])
+    return table
 
 
-def scores_grid(rows: Sequence[Row]) -> Grid:
+def scores_table(rows: Sequence[Row]) -> Table:
     """Return the means of the other scores with their intervals, beside the reported ones where there are any."""
     with_reported = any(row.reported_figure(score.name) is not None for row in rows for score in row.scores[1:])
     over_both = [_OVER_BOTH] if any(score.name in row.over_both for row in rows for score in row.scores[1:]) else []
-    columns = ["run", "score", "mean", "95 % interval", *over_both, "n"]
-    grid = Grid([*columns, *(["reported", "difference"] if with_reported else [])], frozenset({0, 1}))
+    reported_columns = ["reported", "difference"] if with_reported else []
+    columns = figure_columns("mean", "95 % interval", *over_both, "n", *reported_columns)
+    table = Table([*word_columns("run", "score"), *columns], title="scores")
     for row in rows:
         name = row.name
         for score in row.scores[1:]:
@@ -124,15 +115,16 @@ def scores_grid(rows: Sequence[Row]) -> Grid:
             mean, interval, _ = score_cells(score, metric)
             both = [text.value_interval(score, row.over_both.get(score.name))] if over_both else []
             trials = row.trials.get(score.name, text.MISSING)
-            grid.rows.append([name, text.label(score), mean, interval, *both, trials, *beside])
+            table.rows.append([name, text.label(score), mean, interval, *both, trials, *beside])
             name = ""
-    return grid
+    return table
 
 
-def strata_grid(comparison: Comparison, rows: Sequence[Row], *, with_intervals: bool) -> Grid:
+def strata_table(comparison: Comparison, rows: Sequence[Row], *, with_intervals: bool) -> Table:
     """Return the primary score by stratum, a line for each arm or run."""
     strata = comparison.strata
-    grid = Grid(["run", *strata], frozenset({0}))
+    title = f"{primary_words(comparison)} by stratum"
+    table = Table([*word_columns("run"), *figure_columns(*strata)], title=title)
     for row in rows:
         shown = [score_cells(row.primary, row.by_stratum.get(stratum)) for stratum in strata]
         with_interval = [with_intervals and interval != text.MISSING for _, interval, _ in shown]
@@ -140,13 +132,14 @@ def strata_grid(comparison: Comparison, rows: Sequence[Row], *, with_intervals: 
             f"{mean} [{interval}]" if both else mean
             for both, (mean, interval, _) in zip(with_interval, shown, strict=True)
         ]
-        grid.rows.append([row.name, *joined])
-    return grid
+        table.rows.append([row.name, *joined])
+    return table
 
 
-def reported_strata_grid(comparison: Comparison) -> Grid:
+def reported_strata_table(comparison: Comparison) -> Table:
     """Return measured beside reported figures, for the strata that a paper reports."""
-    grid = Grid(["run", "stratum", primary_words(comparison), "reported", "difference"], frozenset({0, 1}))
+    columns = figure_columns(primary_words(comparison), "reported", "difference")
+    table = Table([*word_columns("run", "stratum"), *columns], title="reported by stratum")
     for row in comparison.rows:
         name = row.name
         for stratum, metric in row.by_stratum.items():
@@ -154,35 +147,36 @@ def reported_strata_grid(comparison: Comparison) -> Grid:
             if reported is not None:
                 figures = [text.value(row.primary, metric.value), text.value(row.primary, reported)]
                 above = text.difference(row.primary, row.above(metric.value, reported))
-                grid.rows.append([name, stratum, *figures, above])
+                table.rows.append([name, stratum, *figures, above])
                 name = ""  # a run is named in the first of its lines only
-    return grid
+    return table
 
 
-def reported_steps_grid(comparison: Comparison) -> Grid:
+def reported_steps_table(comparison: Comparison) -> Table:
     """Return training figures beside those that a paper reports of the same steps."""
-    grid = Grid(["run", "figure", "step", "measured", "reported"], frozenset({0, 1}))
+    columns = figure_columns("step", "measured", "reported")
+    table = Table([*word_columns("run", "figure"), *columns], title="reported by training step")
     for run in comparison.runs:
         name = run.name
         for figure, points in run.reported.steps.items() if run.reported else ():
             measured = {one.step: one.figures.get(figure) for one in read_training(run.outcome.run_dir)}
             for step, value in points:
                 cells = [text.count(step), text.precise(measured.get(step)), text.precise(value)]
-                grid.rows.append([name, text.words(figure), *cells])
+                table.rows.append([name, text.words(figure), *cells])
                 name = ""
-    return grid
+    return table
 
 
-def pairs_grid(pairs: Sequence[Pair]) -> Grid:
+def pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
     """Return each arm or run beside the reference of its group, group after group."""
     lead = _lead(pairs)
     gains = ["gained", "lost"] if any(pair.primary.rate for pair in pairs) else ["better", "worse"]
     tests = ["p", "p (Holm)"] if any(pair.p is not None for pair in pairs) else []
     intervals = _intervals([pair.compared for pair in pairs])
-    columns = [*lead, "run", "n", "difference", *intervals, *gains, *tests]
+    columns = [*word_columns(*lead, "run"), *figure_columns("n", "difference", *intervals, *gains, *tests)]
     # a column of dashes says nothing: those of p and of remarks appear with their first entry
     with_remarks = any(pair.remark for pair in pairs)
-    grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({*range(len(lead) + 1), len(columns)}))
+    table = Table([*columns, *(word_columns("remark") if with_remarks else [])], title=title)
     named = ""
     for pair in pairs:
         reference = [pair.reference if pair.reference != named else ""] if lead else []
@@ -197,16 +191,16 @@ def pairs_grid(pairs: Sequence[Pair]) -> Grid:
             text.count(pair.gained),
             text.count(pair.lost),
         ]
-        grid.rows.append([*reference, pair.name, *figures, *p_values, *remark])
-    return grid
+        table.rows.append([*reference, pair.name, *figures, *p_values, *remark])
+    return table
 
 
-def score_pairs_grid(pairs: Sequence[Pair]) -> Grid:
+def score_pairs_table(pairs: Sequence[Pair]) -> Table:
     """Return the scores of each arm or run beside those of the reference of its group."""
     lead = _lead(pairs)
     intervals = _intervals([compared for pair in pairs for compared in pair.others.values()])
-    columns = [*lead, "run", "score", "n", "difference", *intervals, "higher", "lower"]
-    grid = Grid(columns, frozenset(range(len(lead) + 2)))
+    columns = figure_columns("n", "difference", *intervals, "higher", "lower")
+    table = Table([*word_columns(*lead, "run", "score"), *columns], title="their scores")
     named = ""
     for pair in pairs:
         name = pair.name
@@ -219,9 +213,9 @@ def score_pairs_grid(pairs: Sequence[Pair]) -> Grid:
             )
             ends = [text.difference_interval(score, interval_of(compared)) for interval_of in intervals.values()]
             counts = [text.count(compared.higher), text.count(compared.lower)]
-            grid.rows.append([*reference, name, text.words(score.name), trials, difference, *ends, *counts])
+            table.rows.append([*reference, name, text.words(score.name), trials, difference, *ends, *counts])
             name = ""
-    return grid
+    return table
 
 
 def _intervals(compared: Sequence[PairedScores]) -> Mapping[str, Callable[[PairedScores], Interval]]:
@@ -243,9 +237,16 @@ def _lead(pairs: Sequence[Pair]) -> list[str]:
     return ["reference"] if len({pair.reference for pair in pairs}) > 1 else []
 
 
-def run_cost_grid(comparison: Comparison) -> Grid:
+def run_cost_table(comparison: Comparison) -> Table:
     """Return the calls, tokens, model time and wall-clock time of whole runs, over several seeds the mean of a run."""
-    grid = Grid(["run", "calls", "tokens", "model time", "wall-clock time"], frozenset({0}))
+    table = Table(
+        [
+            *word_columns("run"),
+            *figure_columns("calls", format=text.count),
+            *figure_columns("tokens", format=text.compact),
+            *figure_columns("model time", "wall-clock time", format=text.duration),
+        ]
+    )
     for arm in comparison.arms:
         totals = [run.outcome.cost[_TOTAL] for run in arm.runs if _TOTAL in run.outcome.cost]
         columns: list[list[float | None]] = [
@@ -255,20 +256,26 @@ def run_cost_grid(comparison: Comparison) -> Grid:
             [run.manifest.seconds for run in arm.runs],
         ]
         means = [fmean(known) if (known := [v for v in one if v is not None]) else None for one in columns]
-        calls, tokens, model, wall = means
-        shown = [text.MISSING if tokens is None else text.compact(tokens), text.duration(model), text.duration(wall)]
-        grid.rows.append([arm.name, text.count(calls), *shown])
-    return grid
+        table.rows.append([arm.name, *means])
+    return table
 
 
-def cost_grid(comparison: Comparison) -> Grid:
+def cost_table(comparison: Comparison) -> Table:
     """Return the mean cost per problem by run and role."""
-    grid = Grid(["run", "role", "calls", "prompt tokens", "completion tokens"], frozenset({0, 1}))
+    table = Table(
+        [
+            *word_columns("run"),
+            *word_columns("role", format=text.role_words),
+            *figure_columns("calls", format=text.number),
+            *figure_columns("prompt tokens", "completion tokens", format=text.count),
+        ],
+        title="cost per problem, by role",
+    )
     for row in comparison.rows:
         # with one role the total would repeat it
         roles = [role for role in row.cost if role != _TOTAL or len(row.cost.keys() - {GOLD}) > 2]
         for index, role in enumerate(roles):
             cost = row.cost[role]
-            figures = [text.number(cost.calls), text.count(cost.prompt_tokens), text.count(cost.completion_tokens)]
-            grid.rows.append([row.name if index == 0 else "", text.role_words(role), *figures])
-    return grid
+            figures = [cost.calls, cost.prompt_tokens, cost.completion_tokens]
+            table.rows.append([row.name if index == 0 else "", role, *figures])
+    return table

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from evorun.reports import text
-from evorun.reports.rubrics.divergence import WINDOW, Divergence, GoldScores, find_divergence
+from evorun.reports.divergence import WINDOW, Divergence, GoldScores, find_divergence
 from evorun.runs.schema import Manifest, StepRecord, TrainingRecord
 from evorun.runs.scores import Score, mean_of_samples, primary_score
 

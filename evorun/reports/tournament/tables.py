@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 
 from evorun.reports import text
-from evorun.reports.comparison.grids import Grid
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.schema import Metric
 from evorun.runs.tournaments import Player, Rating, TournamentResults
 
 
-def ratings_grid(results: TournamentResults) -> Grid:
+def ratings_table(results: TournamentResults) -> Table:
     """Return a row per player, the best first."""
     players = results.players
     models = {"bradley_terry": "Bradley-\nTerry", "equal_length": "at equal\nlength"}
     shown = [name for name in models if any(getattr(player, name) for player in players)]
     measured = any(player.words is not None for player in players)
     reported = any(player.reported is not None for player in players)
-    columns = ["player", "Elo", "sd", *(["reported", "sd"] if reported else []), "win / tie / loss", "score"]
+    columns = ["Elo", "sd", *(["reported", "sd"] if reported else []), "win / tie / loss", "score"]
     columns += [column for name in shown for column in (models[name], "95 % interval")]
     columns += ["words", "no\nresponse"] if measured else []
-    grid = Grid(columns, frozenset({0}))
+    table = Table([*word_columns("player"), *figure_columns(*columns)], title="ratings")
     for player in players:
         games = f"{player.wins:,} / {player.ties:,} / {player.losses:,}"
         row = [player.name, f"{player.elo:,.1f}", _decimal(player.sd)]
@@ -26,18 +26,19 @@ def ratings_grid(results: TournamentResults) -> Grid:
         row += [games, text.percent(_score(player))]
         row += [cell for name in shown for cell in _cells(getattr(player, name))]
         row += [text.count(player.words), text.count(player.unanswered)] if measured else []
-        grid.rows.append(row)
-    return grid
+        table.rows.append(row)
+    return table
 
 
-def wins_grid(results: TournamentResults) -> Grid:
+def wins_table(results: TournamentResults) -> Table:
     """Return each player's share of the score against each other player, and the number of their matches."""
     players = results.players
-    grid = Grid(["player", *(str(number) for number in range(1, len(players) + 1))], frozenset({0}))
+    numbers = figure_columns(*(str(number) for number in range(1, len(players) + 1)))
+    table = Table([*word_columns("player"), *numbers], title="wins")
     for number, (player, scored, met) in enumerate(zip(players, results.scores, results.meetings, strict=True), 1):
         shares = [f"{text.percent(score / n)} of {n:,}" if n else "" for score, n in zip(scored, met, strict=True)]
-        grid.rows.append([f"{number}  {player.name}", *shares])
-    return grid
+        table.rows.append([f"{number}  {player.name}", *shares])
+    return table
 
 
 def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
