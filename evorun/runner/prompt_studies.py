@@ -159,11 +159,8 @@ class PromptStudies:
             f"{study}: {len(prompts)} system prompts under {display(weights) if weights else 'the base weights'}",
             soft_wrap=True,
         )
-        ended = self._runner(check(self._composition(file, weights)), folder / "run", ["evorun", study], self._console)
-        if ended.status == "interrupted":
-            raise KeyboardInterrupt
-        if ended.error is not None:
-            raise ended.error
+        config = check(self._composition(file, weights))
+        self._runner(config, folder / "run", ["evorun", study], self._console).raise_error()
         primary = self._manifest.scores[0]
         sampled = mean_of_samples(primary)
         scores: list[dict[str, float]] = [{} for _ in prompts]

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,10 +24,11 @@ from evorun.models.adapters import read_adapter
 from evorun.runner.requirements import require_student
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
+from evorun.runner.work import Outcome
 from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
 from evorun.runs.files import open_lock
 from evorun.runs.paths import display
-from evorun.runs.schema import StageInRun, Status
+from evorun.runs.schema import StageInRun
 from evorun.runs.terminal import Terminal
 from evorun.traces import collect, write_traces
 
@@ -38,21 +39,7 @@ ADAPTER = Path("artifacts", "adapter")
 TRACES_FILE = "traces.jsonl"
 
 
-class Ended(Protocol):
-    """The outcome of a stage's run."""
-
-    @property
-    def status(self) -> Status:
-        """The status in its manifest."""
-        ...
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error that made it fail."""
-        ...
-
-
-Runner = Callable[[RunConfig, Path, Sequence[str], Terminal], Ended]
+Runner = Callable[[RunConfig, Path, Sequence[str], Terminal], Outcome]
 """`evorun.runner.experiment.run_experiment`."""
 
 
