@@ -56,15 +56,15 @@ def _guarded(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     from evorun.cli.usage import USAGES
-    from evorun.cli.verbs import VERBS
+    from evorun.cli.verbs import run_verb
 
     asks_for_help = any(argument in ("--help", "-h") for argument in arguments)
     first = arguments[0] if arguments else ""
-    if first in VERBS:
+    if first in USAGES:
         if asks_for_help:
             print(f"usage: {USAGES[first].synopsis}\n\n{USAGES[first].about}")
             return 0
-        return VERBS[first](arguments[1:])
+        return run_verb(first, arguments[1:])
     if first in ("--version", "-V"):
         import evorun
 

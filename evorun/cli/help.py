@@ -1,6 +1,7 @@
 """`evorun --help`: usage, the config groups with their choices, and examples."""
 
 from evorun.cli.compose import LIKE, ROLES, choices
+from evorun.cli.usage import USAGES
 
 GROUPS = {
     "method": "the algorithm",
@@ -26,21 +27,13 @@ GROUPS = {
     "hydra/launcher": "where a sweep's jobs run",
 }
 
-HEAD = """evorun: one runner for experiments that evolve what language models produce
+_VERBS = "\n".join(f"       {usage.short:47} {usage.summary}" for usage in USAGES.values())
+
+HEAD = f"""evorun: one runner for experiments that evolve what language models produce
 
 usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       start a run
        evorun -m GROUP=CHOICE,CHOICE KEY=VALUE,VALUE   start a sweep: one run per combination
-       evorun resume RUN_DIR [KEY=VALUE ...]           continue a run that was stopped
-       evorun report RUN_DIR... [--against=RUN_DIR]    print tables, write report.html, compare several runs
-       evorun grade task=TASK responses=FILE.jsonl     grade given responses; needs no model
-       evorun calibrate RUN_DIR [output=FILE.yaml]     fit a simulated model to a recorded run
-       evorun traces RUN_DIR... kind=KIND output=FILE  write fine-tuning data from recorded runs
-       evorun tournament RUN_DIR... judge=MODEL        rate runs by a judge's pairwise verdicts, or matches=FILE
-       evorun rescore RUN_DIR                          score a run's responses by each of its rubrics
-       evorun transplant RUN_DIR                       test a run's system prompts under its weights at several steps
-       evorun delete-one RUN_DIR                       test a run's best system prompt without each of its principles
-       evorun list [methods|tasks|models|engines]      list what is available, and which methods fit which tasks
-       evorun doctor                                   check what this machine can run
+{_VERBS}
 
 groups and their choices
 """

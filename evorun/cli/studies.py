@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     console.print_table(table)
     console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return 0
+
+
+transplant_run, delete_one, rescore = (partial(study, verb) for verb in NUMBERS)
 
 
 def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> Table:

@@ -1,4 +1,4 @@
-"""The usage of each verb, and the exit codes of the command line."""
+"""The verbs beside a run, each with its function and its help, and the exit codes of the command line."""
 
 from typing import NamedTuple
 
@@ -11,19 +11,23 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Usage(NamedTuple):
-    """A verb's help."""
+    """A verb: what carries it out, and its help."""
 
+    function: str
+    """`module:name` within evorun.cli; takes the arguments after the verb and the console, and returns the exit code
+    unless it is 0."""
+    short: str
+    """The verb in the list of all, like `summary`."""
+    summary: str
     synopsis: str
     about: str
 
 
 USAGES = {
-    "list": Usage(
-        "evorun list [methods|tasks|models|engines ...]",
-        "Lists methods, tasks, models and engines, one per line, and which methods fit which tasks.",
-    ),
-    "doctor": Usage("evorun doctor", "Checks what this machine can run, and says how to get what is missing."),
     "resume": Usage(
+        "verbs:resume",
+        "evorun resume RUN_DIR [KEY=VALUE ...]",
+        "continue a run that was stopped",
         "evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
         "Continues a stopped run or tournament. Keys that only decide how it executes may change: engine.*,\n"
         "judge_engine.* (and that of any other role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of\n"
@@ -33,6 +37,9 @@ USAGES = {
         "evorun refuses a run without its journal.sqlite; --redo-calls makes, and pays for, all its calls again.",
     ),
     "report": Usage(
+        "verbs:report",
+        "evorun report RUN_DIR... [--against=RUN_DIR]",
+        "print tables, write report.html, compare several runs",
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--overwrite] "
         "[--export=FOLDER]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
@@ -43,12 +50,18 @@ USAGES = {
         "--output and --export must lie outside run directories; --overwrite replaces existing files.",
     ),
     "grade": Usage(
+        "grading:grade_file",
+        "evorun grade task=TASK responses=FILE.jsonl",
+        "grade given responses; needs no model",
         "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [overwrite=true] [task.KEY=VALUE ...]",
         'Grades given responses, one per line as {"id": ..., "response": ...} and any number per problem, with the\n'
         "task's own parser and grader. responses=- reads standard input. Needs no model. Writes output=, by default\n"
         "FILE.graded.jsonl, outside run directories; overwrite=true replaces an existing file.",
     ),
     "calibrate": Usage(
+        "calibrating:calibrate_run",
+        "evorun calibrate RUN_DIR [output=FILE.yaml]",
+        "fit a simulated model to a recorded run",
         "evorun calibrate RUN_DIR [output=FOLDER/engine/NAME.yaml] [overwrite=true]",
         "Estimates, from a run's responses and duels, the settings of a simulated model like its own: the skill per\n"
         "problem, the typical mistake, the gain and harm of responses in view, the judge's skill, position bias, ties\n"
@@ -57,6 +70,9 @@ USAGES = {
         "  evorun --config-dir FOLDER engine=NAME method=... task=...",
     ),
     "traces": Usage(
+        "exporting:export_traces",
+        "evorun traces RUN_DIR... kind=KIND output=FILE",
+        "write fine-tuning data from recorded runs",
         "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "
         "[overwrite=true]",
         "Writes fine-tuning data in chat format from completed runs, and FILE.counts.json with the counts of kept and\n"
@@ -68,27 +84,10 @@ USAGES = {
         "Responses that no model wrote, refused requests, truncated texts and duplicates are always dropped;\n"
         "parsed_only=true also drops texts without a readable answer.",
     ),
-    "transplant": Usage(
-        "evorun transplant RUN_DIR [--window] [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
-        "Tests the root, the best and the latest system prompt of a completed espl run on its test problems, under\n"
-        "the weights of each evaluation (saved by method.transplant=true; otherwise only the base and final ones).\n"
-        "This shows how much of the gain lies in the prompt, in the weights, and in both. --window also tests the\n"
-        "system prompts in each step's window, to compare their ratings with test scores in the report.\n"
-        "KEY=VALUE, --trust: as for evorun resume.",
-    ),
-    "delete-one": Usage(
-        "evorun delete-one RUN_DIR [--trust] [answers=N] [KEY=VALUE ...]",
-        "Tests the best system prompt of a completed run on its test problems, whole and without each of its\n"
-        "principles, and prints the effect of each with its 95 % interval. answers=N: at most N answers in total,\n"
-        "equally many per problem and prompt (by default as many as in the run's evaluations).",
-    ),
-    "rescore": Usage(
-        "evorun rescore RUN_DIR [--every] [--trust] [answers=N] [KEY=VALUE ...]",
-        "Scores the responses of a completed run's last evaluation (--every: of each) by each of the run's rubrics,\n"
-        "with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
-        "answers=N: of at most N problems, drawn at random. KEY=VALUE, --trust: as for evorun resume.",
-    ),
     "tournament": Usage(
+        "tournament:tournament",
+        "evorun tournament RUN_DIR... judge=MODEL",
+        "rate runs by a judge's pairwise verdicts, or matches=FILE",
         "evorun tournament RUN_DIR... judge=MODEL [judge_engine=ENGINE] [KEY=VALUE ...] [--trust], or\n"
         "       evorun tournament matches=FILE.jsonl|- [by=KEY] [k=4] [initial=1000] [output=FILE.json] "
         "[overwrite=true]",
@@ -104,5 +103,48 @@ USAGES = {
         'matches=FILE: rates matches played elsewhere, one per line as {"a": ..., "b": ..., "winner": ...}, in the\n'
         "order given; winner: the name of a or b, null for a tie. Needs no model. by=KEY: each value of this further\n"
         "key of the lines is a separate repetition.",
+    ),
+    "rescore": Usage(
+        "studies:rescore",
+        "evorun rescore RUN_DIR",
+        "score a run's responses by each of its rubrics",
+        "evorun rescore RUN_DIR [--every] [--trust] [answers=N] [KEY=VALUE ...]",
+        "Scores the responses of a completed run's last evaluation (--every: of each) by each of the run's rubrics,\n"
+        "with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
+        "answers=N: of at most N problems, drawn at random. KEY=VALUE, --trust: as for evorun resume.",
+    ),
+    "transplant": Usage(
+        "studies:transplant_run",
+        "evorun transplant RUN_DIR",
+        "test a run's system prompts under its weights at several steps",
+        "evorun transplant RUN_DIR [--window] [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
+        "Tests the root, the best and the latest system prompt of a completed espl run on its test problems, under\n"
+        "the weights of each evaluation (saved by method.transplant=true; otherwise only the base and final ones).\n"
+        "This shows how much of the gain lies in the prompt, in the weights, and in both. --window also tests the\n"
+        "system prompts in each step's window, to compare their ratings with test scores in the report.\n"
+        "KEY=VALUE, --trust: as for evorun resume.",
+    ),
+    "delete-one": Usage(
+        "studies:delete_one",
+        "evorun delete-one RUN_DIR",
+        "test a run's best system prompt without each of its principles",
+        "evorun delete-one RUN_DIR [--trust] [answers=N] [KEY=VALUE ...]",
+        "Tests the best system prompt of a completed run on its test problems, whole and without each of its\n"
+        "principles, and prints the effect of each with its 95 % interval. answers=N: at most N answers in total,\n"
+        "equally many per problem and prompt (by default as many as in the run's evaluations).",
+    ),
+    "list": Usage(
+        "listing:print_listing",
+        "evorun list [methods|tasks|models|engines]",
+        "list what is available, and which methods fit which tasks",
+        "evorun list [methods|tasks|models|engines ...]",
+        "Lists methods, tasks, models and engines, one per line, and which methods fit which tasks.",
+    ),
+    "doctor": Usage(
+        "verbs:doctor",
+        "evorun doctor",
+        "check what this machine can run",
+        "evorun doctor",
+        "Checks what this machine can run, and says how to get what is missing.",
     ),
 }

@@ -1,6 +1,7 @@
-"""The verbs beside a run: list, doctor, resume, report, grade, calibrate, traces, studies of a run, tournament."""
+"""The verbs that need more than one room: doctor, resume and report; `run_verb` carries out any."""
 
-from collections.abc import Callable, Sequence
+import pkgutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
@@ -8,28 +9,30 @@ from evorun.errors import ConfigError
 from evorun.runs.terminal import Terminal
 
 
-def _list(arguments: Sequence[str]) -> int:
-    from evorun.cli.listing import print_listing
+def run_verb(verb: str, arguments: Sequence[str]) -> int:
+    """Carry out a verb of `USAGES` with the arguments after it; return the exit code."""
+    # resolved only now, so that no verb loads what only another needs
+    function = pkgutil.resolve_name(f"evorun.cli.{USAGES[verb].function}")
+    return int(function(arguments, Terminal()) or 0)
 
-    print_listing(arguments, Terminal())
-    return 0
 
-
-def _doctor(arguments: Sequence[str]) -> int:
+def doctor(arguments: Sequence[str], console: Terminal) -> int:
+    """Print what this machine can run."""
     from evorun.cli.doctor import print_findings
 
     _expect(len(arguments) == 0, "doctor", arguments)
-    print_findings(Terminal())
+    print_findings(console)
     return 0
 
 
-def _resume(arguments: Sequence[str]) -> int:
+def resume(arguments: Sequence[str], console: Terminal) -> int:
+    """Continue a run or a tournament. Raises ConfigError for a wrong command line."""
     from evorun.cli.running import carry_out
     from evorun.cli.sweep_end import refuse_sweep
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.runs.directory import REDO_CALLS, TOURNAMENT
 
-    words, console = [word for word in arguments if word not in (TRUST, REDO_CALLS)], Terminal()
+    words = [word for word in arguments if word not in (TRUST, REDO_CALLS)]
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
     path, changes = Path(words[0]), words[1:]
     refuse_sweep(path)
@@ -43,7 +46,8 @@ def _resume(arguments: Sequence[str]) -> int:
     return {"completed": 0, "interrupted": EXIT_INTERRUPTED}.get(status, EXIT_FAILED)
 
 
-def _report(arguments: Sequence[str]) -> int:
+def report(arguments: Sequence[str], console: Terminal) -> int:
+    """Print the tables of runs and write their pages. Raises ConfigError for a wrong command line."""
     from evorun.reports import comparison
     from evorun.reports.html import REPORT, export_report, render_report
     from evorun.reports.page import write_page
@@ -72,7 +76,7 @@ def _report(arguments: Sequence[str]) -> int:
         from evorun.cli.tournament import report_tournament
 
         _expect(len(arguments) == 1, "report", arguments)
-        report_tournament(given[0], Terminal())
+        report_tournament(given[0], console)
         return 0
     folders = run_folders(given)
     if len(folders) == 1 and (against or output):
@@ -94,73 +98,14 @@ def _report(arguments: Sequence[str]) -> int:
         file = Path(output[0]) if output else comparison.comparison_folder(folders) / comparison.COMPARISON
         for path in exported:
             comparison.export_comparison(compared, Path(path), overwrite=overwrite)
-        comparison.print_comparison(compared, comparison.write_comparison(compared, file), Terminal())
+        comparison.print_comparison(compared, comparison.write_comparison(compared, file), console)
     for folder, page in zip(folders, pages, strict=True):
         write_page(folder / REPORT, page)
     if len(folders) == 1:
-        print_summary(folders[0], Terminal())
+        print_summary(folders[0], console)
     return 0
-
-
-def _grade(arguments: Sequence[str]) -> int:
-    from evorun.cli.grading import grade_file
-
-    return grade_file(arguments, Terminal())
-
-
-def _traces(arguments: Sequence[str]) -> int:
-    from evorun.cli.exporting import export_traces
-
-    return export_traces(arguments, Terminal())
-
-
-def _calibrate(arguments: Sequence[str]) -> int:
-    from evorun.cli.calibrating import calibrate_run
-
-    return calibrate_run(arguments, Terminal())
-
-
-def _transplant(arguments: Sequence[str]) -> int:
-    from evorun.cli.studies import study
-
-    return study("transplant", arguments, Terminal())
-
-
-def _delete_one(arguments: Sequence[str]) -> int:
-    from evorun.cli.studies import study
-
-    return study("delete-one", arguments, Terminal())
-
-
-def _rescore(arguments: Sequence[str]) -> int:
-    from evorun.cli.studies import study
-
-    return study("rescore", arguments, Terminal())
-
-
-def _tournament(arguments: Sequence[str]) -> int:
-    from evorun.cli.tournament import tournament
-
-    return tournament(arguments, Terminal())
 
 
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
     if not fits:
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
-
-
-# Each takes the arguments after the verb and returns the exit code. Its imports are inside, so that no verb loads what
-# only another needs.
-VERBS: dict[str, Callable[[Sequence[str]], int]] = {
-    "list": _list,
-    "doctor": _doctor,
-    "resume": _resume,
-    "report": _report,
-    "grade": _grade,
-    "calibrate": _calibrate,
-    "traces": _traces,
-    "transplant": _transplant,
-    "delete-one": _delete_one,
-    "rescore": _rescore,
-    "tournament": _tournament,
-}
