@@ -128,7 +128,7 @@ def test_wrong_command_lines_are_one_line(run: Path, arguments: list[str], said:
     [
         (None, "expected a file with a JSON list"),
         ("[", "expected a JSON list"),
-        ('[{"id": "a", "text": ""}, {"id": "a", "text": "b"}]', "expected prompts with an id each, all different"),
+        ('[{"id": "a", "text": ""}, {"id": "a", "text": "b"}]', "expected prompts with distinct ids"),
     ],
 )
 def test_wrong_files_of_prompts_are_one_line(tmp_path: Path, content: str | None, said: str) -> None:
