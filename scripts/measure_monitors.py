@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from evorun.rollouts.monitors import measure
-from evorun.tasks.benchmark_files import records
+from evorun.tasks.benchmark_files import read_records
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("fields", nargs="+", metavar="FIELD")
     given = parser.parse_args()
     texts = [
-        str(record[name]) for _, record in records(given.file) if isinstance(record, dict) for name in given.fields
+        str(record[name]) for _, record in read_records(given.file) if isinstance(record, dict) for name in given.fields
     ]
     measured = [measure(text, "stop") for text in texts]
     print(f"{len(texts)} texts")

@@ -13,11 +13,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.tasks.benchmark import distinct
+from evorun.tasks.benchmark import drop_repeats
 from evorun.tasks.benchmark_files import Source, read_sources
 from evorun.tasks.search_qa.questions import read_question
 from evorun.tasks.search_qa.retrieval.base import Corpus
-from evorun.tasks.search_qa.retrieval.bm25 import Bm25, made_index
+from evorun.tasks.search_qa.retrieval.bm25 import Bm25, make_index
 
 PATTERNS = {"nq": "nq_open*.jsonl", "hotpotqa": "hotpotqa*.jsonl"}
 
@@ -35,11 +35,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, default=3)
     arguments = parser.parse_args()
-    corpus = Corpus.of(arguments.folder / "passages.jsonl")
+    corpus = Corpus.from_file(arguments.folder / "passages.jsonl")
     passages = corpus.passages()
-    made_index(passages[:10])  # the library's import is no part of it
+    make_index(passages[:10])  # the library's import is no part of it
     started, began = time.perf_counter(), time.process_time()
-    made_index(passages)
+    make_index(passages)
     elapsed, used = time.perf_counter() - started, time.process_time() - began
     print(f"{len(passages):,} passages indexed in {elapsed:.2f} s ({used:.2f} s of CPU time)")
     for stratum, recall in recalls(arguments.folder, arguments.passages).items():
@@ -50,9 +50,9 @@ def main() -> None:
 def recalls(folder: Path, count: int) -> dict[str, Recall]:
     """Return the recall of BM25 by benchmark, `count` passages a question."""
     files = [Source(stratum, sorted(folder.glob(pattern))) for stratum, pattern in PATTERNS.items()]
-    questions = distinct(map(read_question, read_sources(files)))
+    questions = drop_repeats(map(read_question, read_sources(files)))
     texts = [question.problem.data["question"] for question in questions]
-    results = asyncio.run(Bm25(Corpus.of(folder / "passages.jsonl")).find(texts, count))
+    results = asyncio.run(Bm25(Corpus.from_file(folder / "passages.jsonl")).find(texts, count))
     hits = defaultdict[str, list[tuple[bool, bool]]](list)
     for question, passages in zip(questions, results, strict=True):
         gold, found = set(question.details["gold_passages"]), {passage.id for passage in passages}

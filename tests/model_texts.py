@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from building import load_task
 from evorun.methods.espl import system_prompts
-from evorun.methods.espl.operators import OperatorPrompts, read_summary, shown_lessons
+from evorun.methods.espl.operators import OperatorPrompts, read_summary, render_lessons
 from evorun.methods.mpo import meta_prompts
 from evorun.methods.mpo.meta_prompts import read_count
 from evorun.methods.mpo.rubric_trials import EXPLOITS, known_exploit
@@ -27,21 +27,21 @@ from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
 from evorun.tasks import judging, score_forms, verdicts
-from evorun.tasks.billsum.worker import in_lines
+from evorun.tasks.billsum.worker import put_sentences_on_lines
 from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed, without_placeholders
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.clauses import clause_before, is_supposed
-from evorun.tasks.conclusions import concluded, emphasized
+from evorun.tasks.conclusions import emphasized, read_conclusion
 from evorun.tasks.corrections import read_unless_withdrawn, settled
 from evorun.tasks.ethics.ethics import read_verdict
-from evorun.tasks.fitness_scores import last_score, read_fitness
+from evorun.tasks.fitness_scores import read_fitness, read_last_score
 from evorun.tasks.given_scores import is_given
 from evorun.tasks.json_text import read_object, replace_lone_surrogates
 from evorun.tasks.livecodebench import feedback, operators, programs
 from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
 from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
-from evorun.tasks.puzzles.denials import without_dismissed, without_supposed
+from evorun.tasks.puzzles.denials import drop_dismissed, drop_supposed
 from evorun.tasks.puzzles.reading import last_block
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
@@ -93,7 +93,7 @@ def functions() -> dict[str, Reader]:
             "errors": lambda text: judging.read_errors(text, 3),
         },
         "tasks.verdicts": {"verdict": verdicts.read_verdict},
-        "tasks.fitness_scores": {"fitness": read_fitness, "score": last_score},
+        "tasks.fitness_scores": {"fitness": read_fitness, "score": read_last_score},
         "tasks.given_scores": {
             "given": lambda text: is_given(f"{text} 5", len(text) + 1, len(text) + 2),
             "given behind it": lambda text: is_given(f"5 {text}", 0, 1),
@@ -109,8 +109,8 @@ def functions() -> dict[str, Reader]:
         },
         "tasks.puzzles.reading": {"block": last_block},
         "tasks.puzzles.denials": {
-            "without supposed": without_supposed,
-            "without dismissed": without_dismissed,
+            "drop supposed": drop_supposed,
+            "drop dismissed": drop_dismissed,
         },
         "tasks.clauses": {
             "clause": lambda text: clause_before(text, len(text), across_lines=True),
@@ -123,8 +123,8 @@ def functions() -> dict[str, Reader]:
             "placeholders": without_placeholders,
         },
         "tasks.conclusions": {
-            "concluded": lambda text: concluded(text, "How many ordered pairs (m, n) are there?"),
-            "question": lambda text: concluded("There are 5 of them.", text),
+            "concluded": lambda text: read_conclusion(text, "How many ordered pairs (m, n) are there?"),
+            "question": lambda text: read_conclusion("There are 5 of them.", text),
             "emphasized": emphasized,
         },
         "tasks.math_contest.reading": {"integer": read_integer, "canonical": canonical, "stated": stated},
@@ -142,7 +142,7 @@ def functions() -> dict[str, Reader]:
             "f1 of it": lambda text: f1("1", text),
         },
         "tasks.ethics.ethics": {"verdict": _or_error(read_verdict)},
-        "tasks.billsum.worker": {"in_lines": in_lines},
+        "tasks.billsum.worker": {"sentences on lines": put_sentences_on_lines},
         "tasks.tags": {"inert": escape_tags},
         "tasks.rubrics": {
             "rubric": _or_error(read_rubric),
@@ -167,7 +167,7 @@ def functions() -> dict[str, Reader]:
             "syntax_error": programs.syntax_error,
             "entry": lambda text: programs._entry.__wrapped__(text, "solve"),
         },
-        "tasks.livecodebench.feedback": {"shown": feedback.shown, "failures": _failures},
+        "tasks.livecodebench.feedback": {"shorten": feedback.shorten, "failures": _failures},
         "tasks.livecodebench.operators": {"mutate": _mutated, "crossover": _crossed},
         "models.channels": {"recipient": lambda text: channels._RECIPIENT.search(f"assistant {text}")},
         "models.server.messages": {
@@ -180,7 +180,7 @@ def functions() -> dict[str, Reader]:
         },
         "methods.espl.operators": {
             "summary": lambda text: read_summary(_replied(text)),
-            "lesson": lambda text: shown_lessons(
+            "lesson": lambda text: render_lessons(
                 [_operators().read_lesson(system_prompts.SystemPrompt("", ("one",)), _replied(text))]
             ),
         },

@@ -81,7 +81,7 @@ third; a quadratic one 64 times, however fast it is with short texts."""
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_time_grows_as_the_length_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name != "tasks.json_text: object":  # whose repair of JSON the others use, and which takes most of their time
-        monkeypatch.setattr(json_text, "_repaired", lambda text: None)
+        monkeypatch.setattr(json_text, "_repair", lambda text: None)
     for text in PUMPS:
         refuse_growth(FUNCTIONS[name].read, text)
 
@@ -121,8 +121,8 @@ def _least(read: Callable[[str], object], text: str) -> float:
 
 def _seconds(read: Callable[[str], object], text: str) -> float:
     """Return how long a text takes by this thread's own clock, which whatever else runs can still slow down."""
-    if hasattr(json_text._repaired, "cache_clear"):
-        json_text._repaired.cache_clear()
+    if hasattr(json_text._repair, "cache_clear"):
+        json_text._repair.cache_clear()
     gc.disable()  # it looks through all that the process holds, at times of its own
     try:
         started = time.thread_time()

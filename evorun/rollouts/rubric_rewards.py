@@ -28,7 +28,7 @@ REWARD_ROLES: Mapping[str, Role] = dict.fromkeys((SCORE, PLAN, RESCORE), Role("r
 
 
 _TOO_SHORT = "The response has no worked solution: fewer than {} words besides its answer."
-"""What is said of a score that nobody was asked for."""
+"""The reason of a score that no call was made for."""
 
 
 class _Failure(NamedTuple):

@@ -1,4 +1,4 @@
-"""Telling what a text itself says from what it denies, supposes, reports or takes back."""
+"""Distinguishes what a text asserts from what it denies, supposes, reports or takes back."""
 
 import re
 
@@ -7,7 +7,7 @@ _TAKEN_BACK = re.compile(
     r"|\bI(?:'ve| have)? (?:made|had) an? (?:mistake|error)\b",
     re.IGNORECASE,
 )
-# Words that may be about something else, unless they come at once
+# Words that may be about something else, unless they follow immediately
 _DISOWNED = re.compile(
     r"\b(?:that|this|it|which)(?:'s|\s+is|\s+was) (?:actually |clearly |in fact )?(?:wrong|incorrect|false|mistaken"
     r"|not (?:right|correct|true)|an? (?:mistake|error))\b"
@@ -16,7 +16,7 @@ _DISOWNED = re.compile(
     re.IGNORECASE,
 )
 _AT_ONCE = 120
-# A doubt that nothing follows
+# A doubt at the very end
 _LEFT_OPEN = re.compile(
     r"\b(?:wait|hmm+|hold on|actually)\b[\s,.!\u2026-]{1,4}(?:[\w']{1,12}[\s,]{1,2}){0,6}?"
     r"(?:re-?)?(?:check|verify|think|consider|compute|calculate|examine|read)\b[^.!?\n]{0,60}[.!?\u2026\s]*\Z",
@@ -25,9 +25,9 @@ _LEFT_OPEN = re.compile(
 _OPTION = re.compile(r"\b(?:option|choice)\b", re.IGNORECASE)
 
 _REACH = 300
-"""How far back a sentence is followed, in characters."""
+"""Maximum characters to look back for the start of a sentence."""
 _SENTENCE_END = re.compile(r"[.!?][)\"'*]*\s|\n")
-# What follows such a word no longer hangs on the condition or the speaker before it
+# What follows such a word no longer depends on the condition or the speaker before it
 _TURN = re.compile(r"\b(?:but|however|yet|so|thus|hence|therefore|then in fact|nevertheless|still)\b|;", re.IGNORECASE)
 _SUPPOSED = re.compile(
     r"\b(?:if|unless|suppos(?:e|ed|ing)|assum(?:e|ed|ing)|imagine|pretend|whether|as though|(?:^|,)\s*(?:had|were))\b",
@@ -64,8 +64,8 @@ _DISMISSED = re.compile(
     re.IGNORECASE,
 )
 
-# What denies a value that is set apart from the sentence, as boxes are: nearer than in `is_asserted`, for a solution
-# may speak of suppositions, of what is false, and of other people before it comes to its answer
+# Denials of a value that is set apart, as in a box. They must be nearer than in `is_asserted`, since a solution may
+# mention suppositions, falsehoods and other people before it comes to its answer
 _MARKS = r"[\s$\\(\[{*:]*"
 _NOT_BEFORE = re.compile(
     rf"(?:\b(?:not|never|cannot|naive|wrong|incorrect)|n['\u2019]t|\\neq?|\u2260)"
@@ -81,38 +81,38 @@ _NOT_AFTER = re.compile(
 
 
 def is_denied(text: str, begin: int, end: int) -> bool:
-    """Say whether a text denies, or asks, what stands from `begin` to `end`: "not 5", "5 is wrong", "5?"."""
+    """Return whether a text denies or questions its part from `begin` to `end`: "not 5", "5 is wrong", "5?"."""
     return bool(_NOT_BEFORE.search(text, max(0, begin - 60), begin) or _NOT_AFTER.match(text, end))
 
 
 def is_taken_back(text: str, at: int) -> bool:
-    """Say whether a text takes back what it says at `at`."""
+    """Return whether a text later takes back its statement at `at`."""
     if _TAKEN_BACK.search(text, at) or _LEFT_OPEN.search(text, at):
         return True
     disowned = _DISOWNED.search(text, at, at + _AT_ONCE)
     if disowned is None:
         return False
     _, *sentences = _SENTENCE_END.split(text[at : disowned.start()])
-    # "Option A has 12; that is wrong" speaks of option A alone
+    # "Option A has 12; that is wrong" is only about option A
     return not (sentences and _OPTION.search(sentences[-1]))
 
 
 def is_asserted(text: str, begin: int, end: int) -> bool:
-    """Say whether a text itself says what stands from `begin` to `end`.
+    """Return whether a text itself asserts its part from `begin` to `end`.
 
     It does not where the sentence denies it ("the wrong answer is A", "I doubt that"), makes it depend on a condition
-    ("if ..., the answer is A"), or has it from somebody else ("a student claims that").
+    ("if ..., the answer is A"), or attributes it to somebody else ("a student claims that").
     """
     before = text[max(0, begin - _REACH) : begin]
-    sentence = before[max([found.end() for found in _SENTENCE_END.finditer(before)], default=0) :]
-    clause = sentence[max([found.end() for found in _TURN.finditer(sentence)], default=0) :]
+    sentence = before[max([match.end() for match in _SENTENCE_END.finditer(before)], default=0) :]
+    clause = sentence[max([match.end() for match in _TURN.finditer(sentence)], default=0) :]
     if _TURN.match(text, begin):
         clause = ""
-    # "so the answer would be" goes back to the condition, "so the answer is" is a conclusion of its own.
-    hanging = sentence if _HYPOTHETICAL.search(text, begin, end) else clause
+    # "so the answer would be" depends on the condition; "so the answer is" is an independent conclusion.
+    scope = sentence if _HYPOTHETICAL.search(text, begin, end) else clause
     return not (
-        _SUPPOSED.search(hanging)
-        or _INVERTED.search(hanging)
+        _SUPPOSED.search(scope)
+        or _INVERTED.search(scope)
         or _REPORTED.search(clause)
         or _DENIED.search(clause)
         or _ANOTHERS.search(clause)

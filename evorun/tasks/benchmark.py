@@ -1,7 +1,7 @@
-"""The loader of benchmarks: where their files are, which problems are in which split or stratum, and the draw.
+"""The loader of benchmarks: it locates their files, splits or stratifies problems, and draws them.
 
-A benchmark states its files and hub data sets, how a record is read, and the task that its problems belong to. One with
-a train and a test split is a `SplitBenchmark`; one that is drawn stratum by stratum is a `StratifiedBenchmark`.
+A benchmark defines its files and hub data sets, how to read a record, and its task. A benchmark with a train and a test
+split is a `SplitBenchmark`; one that is drawn stratum by stratum is a `StratifiedBenchmark`.
 """
 
 from abc import abstractmethod
@@ -42,31 +42,31 @@ SPLIT_HELP = DrawHelp(
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem together with its accepted answers; split before a method sees the problem."""
+    """A problem with its accepted answers, which are removed before a method sees it."""
 
     problem: Problem
     answers: tuple[str, ...] = ()
-    """The first is the one to name; none where nobody knows a right answer."""
+    """The first is the canonical one; empty where no right answer is known."""
     details: Mapping[str, Any] = {}
-    """What else identifies it or selects it, by the record's fields."""
+    """Other fields of the record that identify or select it."""
     solution: str = ""
-    """The worked solution, the answer in it."""
+    """The worked solution, which includes the answer."""
     where: str = ""
     """`FILE:LINE` of its record, for errors."""
 
     @property
     def row(self) -> Row:
-        """The problem and the answer to name."""
+        """The problem and its canonical answer."""
         return self.problem, self.answers[0] if self.answers else None
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """All that tells it from others, by name; with and without solutions, a run works on the same problems."""
+        """The identifying fields, without the solution: runs with and without solutions have equal problems."""
         return {"problem": self.problem, "answers": self.answers, **self.details}
 
 
 class Located(Protocol):
-    """A problem, with or without its answers, and the place of its record."""
+    """An item with a problem and the location of its record."""
 
     @property
     def problem(self) -> Problem: ...
@@ -79,19 +79,19 @@ T = TypeVar("T")
 L = TypeVar("L", bound=Located)
 
 
-def content_of(problem: Problem) -> Hashable:
-    """Return what two problems have in common that ask the same."""
+def encode_content(problem: Problem) -> Hashable:
+    """Return a value that is equal for problems with the same content."""
     return msgspec.json.encode(problem.data, order="deterministic")
 
 
-def distinct(
+def drop_repeats(
     questions: Iterable[L],
-    content: Callable[[Problem], Hashable] = content_of,
+    content: Callable[[Problem], Hashable] = encode_content,
     repeated: Callable[[L, L], None] = lambda earlier, later: None,
 ) -> list[L]:
-    """Return the questions without those that ask what an earlier one does. Raises DataError for an id used twice.
+    """Return the questions without repeats of earlier ones. Raises DataError for an id that is used twice.
 
-    repeated: called with the earlier question and each that is left out for it.
+    repeated: called with the earlier question and each repeat of it.
     """
     places: dict[str, str] = {}
     first: dict[Hashable, L] = {}
@@ -104,8 +104,8 @@ def distinct(
     return list(first.values())
 
 
-def digest_of(content: object) -> str:
-    """Return the SHA-256 over what a run works on, for its provenance."""
+def hash_content(content: object) -> str:
+    """Return the SHA-256 of a run's problems, for its provenance."""
     return sha256(msgspec.json.encode(content)).hexdigest()
 
 
@@ -117,9 +117,9 @@ class BenchmarkConfig(TaskConfig):
     """Name of the folder in $EVORUN_DATA that holds its files."""
     sources: ClassVar[Sequence[str]]
     simulator: ClassVar[type[TextSimulator]] = TextSimulator
-    """The model of simulated runs."""
+    """The class of the simulated model."""
     sample_set: ClassVar[str]
-    """The provenance of evorun's own small set, in words."""
+    """A description of evorun's own small set, for the provenance."""
 
     source: str
     """auto: `data`, else the benchmark's folder in $EVORUN_DATA. hub: the hub data sets. sample: evorun's own small
@@ -131,39 +131,39 @@ class BenchmarkConfig(TaskConfig):
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
     shown_reasoning_chars: int | None
-    """As much of a candidate's text as a later prompt shows, its beginning and its end; null: all. Demonstrations show
-    all of theirs."""
+    """Maximum characters of a candidate's text in later prompts, which show its beginning and end; null: no limit.
+    Demonstrations are always shown whole."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("task.source", self.source, self.sources)
         self.check_at_least(1, "limit", "shown_reasoning_chars")
         if self.source in ("hub", "sample") and self.data is not None:
-            raise ConfigError(f"task.data: has no effect with task.source={self.source}; leave one of the two out")
+            raise ConfigError(f"task.data: has no effect with task.source={self.source}; omit one of the two")
 
     def check_at_least(self, minimum: float, *keys: str) -> None:
-        """Refuse values of these keys below `minimum`; null passes."""
+        """Raise ConfigError for values of these keys below `minimum`; null passes."""
         for key in keys:
             at_least(f"task.{key}", getattr(self, key), minimum)
 
-    # --- what a benchmark states ---
+    # --- what a benchmark defines ---
 
     @abstractmethod
     def make_task(self) -> TextTask:
-        """Return the task. Raises ConfigError for prompt files that cannot be used."""
+        """Return the task. Raises ConfigError for unusable prompt files."""
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
-        """Return the holder of the accepted answers, by problem id. The default grades as the task scores."""
+        """Return the grader, given the accepted answers by problem id. The default uses the task's own scores."""
         return GoldGrader(task, answers)
 
     def content(self, problem: Problem) -> Hashable:
-        """Return what two problems have in common that ask the same."""
-        return content_of(problem)
+        """Return a value that is equal for problems with the same content."""
+        return encode_content(problem)
 
-    # --- what all have in common ---
+    # --- what all benchmarks share ---
 
     def place(self) -> Path | None:
-        """Return where the files are to be read, or looked for; None: nowhere."""
+        """Return the file or folder of the data; None where there is none."""
         return default_folder(self.folder) if self.data is None else Path(self.data).expanduser()
 
     def provenance(self, source: str, description: str, digest: str) -> Provenance:
@@ -172,47 +172,51 @@ class BenchmarkConfig(TaskConfig):
             source, description = "sample", self.sample_set
         return Provenance(source=source, description=description, digest=digest)
 
-    def loaded(
+    def assemble(
         self, task: TextTask, selected: Sequence[Question], held_out: Sequence[Question], provenance: Provenance
     ) -> LoadedTask:
-        """Return the task with the selected questions to work on and the held-out ones as demonstrations."""
+        """Return the task with the selected questions as problems and the held-out ones as demonstrations."""
         loaded = load_rows(
             task,
             [question.row for question in selected],
             validation=[question.row for question in held_out],
             provenance=provenance,
-            grader=self.make_grader(task, {one.problem.id: one.answers for one in (*selected, *held_out)}),
+            grader=self.make_grader(
+                task, {question.problem.id: question.answers for question in (*selected, *held_out)}
+            ),
             simulator=self.simulator,
         )
-        return replace(loaded, solutions={one.problem.id: one.solution for one in selected if one.solution})
+        return replace(
+            loaded, solutions={question.problem.id: question.solution for question in selected if question.solution}
+        )
 
 
 # --- benchmarks with a train and a test split ---
 
 
 class Part(NamedTuple):
-    """A split or a stratum, and where its problems are to be found."""
+    """A split or a stratum, and the location of its problems."""
 
     name: str
-    """As errors show it."""
+    """Its name in errors."""
     files: Sequence[str]
-    """Patterns of its files in the folder."""
+    """Glob patterns of its files in the folder."""
     hub: Sequence[str]
     """Hub data sets: OWNER/NAME, or OWNER/NAME/PATTERN for some of their files."""
     files_key: str
-    """The setting of `files`."""
+    """The key that sets `files`; `hub_key` sets `hub`."""
     hub_key: str
 
 
-class Found(NamedTuple):
-    """The problems of a split's files, before any is drawn."""
+class SplitData(NamedTuple):
+    """The problems in a split's files, before the draw."""
 
     split: str
     questions: list[Question]
     records: int
-    """In the files, those too that were left out."""
+    """Number of records in the files, including those left out."""
     place: str
-    """As results name it."""
+    """The name of the files' location in results."""
 
 
 @dataclass(kw_only=True)
@@ -226,39 +230,39 @@ class SplitBenchmark(BenchmarkConfig):
     sources = ("auto", "hub", "sample")
     wanted: ClassVar[str] = "problems"
     given_as: ClassVar[str] = "PATH"
-    """FOLDER where a single file is not enough."""
+    """FOLDER for benchmarks that need several files."""
 
     split: str
     """train | test: which problems the run works on."""
     validation_problems: int
-    """Problems of the train split that serve as demonstrations, where the run does not work on them."""
+    """Number of problems of the train split that serve as demonstrations, unless the run works on that split."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("task.split", self.split, SPLITS)
         self.check_at_least(0, "validation_problems")
 
-    # --- what a benchmark states ---
+    # --- what a benchmark defines ---
 
     @abstractmethod
     def part(self, name: str) -> Part:
-        """Return where a split is to be found."""
+        """Return the location of a split."""
 
     @abstractmethod
     def sample_sources(self, split: str) -> list[Source]:
-        """Return the files of a split of evorun's own small set."""
+        """Return the files of a split in evorun's own small set."""
 
     @abstractmethod
     def size(self, split: str) -> tuple[str, int | None]:
-        """Return the setting of a split's size, and the problems to draw; None: all."""
+        """Return the key that sets a split's size, and the number of problems to draw (None: all)."""
 
     @abstractmethod
     def read(self, record: Record, split: str) -> Question | None:
-        """Return a record's question; None: it is left out. Raises DataError, beginning with the record's place."""
+        """Return a record's question, or None to leave it out. Raises DataError naming the record's location."""
 
     @abstractmethod
-    def describe(self, found: Found, selected: Sequence[Question]) -> Provenance:
-        """Return the provenance of the problems that were drawn from a split."""
+    def describe(self, data: SplitData, selected: Sequence[Question]) -> Provenance:
+        """Return the provenance of the problems drawn from a split."""
 
     # --- loading ---
 
@@ -267,86 +271,91 @@ class SplitBenchmark(BenchmarkConfig):
 
         Raises DataError for missing or malformed files and splits that are too small, ConfigError for prompt files.
         """
-        found = self.find("test")
-        tested = self.draw(found, found.questions)
+        data = self.find("test")
+        tested = self.draw(data, data.questions)
         if self.split == "train":
-            found, trained = self._train(tested)
-            return self._loaded(found, trained[: self.limit])
+            data, trained = self._train(tested)
+            return self._loaded(data, trained[: self.limit])
         held_out = self._train(tested)[1] if self.validation_problems else []
-        # Where some have a right answer, only those can be demonstrations.
+        # Only problems with a right answer can be demonstrations, where there are any.
         labelled = [question for question in held_out if question.answers] or held_out
-        return self._loaded(found, tested[: self.limit], labelled[: self.validation_problems])
+        return self._loaded(data, tested[: self.limit], labelled[: self.validation_problems])
 
     def training(self) -> LoadedTask:
-        """Give the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
+        """Return the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
         refuse_training_on(self.split)
-        found = self.find("test")
-        return self._loaded(*self._train(self.draw(found, found.questions)))
+        data = self.find("test")
+        return self._loaded(*self._train(self.draw(data, data.questions)))
 
-    def _loaded(self, found: Found, selected: Sequence[Question], held_out: Sequence[Question] = ()) -> LoadedTask:
-        return self.loaded(self.make_task(), selected, held_out, self.describe(found, selected))
+    def _loaded(self, data: SplitData, selected: Sequence[Question], held_out: Sequence[Question] = ()) -> LoadedTask:
+        return self.assemble(self.make_task(), selected, held_out, self.describe(data, selected))
 
-    def _train(self, tested: Sequence[Question]) -> tuple[Found, list[Question]]:
-        found = self.find("train")
-        apart = self.apart(found.questions, tested)
+    def _train(self, tested: Sequence[Question]) -> tuple[SplitData, list[Question]]:
+        data = self.find("train")
+        apart = self.apart(data.questions, tested)
         if not apart:
             raise DataError(
-                f"task={self.name}: expected problems of the train split ({found.place}) that are not in the test "
+                f"task={self.name}: expected problems of the train split ({data.place}) that are not in the test "
                 f"split; give other files, lower {self.size('test')[0]}, or set task.validation_problems=0 to do "
                 "without"
             )
-        return found, self.draw(found, apart)
+        return data, self.draw(data, apart)
 
-    def find(self, split: str) -> Found:
-        """Read all problems of a split; one that is repeated is kept where it comes first."""
+    def find(self, split: str) -> SplitData:
+        """Read all problems of a split, without repeats of earlier ones."""
         sources, place = self.locate(split)
         count = 0
 
         def questions() -> Iterator[Question]:
             nonlocal count
-            for count, record in enumerate(read_sources(sources), 1):  # noqa: B007 - it counts for the outer function
+            for count, record in enumerate(read_sources(sources), 1):  # noqa: B007 - the outer function reads it
                 if (question := self.read(record, split)) is not None:
                     yield question
 
-        found = self.unrepeated(questions())
-        if not found:
+        distinct_questions = self.unrepeated(questions())
+        if not distinct_questions:
             raise NotFoundError(
                 f"task={self.name}: expected problems of the {split} split, the files ({place}) hold none"
             )
-        return Found(split, found, count, place)
+        return SplitData(split, distinct_questions, count, place)
 
     def unrepeated(self, questions: Iterable[Question]) -> list[Question]:
-        """Return the questions without those that ask what an earlier one does."""
-        return distinct(questions, self.content)
+        """Return the questions without repeats of earlier ones."""
+        return drop_repeats(questions, self.content)
 
     def apart(self, questions: Sequence[Question], taken: Sequence[Question]) -> list[Question]:
-        """Return the questions that share neither content nor id with those that are taken."""
-        known = {one.problem.id for one in taken} | {self.content(one.problem) for one in taken}
-        return [one for one in questions if known.isdisjoint((one.problem.id, self.content(one.problem)))]
+        """Return the questions that share neither content nor id with those in `taken`."""
+        problems = [question.problem for question in taken]
+        known = {problem.id for problem in problems} | {self.content(problem) for problem in problems}
+        return [
+            question
+            for question in questions
+            if known.isdisjoint((question.problem.id, self.content(question.problem)))
+        ]
 
     def shuffled(self, split: str, questions: Sequence[Question]) -> list[Question]:
-        """Return the questions in drawn order."""
+        """Return the questions in a random order, given by `draw_seed`."""
         order = stream(self.draw_seed, "draw", self.name, split).permutation(len(questions))
         return [questions[index] for index in order]
 
-    def draw(self, found: Found, questions: Sequence[Question]) -> list[Question]:
+    def draw(self, data: SplitData, questions: Sequence[Question]) -> list[Question]:
         """Draw as many problems as the split's size says; the sample set has its own size."""
-        key, size = self.size(found.split)
+        key, size = self.size(data.split)
         size = None if self.source == "sample" else size
         if size is not None and size > len(questions):
             raise DataError(
-                f"task={self.name}: the {found.split} split holds {len(questions)} problems; expected at least {size} "
-                f"to draw from. Lower {key}, or set it to null to take them all"
+                f"task={self.name}: the {data.split} split holds {len(questions)} problems; expected at least {size} "
+                f"to draw from. Lower {key}, or set it to null to use all"
             )
-        # Shuffled whole, then cut: a smaller draw is the beginning of a larger one.
-        return self.shuffled(found.split, questions)[:size]
+        # Shuffled before the cut, so that a smaller draw is the beginning of a larger one.
+        return self.shuffled(data.split, questions)[:size]
 
     def locate(self, split: str) -> tuple[list[Source], str]:
-        """Return a split's files and how results name their place."""
+        """Return a split's files and the name of their location in results."""
         return (self.sample_sources(split), "sample") if self.source == "sample" else self.search(self.part(split))
 
     def search(self, part: Part) -> tuple[list[Source], str]:
-        """Return the files of a part, from the hub or the folder, and how results name their place."""
+        """Return a part's files, from the hub or the folder, and the name of their location in results."""
         if self.source == "hub":
             if not part.hub:
                 raise ConfigError(
@@ -369,12 +378,12 @@ class SplitBenchmark(BenchmarkConfig):
         return [Source(path.stem, [path]) for path in paths], f"folder {place.resolve().name}"
 
     def from_hub(self, place: str) -> list[Source]:
-        """Fetch the files of a hub data set, which are one source."""
+        """Fetch the files of a hub data set, which form one source."""
         paths = download_records(place)
         return [Source(place.split("/")[1], paths)]
 
     def missing(self, files: str, *, on_hub: bool = True) -> MissingFilesError:
-        """Return the error for files that are nowhere. files: the expected ones, in words."""
+        """Return the error for missing files. files: a description of the expected ones."""
         a_file = ", or a file," if self.given_as == "PATH" else ""
         how = f"give a folder with {files}{a_file} as task.data={self.given_as} or $EVORUN_DATA/{self.folder}"
         wanted = f"{files} in $EVORUN_DATA/{self.folder}"
@@ -387,9 +396,7 @@ class SplitBenchmark(BenchmarkConfig):
 def refuse_training_on(split: str) -> None:
     """Raise ConfigError where a run works on the train split already."""
     if split == "train":
-        raise ConfigError(
-            "task.split: expected test where weights are trained, got train: the train split is what is trained on"
-        )
+        raise ConfigError("task.split: expected test for a run that trains, got train: training uses the train split")
 
 
 # --- benchmarks that are drawn stratum by stratum ---
@@ -397,25 +404,25 @@ def refuse_training_on(split: str) -> None:
 
 @dataclass(kw_only=True)
 class StratifiedBenchmark(BenchmarkConfig):
-    """A benchmark of several strata, of each of which as many problems are drawn.
+    """A benchmark of several strata, with the same number of problems drawn from each.
 
-    `source=benchmark` and `source=stand_in` read the same places as `auto`, and you say what the files are; `auto`
-    falls back on `hub_id`.
+    `source=benchmark` and `source=stand_in` read the same locations as `auto`, but the user states the kind of the
+    files; `auto` falls back on `hub_id`.
     """
 
     sources = ("auto", "benchmark", "stand_in", "sample", "hub")
     all_strata: ClassVar[Sequence[str]]
     called: ClassVar[str]
-    """What the strata are."""
+    """The name of the strata in errors (subjects, levels)."""
     sample: ClassVar[Path]
-    """The small set's place."""
+    """The location of evorun's own small set."""
     hub_files: ClassVar[Sequence[str]]
-    """Patterns of the files that are fetched from the hub."""
+    """Glob patterns of the files to fetch from the hub."""
     known_hub_id: ClassVar[str | None] = None
     missing: ClassVar[tuple[str, str, str]]
     """The arguments of `MissingFilesError`."""
     own_files: ClassVar[str]
-    """The provenance of the benchmark's own files, and of others in their layout, in words."""
+    """A description of the benchmark's own files for the provenance; `other_files`: of other files in their layout."""
     other_files: ClassVar[str]
 
     hub_id: str | None
@@ -423,10 +430,9 @@ class StratifiedBenchmark(BenchmarkConfig):
     strata: list[str]
     """Strata to draw from; results are broken down by them."""
     per_stratum: int | None
-    """Problems of each stratum; null: all that there are. A smaller stratum is an error, except that the sample set
-    gives what it has."""
+    """Problems per stratum; null: all. A stratum with fewer problems is an error, except in the sample set."""
     reasoning_max_chars: int
-    """Longest reasoning that the JSON schema allows."""
+    """Maximum length of the reasoning in the JSON schema."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -440,7 +446,7 @@ class StratifiedBenchmark(BenchmarkConfig):
             raise ConfigError(f"task.hub_id: expected a hub data set with task.source=hub{known}, got null")
 
     def locate(self) -> tuple[Path, str]:
-        """Return the place to read and how results name it."""
+        """Return the location to read, and its name in results."""
         if self.source == "sample":
             return self.sample, "sample"
         if self.source != "hub" and (place := self.place()) is not None:
@@ -450,7 +456,7 @@ class StratifiedBenchmark(BenchmarkConfig):
         raise MissingFilesError(*self.missing)
 
     def draw(self, strata: Mapping[str, Sequence[T]], held_out: int) -> "Draw[T]":
-        """Draw the problems to work on, up to the limit, and the held-out ones."""
+        """Draw the problems, up to the limit, and the held-out ones."""
         drawn = stratified_draw(
             strata,
             per_stratum=self.per_stratum,
@@ -462,14 +468,14 @@ class StratifiedBenchmark(BenchmarkConfig):
         return Draw(drawn.selected[: self.limit], drawn.held_out)
 
     def describe(self, is_own: bool, place: str, digest: str) -> Provenance:
-        """Return the provenance. is_own: the files look like the benchmark's own; the user may have said otherwise."""
+        """Return the provenance. is_own: the files look like the benchmark's own, unless `source` says otherwise."""
         source = ("benchmark" if is_own else "stand_in") if self.source in ("auto", "hub") else self.source
         description = self.own_files if source == "benchmark" else self.other_files
         return self.provenance(source, f"{description} ({place})", digest)
 
 
 class Draw(NamedTuple, Generic[T]):
-    """A stratified draw; both parts go round the strata in turn, so that every prefix is as balanced as it can be."""
+    """A stratified draw; both lists cycle through the strata, so that every prefix is as balanced as possible."""
 
     selected: list[T]
     held_out: list[T]
@@ -486,29 +492,29 @@ def stratified_draw(
 ) -> Draw[T]:
     """Draw `per_stratum` items of each stratum (None: all) to work on and `held_out` others, disjoint from them.
 
-    Each stratum is shuffled by its own random stream (`seed`, `name`, stratum): the selection comes from the front
-    and the held-out items from the back. So a smaller `per_stratum` selects a subset of what a larger one does and
-    leaves the held-out items alone, and one stratum's files do not disturb another's draw.
+    Each stratum is shuffled by its own random stream (`seed`, `name`, stratum). The selection comes from the front, the
+    held-out items from the back. So a smaller `per_stratum` selects a subset of a larger one and keeps the held-out
+    items, and one stratum's files do not affect another's draw.
 
-    Raises DataError when a stratum is too small, naming it; with `allow_fewer` the selection takes what is there once
-    the held-out items are set aside (at least one).
+    Raises DataError naming a stratum that is too small. With `allow_fewer`, the selection takes at least one of the
+    items left after the held-out ones.
     """
     selected, reserved = [], []
     for stratum, items in strata.items():
         if not items:
             raise DataError(
-                f"{name}: stratum '{stratum}' holds no problems: the files have none of it, or the task's filters "
-                "leave none; check task.data and the filters, or take it out of task.strata"
+                f"{name}: stratum '{stratum}' holds no problems: the files have none, or the task's filters leave "
+                "none; check task.data and the filters, or remove it from task.strata"
             )
         size = len(items) - held_out
-        least = 1 if allow_fewer or per_stratum is None else per_stratum
-        if size < least:
-            remedies = ["task.per_stratum"] * (least > 1) + ["task.validation_per_stratum"] * (held_out > 0)
+        min_size = 1 if allow_fewer or per_stratum is None else per_stratum
+        if size < min_size:
+            remedies = ["task.per_stratum"] * (min_size > 1) + ["task.validation_per_stratum"] * (held_out > 0)
             raise DataError(
-                f"{name}: stratum '{stratum}' holds {len(items)} problems; expected at least {least} to work on and "
+                f"{name}: stratum '{stratum}' holds {len(items)} problems; expected at least {min_size} to work on and "
                 f"{held_out} held out. Lower {' or '.join(remedies)}"
             )
-        # A stream for each stratum: more files in one stratum leave the draw of the others as it is.
+        # A stream per stratum: more files in one stratum do not change the draw of the others.
         order = stream(seed, "draw", name, stratum).permutation(len(items))
         shuffled = [items[i] for i in order]
         selected.append(shuffled[: size if per_stratum is None else min(per_stratum, size)])

@@ -13,14 +13,14 @@ import msgspec
 from evorun.errors import DataError
 
 FORMATS = (".jsonl", ".parquet")
-"""Of files that `records` reads."""
+"""Suffixes of hub files that `read_records` reads."""
 
 
 class Source(NamedTuple):
-    """Files that belong together."""
+    """Files whose records are numbered together."""
 
     name: str
-    """Leads the ids of records that have none of their own."""
+    """Prefix of the ids of records without an id."""
     paths: Sequence[Path]
 
 
@@ -30,12 +30,12 @@ class Record(NamedTuple):
     values: Mapping[str, Any]
     source: str
     number: int
-    """Counted from 1 through all files of the source."""
+    """Counted from 1 over all files of the source."""
     where: str
     """`FILE:LINE`, for errors."""
 
     def text(self, field: str) -> str:
-        """Return a text, stripped. Raises DataError where there is none."""
+        """Return a text field, stripped. Raises DataError where it is missing or empty."""
         text = self.values.get(field)
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{self.where}: {field}: expected a non-empty string, got {text!r:.60}")
@@ -43,27 +43,27 @@ class Record(NamedTuple):
 
 
 class NotFoundError(DataError):
-    """None of the files that a split or a stratum is to be read from is there."""
+    """No file of a split or stratum was found."""
 
 
 class MissingFilesError(DataError):
-    """A task's files are nowhere; says where they may be given."""
+    """A task's files are missing; the message says how to provide them."""
 
     def __init__(self, what: str, how: str, wanted: str) -> None:
-        """what: the files, in words. how: to give them. wanted: the same in short, for a table."""
+        """what: description of the files. how: the ways to provide them. wanted: the same in short, for a table."""
         super().__init__(f"{what} were not found: {how}; task.source=sample runs evorun's own small set instead")
         self.wanted = wanted
 
 
 def default_folder(name: str) -> Path | None:
-    """Return $EVORUN_DATA/name when it is there."""
+    """Return $EVORUN_DATA/name if it exists."""
     base = os.environ.get("EVORUN_DATA")
     folder = Path(base).expanduser() / name if base else None
     return folder if folder and folder.is_dir() else None
 
 
-def records(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield each record of a file with its `FILE:LINE`; what is neither Parquet nor CSV is read as JSON lines.
+def read_records(path: Path) -> Iterator[tuple[str, object]]:
+    """Yield each record of a file with its `FILE:LINE`; files other than Parquet and CSV are read as JSON lines.
 
     Raises DataError where a line or the file cannot be read.
     """
@@ -77,20 +77,20 @@ def records(path: Path) -> Iterator[tuple[str, object]]:
     if path.suffix == ".csv":
         yield from _csv(path, content)
         return
-    # Split at line feeds only: JSON may hold U+2028 and its like, at which `splitlines` splits too.
+    # Split only at line feeds: `splitlines` would also split at U+2028 and the like, which JSON may hold.
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip():
             where = f"{path}:{number}"
             try:
                 yield where, msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-                raise DataError(f"{where}: expected one JSON object a line: {error}") from error
+                raise DataError(f"{where}: expected one JSON object per line: {error}") from error
 
 
 def read_sources(sources: Iterable[Source]) -> Iterator[Record]:
-    """Yield the records of all sources, in order. Raises DataError as `records` does, and for what is no object."""
+    """Yield the records of all sources, in order. Raises DataError as `read_records` does, and for non-objects."""
     for source in sources:
-        located = (located for path in source.paths for located in records(path))
+        located = (located for path in source.paths for located in read_records(path))
         for number, (where, values) in enumerate(located, 1):
             if not isinstance(values, Mapping):
                 raise DataError(f"{where}: expected a JSON object, got {type(values).__name__}")
@@ -104,7 +104,7 @@ def _csv(path: Path, content: bytes) -> Iterator[tuple[str, object]]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{line}: expected text in UTF-8: {error.reason}") from error
-    csv.field_size_limit(len(text) + 1)  # the library's own limit is shorter than some texts
+    csv.field_size_limit(len(text) + 1)  # the library's default limit is shorter than some texts
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     begin = 1
@@ -142,10 +142,10 @@ def _parquet(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def download_records(place: str) -> list[Path]:
-    """Fetch the files of a hub data set that `records` reads, and return them.
+    """Fetch a hub data set's files in `FORMATS` and return them.
 
-    place: `OWNER/NAME`, or `OWNER/NAME/PATTERN` for the files that the pattern fits. Raises DataError as `download`
-    does, and where there is no such file.
+    place: `OWNER/NAME`, or `OWNER/NAME/PATTERN` for the files that match. Raises DataError as `download` does, and
+    where no file matches.
     """
     owner, _, rest = place.partition("/")
     name, _, pattern = rest.partition("/")
@@ -153,9 +153,9 @@ def download_records(place: str) -> list[Path]:
         raise DataError(f"hub: expected OWNER/NAME or OWNER/NAME/PATTERN, got '{place}'")
     patterns = [pattern] if pattern else [f"*{suffix}" for suffix in FORMATS]
     root = download(f"{owner}/{name}", patterns, "task.source=hub")
-    # The hub's cache may hold more files of the data set than were asked for.
+    # The hub's cache may hold more files of the data set than requested.
     files = sorted(path for path in root.rglob("*") if path.suffix in FORMATS and path.is_file())
-    paths = [path for path in files if any(fnmatch(path.relative_to(root).as_posix(), one) for one in patterns)]
+    paths = [path for path in files if any(fnmatch(path.relative_to(root).as_posix(), pattern) for pattern in patterns)]
     if not paths:
         raise DataError(
             f"task.source=hub: expected {' or '.join(patterns)} in the data set '{owner}/{name}', found none"
@@ -164,7 +164,7 @@ def download_records(place: str) -> list[Path]:
 
 
 def download(hub_id: str, patterns: Sequence[str], asked_by: str) -> Path:
-    """Fetch the files of a hub data set that fit the patterns, and return the folder where they lie.
+    """Fetch the files of a hub data set that match the patterns, and return their folder.
 
     asked_by: the setting that names the data set, for errors. Raises DataError when the hub package is absent, the data
     set unknown or the network down.

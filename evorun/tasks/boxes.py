@@ -14,26 +14,27 @@ _BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
 _OPENING = re.compile(r"\s*\{")
 _OR = re.compile(r"[\s$.,;*()\[\]\\]*(?:or|and|/)[\s$.,;*()\[\]\\]*")
 _AND = re.compile(r"[\s$()\[\]\\*]*(?:,|,?\s*\band\b)[\s$()\[\]\\*]*")
-# A box of the instructions, which a model repeats
+# A placeholder box from the instructions, which a model repeats
 _PLACEHOLDER = re.compile(
     r"\\{1,2}(?:boxed|fbox)\s*\{\s*(?:\\text\s*\{\s*)?(?:[<\[(]\s*)?(?:(?:(?:your|the|final|exact)\s+)*answer(?:\s+here)?"
     r"|\.{2,}|\\[cl]?dots|\?+|_+)\s*(?:[>\])]\s*)?\}{1,2}",
     re.IGNORECASE,
 )
 _TRAILING = ".,;:!?)*"
-# As many boxes directly inside each other are taken off
-_MOST_BOXES = 4
+# Maximum number of directly nested boxes to remove
+_MAX_NESTED_BOXES = 4
 
 
 class Box(NamedTuple):
-    """A finished box."""
+    """A complete box."""
 
     start: int
     """Index of its command in the text."""
     end: int
     """Index of the first character after it."""
     content: slice
-    """The part of the text inside it: cut out of one box only, for boxes can be nested a thousand deep."""
+    """The slice of the text inside it; texts are cut out only where needed, since boxes can be nested a thousand
+    deep."""
 
 
 class _Open(NamedTuple):
@@ -45,11 +46,11 @@ class _Open(NamedTuple):
 
 
 def boxes(text: str) -> list[Box]:
-    r"""Return the outermost finished boxes of a text that ends in a finished box; none otherwise.
+    r"""Return the outermost complete boxes of a text whose last box is complete; otherwise none.
 
     Braces escaped as `\{` do not count. A box without braces holds the word that follows on its line (`\boxed 5`). A
-    box that is never closed is unfinished: when none is finished after it, the text has been cut off before its last
-    answer was complete, and nothing counts. Time is linear in the text's length.
+    box that is never closed is unfinished: if no complete box follows, the text was cut off within its last answer, and
+    no box counts. Takes time linear in the text's length.
     """
     found: list[Box] = []
     stack: list[_Open] = []
@@ -78,18 +79,18 @@ def boxes(text: str) -> list[Box]:
                 while found and found[-1].start > opened.box:
                     found.pop()
                 found.append(Box(opened.box, at, slice(opened.content, at - 1)))
-    # A box that is still open at the end was cut off, and so were all braces around it.
-    unfinished = max([unfinished, *(one.box for one in stack if one.box is not None)])
+    # A box that is open at the end was cut off, like all braces around it.
+    unfinished = max([unfinished, *(brace.box for brace in stack if brace.box is not None)])
     return found if found and unfinished < found[-1].end else []
 
 
 def without_placeholders(text: str) -> str:
-    r"""Return a text without boxes that hold no answer, but the place for one: `\boxed{ANSWER}`."""
+    r"""Return a text without placeholder boxes such as `\boxed{ANSWER}`."""
     return _PLACEHOLDER.sub(" ", text)
 
 
 def last_boxed(text: str) -> str | None:
-    """Return the content of the last box, without boxes around all of it; None when there is none (see `boxes`)."""
+    """Return the content of the last box, without boxes that enclose all of it; None without a box (see `boxes`)."""
     found = boxes(text)
     if not found:
         return None
@@ -97,9 +98,9 @@ def last_boxed(text: str) -> str | None:
 
 
 def unboxed(content: str) -> str:
-    """Return a box's content without boxes around all of it."""
+    """Return a box's content without inner boxes that enclose all of it."""
     content = content.strip()
-    for _ in range(_MOST_BOXES - 1):
+    for _ in range(_MAX_NESTED_BOXES - 1):
         inner = boxes(content)
         if len(inner) != 1 or (inner[0].start, inner[0].end) != (0, len(content)):
             break
@@ -108,7 +109,7 @@ def unboxed(content: str) -> str:
 
 
 def listed_boxes(text: str, found: Sequence[Box]) -> Sequence[Box]:
-    """Return the boxes at the end of `found` between which a text has nothing but "and" or a comma."""
+    """Return the last boxes of `found` that only "and" or commas separate in the text."""
     first = len(found) - 1
     while first > 0 and _AND.fullmatch(text, found[first - 1].end, found[first].start):
         first -= 1
@@ -116,14 +117,14 @@ def listed_boxes(text: str, found: Sequence[Box]) -> Sequence[Box]:
 
 
 def has_alternatives(text: str) -> bool:
-    r"""Tell whether a text ends in two boxes with nothing but "or" between them, and different answers in them."""
-    if len(last := boxes(text)[-2:]) < 2:
+    r"""Return whether a text ends in two boxes with different answers and only "or" between them."""
+    if len(last_two := boxes(text)[-2:]) < 2:
         return False
-    one, other = last
-    return bool(_OR.fullmatch(text, one.end, other.start)) and text[one.content] != text[other.content]
+    first, second = last_two
+    return bool(_OR.fullmatch(text, first.end, second.start)) and text[first.content] != text[second.content]
 
 
 def is_in_form(text: str) -> bool:
-    """Say whether a text is of the form asked for: one finished box, and no letter or digit after it."""
+    """Return whether a text has the requested form: one complete box, and no letter or digit after it."""
     found = boxes(text)
     return len(found) == 1 and not any(character.isalnum() for character in text[found[0].end :])

@@ -1,6 +1,6 @@
-"""Capabilities of tasks, as small protocols, and the structs that their prompts are handed.
+"""Capabilities of tasks as small protocols, and the structs that their prompts receive.
 
-A method names those that it needs; an impossible pair is refused before any model loads.
+A method names the capabilities that it needs; an impossible pair is refused before any model loads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ Letter = Literal["A", "B"]
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's words on a response and its rival, which call the two A and B."""
+    """A judge's explanation about a response and its rival, which it calls A and B."""
 
     reason: str = ""
     letter: Letter = "A"
-    """Of the response; the other one is its rival's."""
+    """The letter of the response; the rival has the other one."""
 
 
 class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     response: Response
     score: float
     win: Explanation = Explanation()
-    """Of the last duel that the response won; without a reason when it has won none."""
+    """From the last duel that the response won; without a reason if it has won none. `loss`: the last that it lost."""
     loss: Explanation = Explanation()
 
 
@@ -39,22 +39,22 @@ AttemptOutcome = Literal["first", "won", "lost", "undecided"]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier proposal as the refinement prompt shows it, with how it fared against the incumbent of its time."""
+    """An earlier proposal for the refinement prompt, with its outcome against the incumbent at the time."""
 
     response: Response
     outcome: AttemptOutcome
-    """`first`: it was there before any incumbent. `undecided`: a tie or an invalid judgment."""
+    """`first`: there was no incumbent yet. `undecided`: a tie or an invalid judgment."""
     judged: Explanation = Explanation()
-    """The judge's words on it and the incumbent of its time."""
+    """The judge's explanation about it and the incumbent at the time."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """The errors that a detector found in a response, no more than were asked for (Lyria, section 4.1.1)."""
+    """The errors that a detector found in a response, up to the requested number (Lyria, section 4.1.1)."""
 
     text: str = ""
-    """As prompts show them; empty when none was found."""
+    """Text for prompts; empty without errors."""
     findings: tuple[Any, ...] = ()
-    """The same as the task's symbolic operators read them: JSON values, one an error."""
+    """The same for the task's symbolic operators: JSON values, one per error."""
 
 
 class Individual(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: str = ""
     votes: tuple[Verdict, ...] = ()
-    """The verdict of each judge of a panel; empty where one was asked."""
+    """The verdict of each judge of a panel; empty for a single judge."""
 
 
 @runtime_checkable
@@ -88,21 +88,21 @@ class SupportsRubrics(Protocol):
     """A response can be scored by a model under a rubric of the method's choice (MPO, section 2.3)."""
 
     def rubric_keys(self) -> tuple[str, ...]:
-        """Return the keys of the rubrics that the task has at a time: one for all problems, or one for each cluster."""
+        """Return the keys of the task's rubrics: a single one for all problems, or one per cluster."""
         ...
 
     def rubric_key(self, problem: Problem) -> str:
-        """Return the key of the rubric that a problem's responses are scored by."""
+        """Return the key of the rubric that scores a problem's responses."""
         ...
 
     def task_description(self) -> str:
-        """Say what is asked of whoever responds, for those who score and for those who refine the rubric."""
+        """Describe the task of a responder, for models that score responses or refine the rubric."""
         ...
 
     def given_rubric(self, name: str, key: str) -> Rubric:
         """Return the rubric of that name (`initial`, `expert`), or a user's file.
 
-        Raises ConfigError naming those that there are, or the file that cannot be used.
+        Raises ConfigError naming the known rubrics, or the unusable file.
         """
         ...
 
@@ -117,17 +117,17 @@ class SupportsRubrics(Protocol):
         as_json: bool = False,
         reasons: str | None = None,
     ) -> Prompt:
-        """Ask for a rationale and then the points, as `read_scores` reads them; with an item, for its points alone.
+        """Ask for a rationale and then the points, for `read_scores`; with an item, only for its points.
 
-        as_json: as an object of `scores_schema`. reasons: where reasons and points are asked for in two turns, the
-        reasons that were given in the first one, or "" to ask for them; the points are held to `digits_schema`.
+        as_json: as an object of `scores_schema`. reasons: for reasons and points in two turns, the reasons from the
+        first turn, or "" to ask for them; the points must match `digits_schema`.
         """
         ...
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
-        """Ask for a plan to score responses by, before any is seen (plan-then-execute, appendix K.3).
+        """Ask for a plan for scoring responses, before any is seen (plan-then-execute, appendix K.3).
 
-        reference: a solution that is known to be right, which only methods of the regime `labels` may show.
+        reference: a right solution, which only methods of the regime `labels` may show.
         """
         ...
 
@@ -187,10 +187,10 @@ class SupportsRefinement(Protocol):
 
 @runtime_checkable
 class SupportsSystemPrompts(Protocol):
-    """The task can be answered under a system prompt of the method's choice (prompt optimisation)."""
+    """The task can be answered under a system prompt of the method's choice (prompt optimization)."""
 
     def seed_instruction(self) -> str:
-        """Return the system prompt to start from (B.1.6, B.2.6)."""
+        """Return the initial system prompt (B.1.6, B.2.6)."""
         ...
 
     def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
@@ -198,17 +198,17 @@ class SupportsSystemPrompts(Protocol):
         ...
 
     def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
-        """Say what was right or wrong about a response, for whoever revises the instruction.
+        """Describe what was right or wrong about a response, for the model that revises the instruction.
 
-        With the demonstration (regime `labels`) the right answer may be named; without it the response's own feedback
-        is all there is.
+        With the demonstration (regime `labels`) the text may name the right answer; without it, only the response's own
+        feedback.
         """
         ...
 
 
 @runtime_checkable
 class HasPublicTests(Protocol):
-    """A response can be tried out without ground truth (public tests)."""
+    """A response can be tested without ground truth (public tests)."""
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
         """Return the response with its feedback."""
@@ -217,16 +217,16 @@ class HasPublicTests(Protocol):
 
 @runtime_checkable
 class HasTools(Protocol):
-    """A response comes of several turns of the model, with tools that answer in between."""
+    """A response takes several turns of the model, with answers of tools in between."""
 
     def max_turns(self, problem: Problem) -> int:
-        """Return how many turns the model has at most; the last one is the response."""
+        """Return the maximum number of the model's turns; the last one is the response."""
         ...
 
     async def answer_tools(self, problem: Problem, said: Message) -> Message | None:
-        """Return the tools' answer (role `tool`) to what the assistant said; None: it used none, this is its response.
+        """Return the tools' answer (role `tool`) to an assistant message; None if it uses no tool and is the response.
 
-        What a tool cannot do is an answer that says so; so is an exception, but for infrastructure's (EvorunError).
+        A tool's failure is an answer that says so, and so is an exception, except EvorunError (infrastructure).
         """
         ...
 
@@ -236,11 +236,11 @@ class SupportsModelOperators(Protocol):
     """A model can merge two responses and improve a single one (Lyria, sections 4.1.6 and 4.1.7)."""
 
     def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
-        """Ask for a response that joins what is good in two, each shown with its fitness and its errors."""
+        """Ask for a response that combines the strengths of two, each shown with its fitness and errors."""
         ...
 
     def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
-        """Ask for a response that corrects what is bad in one, shown with its fitness and its errors."""
+        """Ask for a response that corrects another, which is shown with its fitness and errors."""
         ...
 
 
@@ -262,7 +262,7 @@ class HasVerifier(Protocol):
     """A symbolic system scores responses and names their errors during the search: Lyria's oracle (section 4.1.4)."""
 
     async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
-        """Score a response, one that does not parse too (fitness 0), and name at most `max_errors` of its errors."""
+        """Score a response (0 if unparsed), and name at most `max_errors` of its errors."""
         ...
 
 
@@ -308,10 +308,10 @@ DESCRIPTIONS: Mapping[type, str] = {
     SupportsFitnessScores: "fitness scores by a model",
     SupportsRubrics: "scores by a rubric",
 }
-"""What a task with the capability offers, as errors and listings name it."""
+"""Names of the capabilities in errors and listings."""
 
 
 def describe(capabilities: Sequence[type]) -> str:
-    """Return what tasks with these capabilities offer, as words of a sentence; a plug-in's protocol has its name."""
-    *others, last = [DESCRIPTIONS.get(one, one.__name__) for one in capabilities]
+    """Return the names of capabilities as part of a sentence; a plug-in's protocol is named by its class."""
+    *others, last = [DESCRIPTIONS.get(capability, capability.__name__) for capability in capabilities]
     return f"{', '.join(others)} and {last}" if others else last

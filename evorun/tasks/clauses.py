@@ -1,11 +1,11 @@
-"""Finding the clause that leads to a place in a text, and whether it supposes or denies what stands there."""
+"""Finds the clause before a position in a text, and whether it supposes or denies what follows."""
 
 import re
 
 _REACH = 300
-"""How far back a sentence is followed, in characters."""
+"""Maximum characters to look back for the start of a sentence."""
 _SENTENCE_END = re.compile(r"[.!?][)\"'*_]*\s|\n")
-# What stands behind such a word no longer hangs on the condition before it
+# What follows such a word no longer depends on the condition before it
 _TURN = re.compile(r"\b(?:but|however|so|thus|hence|therefore)\b|;", re.IGNORECASE)
 
 _NOUN = (
@@ -35,9 +35,9 @@ _DENIED = re.compile(
 
 
 def clause_before(text: str, at: int, *, across_lines: bool = False) -> str:
-    """Return what stands before `at` in its sentence, from the last word on that turns away from what precedes it.
+    """Return the part of the sentence before `at`, starting after its last contrasting word.
 
-    across_lines: the sentence may go on below its line.
+    across_lines: the sentence may span lines.
     """
     before = text[max(0, at - _REACH) : at]
     before = before.rstrip() if across_lines else before
@@ -46,6 +46,6 @@ def clause_before(text: str, at: int, *, across_lines: bool = False) -> str:
 
 
 def is_supposed(text: str, at: int) -> bool:
-    """Tell whether the sentence that leads to `at` speaks of a case that is not so, or denies what stands there."""
+    """Return whether the sentence before `at` is counterfactual, or denies what follows."""
     clause = clause_before(text, at, across_lines=True)
     return bool(_SUPPOSED.search(clause) or _DENIED.search(clause))

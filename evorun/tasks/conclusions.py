@@ -1,7 +1,7 @@
-"""Reading the value that a reply's last sentence comes to, where it names none as its answer.
+"""Reads the value at which a reply's last sentence arrives, where no value is labelled as the answer.
 
-Only that sentence counts, and only where it gives one value: set apart in bold or code, as the last formula or number
-behind a word of conclusion or a quantity that the question asks for, under a label with such a quantity, or alone.
+Only that sentence counts, and only if it gives a single value: in bold or code, as the last formula or number after a
+word of conclusion or a quantity that the question asks for, under a label with such a quantity, or alone.
 """
 
 import re
@@ -11,7 +11,7 @@ from evorun.tasks.assertions import is_asserted, is_denied
 
 
 class Value(NamedTuple):
-    """A value and where it stands."""
+    """A value and its position."""
 
     text: str
     start: int
@@ -19,7 +19,7 @@ class Value(NamedTuple):
 
 
 _TAIL_CHARS = 1000
-"""Characters at the end of a reply that are looked at (ours)."""
+"""Number of characters at the end of a reply to search (ours)."""
 _COURTESY = re.compile(
     r"(?:\A|\n|(?<=[.!?*$])[ \t]+)[ \t]*(?:I hope|hope (?:this|that|it)|let me know|feel free|please let me know"
     r"|thank you"
@@ -29,7 +29,7 @@ _COURTESY = re.compile(
     re.IGNORECASE,
 )
 _FENCED = re.compile(r"\n?[ \t]*(?P<mark>```|~~~)[a-z]{0,12}[ \t]*\n\s*(?P<value>[^\n`~]{1,200})\n[ \t]*(?P=mark)\s*\Z")
-# A formula on lines of its own goes on from the sentence before it
+# A displayed formula continues the sentence before it
 _DISPLAYED = re.compile(
     r"\s*(?:\$\$\s*([^$]{1,300}?)\s*\$\$|\\\[\s*(.{1,300}?)\s*\\\])(?=[ \t.*_]*(?:\n|\Z))", re.DOTALL
 )
@@ -68,7 +68,7 @@ _COMES_TO = re.compile(
     r"(?:,? in (?:total|all)| \$\((?:[a-z], ?)+[a-z]\)\$)?[\s.!*_]*\Z",
     re.IGNORECASE,
 )
-# The number of things that the question counts
+# The count that the question asks for
 _COUNTED = re.compile(
     r"[\s*_#>-]*(?:there\s+are|we\s+(?:have|get|find|obtain))(?:\s+(?:then|thus|therefore|exactly|just|precisely))?\s+",
     re.IGNORECASE,
@@ -93,15 +93,15 @@ _COMMON = frozenset(
 )
 _LABEL = re.compile(r"[^*]*[:.]\s*\Z")
 
-# All of the last sentence in bold
+# The whole last sentence in bold
 _WHOLE = re.compile(r"\A[\s>#-]*(?P<mark>\*\*|__)(?P<said>[^*]+?(?: [^*]+? |:)[^*]+)(?P=mark)[.\s]*\Z")
-# What the question writes, and what it is
+# An expression of the question and its value
 _EQUATION = re.compile(
     rf"(?:{_LEADS}\b,?)?[\s$]*(?P<left>[^=$]{{3,200}}?)=(?:[^=$]+=)*(?P<value>[^=$]{{1,100}}?)[\s$.]*", re.IGNORECASE
 )
 _PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
 
-# What leaves open whether the sentence's value is the one
+# Words that leave open whether the sentence's value is the answer
 _UNSURE = re.compile(
     r"\b(?:if|unless|suppos\w+|assum\w+|imagine|let|would|could|might|(?-i:may)|perhaps|maybe|possibly|probably|likely"
     r"|guess\w*|estimate\w*|either|neither|nor|except|so far|still|remains to|examples?|instance|hints?|steps?"
@@ -122,7 +122,7 @@ _QUALIFIED = re.compile(
     r"|cannot)\b|[,;:?<>=\u2264\u2265\u2248]",
     re.IGNORECASE,
 )
-# Where the sentence breaks off, or goes on to compute
+# The sentence breaks off, or continues computing
 _BROKEN = re.compile(
     r"\b(?:minus|plus|times|divided|multiplied|squared|choose|per)\b|\b(?:the|an?|of|in|for|with|and|by|from|to|that|which|because)\s*\Z",
     re.IGNORECASE,
@@ -133,23 +133,23 @@ _ASIDE = re.compile(
 )
 
 
-def concluded(text: str, question: str = "") -> str | None:
-    """Return the value that the end of a text comes to; None where it comes to none, or to several.
+def read_conclusion(text: str, question: str = "") -> str | None:
+    """Return the value at which a text's end arrives; None where there is none or there are several.
 
-    question: what it asks for may stand as a label before the value, or as what the value is.
+    question: words from it may label the value or describe it.
     """
-    text = _ended(text)
+    text = _cut_tail(text)
     if fenced := _FENCED.search(text):
         lead = text[: fenced.start()].rstrip()
-        sentence = lead[_beginning(lead) :]
-        return None if _is_unsure(sentence) or sentence.endswith("?") else _bare(fenced["value"])
-    text = _DISPLAYED.sub(lambda found: f" ${(found[1] or found[2]).rstrip(' .')}$", text).rstrip()
-    begin = _beginning(text)
+        sentence = lead[_find_sentence_start(lead) :]
+        return None if _is_unsure(sentence) or sentence.endswith("?") else _strip_marks(fenced["value"])
+    text = _DISPLAYED.sub(lambda match: f" ${(match[1] or match[2]).rstrip(' .')}$", text).rstrip()
+    begin = _find_sentence_start(text)
     if whole := _WHOLE.match(text[begin:]):
         text = text[:begin] + whole["said"].strip()
     if bold := emphasized(text):
         return bold[0].text if len({value.text for value in bold}) == 1 else None
-    if (labelled := _under_labels(text, question)) is not None:
+    if (labelled := _read_labelled(text, question)) is not None:
         return labelled or None
     solved = _EQUATION.fullmatch(text, begin)
     if (
@@ -157,62 +157,62 @@ def concluded(text: str, question: str = "") -> str | None:
         and _spaceless(solved["left"]) in _spaceless(question)
         and not _PLAIN_WORD.search(text, solved.end("left"))
     ):
-        return _bare(solved["value"])
-    found = _COMES_TO.search(text, begin)
-    if found is None:
+        return _strip_marks(solved["value"])
+    match = _COMES_TO.search(text, begin)
+    if match is None:
         return None
-    head = text[begin : found.start("value")]
-    others = set(_DIGITS.findall(_CALL.sub("", head)))
-    # A sentence may repeat numbers of the question; others may be values, too
-    if "=" in head or not others.issubset(_DIGITS.findall(question)):
+    head = text[begin : match.start("value")]
+    earlier_numbers = set(_DIGITS.findall(_CALL.sub("", head)))
+    # A sentence may repeat the question's numbers; any other number may be a value, too
+    if "=" in head or not earlier_numbers.issubset(_DIGITS.findall(question)):
         return None
-    counted = _COUNTED.fullmatch(head) and _is_counted(text[found.end("value") :], question)
-    if not (_LEAD.match(head) or others or counted or _asked_for(head, question)):
+    counted = _COUNTED.fullmatch(head) and _is_counted(text[match.end("value") :], question)
+    if not (_LEAD.match(head) or earlier_numbers or counted or _is_asked_for(head, question)):
         return None
-    return _bare(found["value"]) if _is_given(text, begin, *found.span("value")) else None
+    return _strip_marks(match["value"]) if _is_given(text, begin, *match.span("value")) else None
 
 
 def emphasized(text: str) -> list[Value]:
-    """Return the values that the last sentence of a text sets apart and states without reserve."""
-    text = _ended(text)
-    begin = _beginning(text)
-    found = [
-        Value(_bare(match[name]), match.start(), match.end())
+    """Return the values in bold or code in a text's last sentence, if it states them without reserve."""
+    text = _cut_tail(text)
+    begin = _find_sentence_start(text)
+    values = [
+        Value(_strip_marks(match[name]), match.start(), match.end())
         for match in _BOLD.finditer(text, begin)
         for name in ("starred", "tagged", "code")
         if match[name]
     ]
-    found += [Value(match["value"].strip(), *match.span()) for match in _BOLD_SYMBOL.finditer(text, begin)]
+    values += [Value(match["value"].strip(), *match.span()) for match in _BOLD_SYMBOL.finditer(text, begin)]
     # "**Therefore**," and "**Total:**" are no values
-    found = [
-        one
-        for one in found
-        if not _LEAD.fullmatch(one.text.rstrip(",")) and not (_LABEL.match(one.text) and text[one.end :].strip())
+    values = [
+        value
+        for value in values
+        if not _LEAD.fullmatch(value.text.rstrip(",")) and not (_LABEL.match(value.text) and text[value.end :].strip())
     ]
-    numbers = [one for one in found if re.search(r"[0-9\\]", one.text)] or found
-    return numbers if all(_is_given(text, begin, one.start, one.end) for one in numbers) else []
+    numbers = [value for value in values if re.search(r"[0-9\\]", value.text)] or values
+    return numbers if all(_is_given(text, begin, value.start, value.end) for value in numbers) else []
 
 
-def _bare(value: str) -> str:
+def _strip_marks(value: str) -> str:
     """Return a value without the marks of a formula."""
     value = value.strip(" .$")
     return value[2:-2].strip(" .") if value.startswith("\\(") and value.endswith("\\)") else value
 
 
-def _ended(text: str) -> str:
-    """Return the end of a text, without courtesies."""
+def _cut_tail(text: str) -> str:
+    """Return the end of a text without courtesies."""
     end = text.rstrip()[-_TAIL_CHARS:]
     return _COURTESY.sub("", end).rstrip()
 
 
-def _beginning(text: str) -> int:
-    """Return where the last sentence begins."""
-    ends = [found.end() for found in _SENTENCE_END.finditer(text) if found.end() < len(text)]
+def _find_sentence_start(text: str) -> int:
+    """Return the start of the last sentence."""
+    ends = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() < len(text)]
     return max(ends, default=0)
 
 
 def _is_given(text: str, begin: int, start: int, end: int) -> bool:
-    """Say whether the sentence from `begin` on states without reserve what stands from `start` to `end`."""
+    """Return whether the sentence from `begin` on states its part from `start` to `end` without reserve."""
     head, tail = text[begin:start], _ASIDE.sub("", text[end:])
     return not (
         _is_unsure(head)
@@ -228,37 +228,39 @@ def _is_unsure(head: str) -> bool:
     return bool(_UNSURE.search(head) or _HEDGED.search(head))
 
 
-def _under_labels(text: str, question: str) -> str | None:
-    """Return the value of the label that the question asks for; "" where none does; None without labels at the end."""
+def _read_labelled(text: str, question: str) -> str | None:
+    """Return the value under a label that the question asks for; "" for other labels; None without final labels."""
     labelled = []
     for line in reversed([line for line in text.split("\n") if line.strip()]):
-        found = _LABELLED.fullmatch(line)
-        if found is None:
+        match = _LABELLED.fullmatch(line)
+        if match is None:
             break
-        labelled.append(found)
+        labelled.append(match)
     if not labelled:
         return None
-    said = {
-        _bare(found["value"])
-        for found in labelled
-        if _is_given(found.string, 0, *found.span("value"))
-        and (_LEAD.fullmatch(found["label"]) or _asked_for(found["label"], question))
+    values = {
+        _strip_marks(match["value"])
+        for match in labelled
+        if _is_given(match.string, 0, *match.span("value"))
+        and (_LEAD.fullmatch(match["label"]) or _is_asked_for(match["label"], question))
     }
-    return said.pop() if len(said) == 1 else ""
+    return values.pop() if len(values) == 1 else ""
 
 
 def _is_counted(words: str, question: str) -> bool:
-    """Say whether the question asks for the number of what the words are: "34 ordered pairs"."""
-    thing = re.sub(r"^such | in (?:total|all)$| \$.*\$$", "", words.strip(" .!*_\n").lower())
-    return bool(thing and re.search(rf"{_COUNT}{re.escape(thing)}\b", " ".join(question.lower().split())))
+    """Return whether the question asks for the count of these things, as in "34 ordered pairs"."""
+    counted_thing = re.sub(r"^such | in (?:total|all)$| \$.*\$$", "", words.strip(" .!*_\n").lower())
+    return bool(
+        counted_thing and re.search(rf"{_COUNT}{re.escape(counted_thing)}\b", " ".join(question.lower().split()))
+    )
 
 
 def _spaceless(text: str) -> str:
     return "".join(text.split())
 
 
-def _asked_for(words: str, question: str) -> bool:
-    """Say whether words name an answer, or something that the question speaks of."""
+def _is_asked_for(words: str, question: str) -> bool:
+    """Return whether words name an answer or something from the question."""
     return not _stems(words).isdisjoint(_stems(f"{question} {_GENERAL}"))
 
 

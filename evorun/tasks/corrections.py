@@ -1,4 +1,4 @@
-"""Telling a text that corrects itself from one that cannot decide, and an answer from one that was taken back."""
+"""Distinguishes texts that correct themselves from undecided ones, and answers from withdrawn ones."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ _WITHDRAWAL = (
     r"|(?:start|begin|count|try|compute|do\s+(?:it|this|that))\s+(?:over|again)|go\s+back)\b"
     rf"|\bI\s+(?:do\s+not|don['\u2019]t|cannot|can['\u2019]?t)\s+(?:really\s+|quite\s+)?(?:trust|believe(?:\s+in)?|stand\s+by|vouch\s+for)"
     rf"\s+{_THAT}(?!\s+(?:was|would|to))"
-    # What begins with such a word and ends without a new answer, or the old one upheld, is left open
+    # After such a word, a text without a new answer or a confirmation of the old one is left open
     r"|(?:^|(?<=[.!?\u2026*`}$]\s)|(?<=\bbut\s)|(?<=\boh\s)|(?<=\boh,\s))[\s*_>]{0,5}(?:wait|hmm+|hm|hold\s+on|hang\s+on)\b(?=\s*[,.:!\u2026\u2013\u2014-])"
     rf"|\bhere(?:\s+is|['\u2019]s)\s+(?:the|a|my)\s+(?:fix|correction|(?:corrected|fixed)\s+(?:{_NOUN}|version))\b"
     rf"|\b(?:corrected|fixed|revised)\s+(?:{_NOUN}|version)\b[^\n.:]{{0,40}}:"
@@ -60,7 +60,7 @@ _NONE_FOUND = (
     rf"(?:\s+that\s+does(?:\s+not|n['\u2019]t)?)?{_CLAUSE_END}"
 )
 _SURE = re.compile(_WITHDRAWAL, re.IGNORECASE | re.MULTILINE)
-# A sentence that calls the answer wrong or goes on from it; elsewhere it may speak of another option, or of a deed
+# The sentence calls the answer wrong or follows it directly; elsewhere it may be about another option or an action
 _ANY = re.compile(
     rf"{_WITHDRAWAL}|{_NONE_FOUND}|(?:^|[.!?]\s)[\s*_>]{{0,5}}(?:"
     rf"(?:(?:no|hmm|actually|unfortunately|but|however)\b[\s,.:;!\u2026-]{{1,4}})?(?:{_THAT}|which){_IS_WRONG}"
@@ -76,54 +76,53 @@ _AFFIRMATION = re.compile(
     r"|\bis\s+(?:indeed\s+)?(?:right|correct|fine|consistent|the\s+same)\b",
     re.IGNORECASE,
 )
-# Fenced blocks and comments speak of a program's own values
+# Fenced blocks and comments are about a program's own values
 _CODE = re.compile(r"^[ \t>]*+(```|~~~).*?(?:\1|\Z)|(?:(?<!#)#(?= )|//)[^\n]*", re.MULTILINE | re.DOTALL)
 
 _NEXT_QUESTION = re.compile(r"\n[ \t]*\n[ \t#*]{0,8}(?:question|problem|q)[ \t*]{0,4}:", re.IGNORECASE)
-# Headings at which the text before is read (ours)
-_MOST_HEADINGS = 5
+# Maximum headings at which to try reading the text before (ours)
+_MAX_HEADINGS = 5
 
 
 def settled(text: str, stated: Sequence[tuple[int, T]]) -> T | None:
-    """Return the answer that a text comes to; None where it states different ones and takes none of them back.
+    """Return the final answer of a text; None where it states different answers and takes none back.
 
-    stated: where each statement begins, and the answer that it gives, in order; at least one. The last one counts when
-    a word of correction stands between it and the last different one.
+    stated: the start and the answer of each statement, in order; at least one. The last answer counts if a word of
+    correction separates it from the last different one.
     """
     at, last = stated[-1]
-    others = [begin for begin, answer in stated if answer != last]
-    return last if not others or _CORRECTION.search(text, others[-1], at) else None
+    different = [begin for begin, answer in stated if answer != last]
+    return last if not different or _CORRECTION.search(text, different[-1], at) else None
 
 
 def read_unless_withdrawn(read: Callable[[str], T], text: str, begin: int = 0, *, only_sure: bool = False) -> T:
-    """Read the answer that a text comes to: where it takes one back, that is what can be read after it.
+    """Read the final answer of a text; after a withdrawal, read only the text that follows.
 
-    read: raises ValueError where it finds no answer. begin: what stands before it takes nothing back (a JSON object's
-    reasoning). only_sure: "That is wrong" alone takes nothing back. Words without an answer before them speak of
-    something else. Raises ValueError: what `read` does, and "withdrawn: ...".
+    read: raises ValueError where it finds no answer. begin: text before it withdraws nothing (a JSON object's
+    reasoning). only_sure: "That is wrong" alone is no withdrawal. A withdrawal without an answer before it is about
+    something else. Raises ValueError as `read` does, or "withdrawn: ...".
     """
-    said = _last_withdrawal(text, begin, _SURE if only_sure else _ANY)
-    if said is None or not _reads(read, text[: said.start()]):
+    withdrawal = _find_last_withdrawal(text, begin, _SURE if only_sure else _ANY)
+    if withdrawal is None or not _can_read(read, text[: withdrawal.start()]):
         return read(text)
     try:
-        return read(text[said.end() :])
+        return read(text[withdrawal.end() :])
     except ValueError as error:
         raise ValueError(f"withdrawn: the answer is taken back, and none can be read after that ({error})") from error
 
 
-def before_next_question(read: Callable[[str], T], text: str) -> str:
-    """Return a reply without another question that it goes on to, as models do that imitate a row of examples.
+def cut_at_next_question(read: Callable[[str], T], text: str) -> str:
+    """Cut a reply before a further question, which models add when they imitate a series of examples.
 
-    Only a heading without a number ends it, and only behind what can be read as an answer: before that, a reply repeats
-    its own question.
+    Only an unnumbered heading after a readable answer counts; an earlier heading repeats the reply's own question.
     """
-    for heading in islice(_NEXT_QUESTION.finditer(text), _MOST_HEADINGS):
-        if _reads(read, text[: heading.start()]):
+    for heading in islice(_NEXT_QUESTION.finditer(text), _MAX_HEADINGS):
+        if _can_read(read, text[: heading.start()]):
             return text[: heading.start()]
     return text
 
 
-def _reads(read: Callable[[str], object], text: str) -> bool:
+def _can_read(read: Callable[[str], object], text: str) -> bool:
     try:
         read(text)
     except ValueError:
@@ -131,10 +130,10 @@ def _reads(read: Callable[[str], object], text: str) -> bool:
     return True
 
 
-def _last_withdrawal(text: str, begin: int, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Return the last words outside of fences and comments that take an answer back, unless it is upheld after them."""
+def _find_last_withdrawal(text: str, begin: int, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """Return the last withdrawal outside of fences and comments, unless the text then confirms the answer."""
     prose = _CODE.sub(lambda code: " " * len(code[0]), text)
     last = None
-    for said in pattern.finditer(prose, begin):
-        last = said
+    for match in pattern.finditer(prose, begin):
+        last = match
     return None if last is None or _AFFIRMATION.search(prose, last.end()) else last

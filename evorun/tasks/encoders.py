@@ -1,4 +1,4 @@
-"""Encoders of texts (sentence-transformers), loaded when they are needed, and their vectors, kept on disk."""
+"""Text encoders (sentence-transformers), loaded when needed, and their vectors, cached on disk."""
 
 import logging
 from collections.abc import Callable
@@ -15,15 +15,15 @@ _log = logging.getLogger(__name__)
 
 
 def require_encoders(setting: str) -> None:
-    """Raise ToolError where the package is absent. setting: what asks for it, as `task.retriever=dense`."""
+    """Raise ToolError if the package is missing. setting: the setting that needs it, such as `task.retriever=dense`."""
     if absent(["sentence_transformers"]):
         raise ToolError(f"{setting} needs sentence-transformers: pip install 'evorun[dense]'")
 
 
 def load_encoder(model: str, setting: str) -> Any:
-    """Return an encoder, by a hub id or a folder.
+    """Load an encoder, given by a hub id or a folder.
 
-    Raises ToolError, naming the setting, for one that cannot be loaded.
+    Raises ToolError naming the setting if it cannot be loaded.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -33,12 +33,12 @@ def load_encoder(model: str, setting: str) -> Any:
         raise ToolError(f"{setting}: cannot load '{model}': {first_line(error)}") from error
 
 
-def kept_vectors(about: str, compute: Callable[[], Any]) -> Any:
-    """Return vectors from evorun's cache, mapped into memory, or compute them and put them there.
+def cache_vectors(inputs: str, compute: Callable[[], Any]) -> Any:
+    """Return vectors from evorun's cache, mapped into memory; compute and cache them if they are missing.
 
-    about: all that they depend on.
+    inputs: a text with everything that they depend on.
     """
-    folder = cache_folder("search") / f"dense-{sha256(about.encode()).hexdigest()[:32]}"
+    folder = cache_folder("search") / f"dense-{sha256(inputs.encode()).hexdigest()[:32]}"
     try:
         if not folder.is_dir():
             with made_whole(folder) as unfinished:

@@ -1,4 +1,4 @@
-"""Reading the score from 0 to 100 that an evaluator gives a response (Lyria, section 4.1.4)."""
+"""Reads the score from 0 to 100 that an evaluator gives a response (Lyria, section 4.1.4)."""
 
 import math
 import re
@@ -9,13 +9,13 @@ from evorun.tasks.given_scores import is_given
 from evorun.tasks.json_text import Found, find_object
 from evorun.tasks.thinking import without_thinking
 
-# Names that models give to the key `score`
+# Keys that models use instead of `score`
 _SCORE_KEYS = ("score", "fitness", "rating", "final_score", "overall_score")
 
-# Blanks and what makes numbers bold
+# Blanks and marks of bold numbers
 _GAP = r"[\s*_]{0,6}"
 _HUNDRED = r"100(?:\.0+)?(?!\.?\d)"
-# Mentions of the scale that a score lies on. "A score of 100" is none: `of 100` counts behind a number alone
+# Mentions of a score's scale. "A score of 100" is none: `of 100` counts only after a number
 _SCALE = re.compile(
     rf"""
       / {_GAP} {_HUNDRED}  # 85/100
@@ -45,7 +45,7 @@ _LABEL = (
 _LABELLED = re.compile(rf"{_LABEL}$", re.IGNORECASE)
 _REACH = 60
 _MAX_NUMBERS = 1_000
-# A scale behind a number says as much as a label before it
+# A scale after a number identifies a score as a label before it does
 _MARK = "\ue000"
 _MARKED = re.compile(rf"[\s*_%(\[,]{{0,6}}{_MARK}")
 _SCORE_LINE = re.compile(
@@ -54,7 +54,7 @@ _SCORE_LINE = re.compile(
 )
 _LINE_BEFORE = re.compile(r"(?:^|\n)[\s*_#>$`]*(?:\\boxed\{)?$")
 _LINE_BEHIND = re.compile(r"[}\s*_$`.%]*(?:\n|$)")
-# Things that are counted or numbered, and what the rules work scores out from (C = 2, 5/8)
+# Things that are counted or numbered, and quantities from which the rules compute scores (C = 2, 5/8)
 _THING = (
     r"(?:rows?|columns?|box(?:es)?|cells?|vert(?:ex|ices)|edges?|conflicts?|clash(?:es)?|colou?rs?|nod(?:e|es)|cit(?:y|ies)"
     r"|legs?|steps?|lines?|items?|tests?|examples?|errors?|mistakes?|bugs?|points? off|cases?|parts?|options?|of)"
@@ -72,7 +72,7 @@ _OPERAND_BEHIND = re.compile(
 # "70, not 80"
 _CONTRASTED = re.compile(r"\d[\s,*_]{1,4}(?:not|rather\sthan|instead\sof)\s$", re.IGNORECASE)
 _TURNED = re.compile(r"\b(?:but|however|although|wait|actually|instead|yet)\b", re.IGNORECASE)
-# An object that shows the form and fills nothing in
+# An object that only shows the form
 _PLACEHOLDER = re.compile(
     r"[\s._\u2026]*|<[^<>]*>|(?:your |the )?(?:reasoning|reasons|explanation)(?: here)?|string", re.IGNORECASE
 )
@@ -80,10 +80,10 @@ _STATED = re.compile(r"(?<!\\)[\"']score[\"']\s*:\s*[\"']?(-?\d{1,9}(?:\.\d{1,9}
 
 
 def read_fitness(text: str) -> float | None:
-    """Return the score that a completion gives, brought into [0, 100]; None without any. Never raises.
+    """Return the score that a completion gives, clipped to [0, 100]; None without one. Never raises.
 
-    What its JSON object has under `score` counts, or nothing; without such an object the last number in the text, but
-    for those in an object's reasoning; see `last_score`. A text that declines to give a score has none.
+    If there is a JSON object with a score, only its `score` counts. Otherwise the last number in the text counts, apart
+    from those in an object's reasoning; see `read_last_score`. A text that declines to give a score has none.
     """
     text = without_thinking(text)
     found = find_object(text, *_SCORE_KEYS)
@@ -94,22 +94,22 @@ def read_fitness(text: str) -> float | None:
             return None
     else:
         reasoned = find_object(text, "reasoning")
-        score = last_score(text if reasoned is None else f"{text[: reasoned.start]} {text[reasoned.end :]}")
+        score = read_last_score(text if reasoned is None else f"{text[: reasoned.start]} {text[reasoned.end :]}")
     if isinstance(score, str):
-        score = last_score(score)
+        score = read_last_score(score)
     # `bool` is an int in Python, and JSON's 1e999 is infinite: neither is a score.
     if isinstance(score, bool) or not isinstance(score, int | float) or not -math.inf < score < math.inf:
         return None
     return float(min(100, max(0, score)))
 
 
-def last_score(text: str) -> float | None:
-    """Return the last decimal number in a text that does not name the scale (`/100`, `0 to 100`); None without any.
+def read_last_score(text: str) -> float | None:
+    """Return the last decimal number in a text that does not name the scale (`/100`, `0 to 100`); None without one.
 
-    Where that number counts something or is an operand, the last number counts that is called a score or stands alone.
-    None too where the text does not give the number as its score (`is_given`). Takes time linear in the text's length.
+    If that number counts something or is an operand, the last number that is called a score or stands alone is used.
+    Also None where the text does not give the number as its score (`is_given`). Takes linear time.
     """
-    # Mentions of the scale are taken out first: in "70 out of 100" the last number is not the score.
+    # Mentions of the scale are removed first: in "70 out of 100" the last number is not the score.
     text = _SCALE.sub(f" {_MARK} ", without_thinking(text).replace(_MARK, " "))
     numbers = deque(_NUMBER.finditer(text), maxlen=_MAX_NUMBERS)
     if not numbers:
@@ -118,10 +118,12 @@ def last_score(text: str) -> float | None:
     if numbers and _CONTRASTED.search(text, max(0, number.start() - _REACH), number.start()):
         number = numbers.pop()
     if not _is_score(text, number):
-        # A turn behind it may take it back
+        # A contrast after a number may take it back
         turns = [turn.end() for turn in _TURNED.finditer(text)]
         earlier = [
-            other for other in numbers if other.start() >= max(turns, default=0) and _is_called_score(text, other)
+            candidate
+            for candidate in numbers
+            if candidate.start() >= max(turns, default=0) and _is_called_score(text, candidate)
         ]
         if not earlier:
             return None
@@ -136,19 +138,19 @@ def last_score(text: str) -> float | None:
 
 
 def _is_meant(text: str, found: Found) -> bool:
-    """Tell whether an object is the text's reply: nothing in it is a placeholder, nothing is taken back."""
+    """Return whether an object is the actual reply: without placeholders, and not taken back."""
     reasoning = found.value.get("reasoning")
     if isinstance(reasoning, str) and reasoning and _PLACEHOLDER.fullmatch(reasoning.strip()):
         return False
     before, behind = text[: found.start], text[found.end :]
-    stated = [(one.start(), float(one[1])) for one in _STATED.finditer(text)]
+    stated = [(match.start(), float(match[1])) for match in _STATED.finditer(text)]
     if stated and settled(text, stated) is None:
         return False
     return is_given(f"{before}{_MARK}{behind}", found.start, found.start + 1)
 
 
 def _is_score(text: str, number: re.Match[str]) -> bool:
-    """Tell whether a number may be a score: it counts nothing and is no operand, unless it is called a score."""
+    """Return whether a number may be a score: it is called one, or it is neither a count nor an operand."""
     if _is_called_score(text, number):
         return True
     before = text[max(0, number.start() - _REACH) : number.start()]

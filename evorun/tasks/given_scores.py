@@ -1,4 +1,4 @@
-"""Telling the scores that an evaluator gives from those that it only mentions."""
+"""Distinguishes the scores that an evaluator gives from those that it only mentions."""
 
 import re
 from collections import deque
@@ -6,15 +6,15 @@ from collections import deque
 from evorun.tasks.clauses import clause_before
 
 _REACH = 300
-"""How far a sentence is followed, in characters."""
-# Of a line that goes on with the number below it
+"""Maximum characters to search before and after a number."""
+# A line that continues with the number below it
 _GOES_ON = re.compile(r"(?:[:,]|\b(?:is|be|been|was|were|of|as|to|give|say|said))[\s*_`$]*$", re.IGNORECASE)
 _SCORE = r"(?:scores?|number|rating|grade|mark|figure)"
 _RESPONSE = (
     r"(?:this|it|that|(?:the|this|that|your)\s(?:response|solution|answer|reply|program|code|trip|route|grid|essay))"
 )
 _NUMBER = r"-?\d{1,9}(?:[.,]\d{1,9})?[*_%]{0,2}"
-# "raised from 40 to 65" ends at 65
+# "raised from 40 to 65" gives 65
 _RANGE = re.compile(
     rf"{_NUMBER},?\s?(?:-|\u2013|\u2014|\bto\b|\b(?:or|maybe|perhaps|possibly)\b|\.\.\.?)\s?[*_$]{{0,2}}$"
     r"|\b(?:else|otherwise)\b\W{1,3}$",
@@ -90,11 +90,11 @@ _SHARE_BEFORE = re.compile(rf"{_NUMBER}\s(?:points\s)?for\s(?:the|its)\b", re.IG
 
 
 def is_given(text: str, begin: int, end: int) -> bool:
-    """Tell whether a text gives the number from `begin` to `end` as its score, as far as the words around it say.
+    """Return whether a text gives the number from `begin` to `end` as its score, judging by the words around it.
 
     It does not where the number bounds a range ("between 60 and 65", "at least 60"), is for a part ("40 for the
-    style"), belongs to a case that is not so ("would have been 85"), is another's ("the student asks for 85"), is taken
-    back, or the text declines to score.
+    style"), is counterfactual ("would have been 85"), is somebody else's ("the student asks for 85"), is taken back,
+    or where the text declines to score.
     """
     behind = text[end : end + _REACH]
     before = text[max(0, begin - _REACH) : begin]
@@ -105,22 +105,21 @@ def is_given(text: str, begin: int, end: int) -> bool:
         return False
     if _RANGE.search(clause) and not _CHANGE.search(clause):
         return False
-    unreal = _WOULD_HAVE.search(clause) or (_IF.search(clause) and _WOULD.search(clause)) or _WOULD_BEHIND.match(behind)
+    counterfactual = (
+        _WOULD_HAVE.search(clause) or (_IF.search(clause) and _WOULD.search(clause)) or _WOULD_BEHIND.match(behind)
+    )
     form = _FORM.search(clause)
     return not (
-        unreal or form or _OF_OTHERS.search(clause) or _TAKEN_BACK.search(behind) or _declines(text, begin, end)
+        counterfactual or form or _OF_OTHERS.search(clause) or _TAKEN_BACK.search(behind) or _declines(text, begin, end)
     )
 
 
 def _declines(text: str, begin: int, end: int) -> bool:
-    """Tell whether a text declines to score, other than in words that it turns away from before its number.
-
-    A number in a line below is given after all.
-    """
+    """Return whether a text declines to score, unless a contrasting word or a line break precedes its number."""
     last = deque(_DECLINED.finditer(text), maxlen=1)
     if not last:
         return False
-    said = last[0]
-    return said.start() >= end or not (
-        "\n" in text[said.end() : begin] or _NEVERTHELESS.search(text, said.end(), begin)
+    refusal = last[0]
+    return refusal.start() >= end or not (
+        "\n" in text[refusal.end() : begin] or _NEVERTHELESS.search(text, refusal.end(), begin)
     )

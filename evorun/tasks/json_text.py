@@ -1,4 +1,4 @@
-"""Reading the JSON object that a model was asked for, also where it is only nearly JSON or stands amid braces."""
+"""Reads the JSON object in a model's reply, even if it is only nearly JSON or stands among other braces."""
 
 import json
 import re
@@ -8,20 +8,20 @@ from itertools import accumulate
 from typing import Any, NamedTuple, SupportsIndex
 
 MAX_DEPTH = 40
-"""Deepest bracket nesting that is repaired; the repair of deeper texts takes up to a second and yields nothing."""
+"""Maximum bracket nesting to repair; repairing deeper texts takes up to a second and yields nothing."""
 MAX_REPAIR_CHARS = 16_000
-"""Characters of a text that are repaired, its last objects first: the repair's time can grow faster than the text."""
+"""Maximum characters of a text to repair, last objects first: repair time can grow faster than the text."""
 MAX_REPAIR_STEPS = 200_000
-"""Looks at a character that a repair may take (ours): texts of models take 1 to 4 for each, hostile ones thousands."""
+"""Maximum character accesses of a repair (ours): models' texts take 1 to 4 per character, hostile ones thousands."""
 MAX_FAULTY = 1_000
-"""Objects that may fail to be JSON (ours): each failure costs a look at the whole text before it."""
+"""Maximum number of invalid objects (ours): each failure costs a scan of all text before it."""
 MAX_DIGITS = 4_000
-"""Longest integer; Python refuses to convert longer ones, which are infinite here."""
+"""Maximum digits of an integer; Python refuses to convert longer ones, which become infinite here."""
 
 # An object begins with a key: `\frac{1}{2}` and `{98, 100}` do not. Quotation marks may be typographic.
 _OPENING = re.compile(r"\{\s*+(?:[\"'\u201c\u2018]|[A-Za-z_][\w -]{0,40}:)")
 _BRACKETS = re.compile(r"[\[\]{}]")
-# A string ends on its line: in prose a quotation mark may stand alone
+# A string ends on its line, since prose may have an unpaired quotation mark
 _BRACE_OR_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\\.|[{}]', re.DOTALL)
 _DECODER = json.JSONDecoder(
     parse_int=lambda digits: int(digits) if len(digits) <= MAX_DIGITS else float(digits), parse_constant=str
@@ -32,24 +32,24 @@ class Found(NamedTuple):
     """A JSON object in a text."""
 
     value: dict[str, Any]
-    """Its keys are in lower case."""
+    """The object, with its keys in lower case."""
     start: int
     end: int
-    """The first character after it; the text's end for an object that never ends."""
+    """Index of the first character after it; the end of the text for an unclosed object."""
 
 
 class _Candidate(NamedTuple):
-    """A place where a JSON object begins."""
+    """A possible JSON object in a text."""
 
     start: int
     end: int | None
-    """None: its braces are never closed."""
+    """None: its braces are not closed."""
     value: Any
-    """None: it is no JSON as it stands."""
+    """None: it is not valid JSON."""
 
 
 def read_object(text: str, *keys: str) -> dict[str, Any] | None:
-    """Return the last JSON object in a text that has one of the keys; None without any. Never raises.
+    """Return the last JSON object in a text that has one of the keys; None if there is none. Never raises.
 
     keys: in lower case, as the returned object has them. See `find_object`.
     """
@@ -58,37 +58,36 @@ def read_object(text: str, *keys: str) -> dict[str, Any] | None:
 
 
 def find_object(text: str, *keys: str) -> Found | None:
-    """Find the last JSON object in a text that has one of the keys, whatever case they are in; None without any.
+    """Find the last JSON object in a text that has one of the keys in any case; None if there is none.
 
-    An object goes before those in it, and one in a list or another object is found too. Trailing commas, unescaped
-    LaTeX, single quotes and cut-off ends are left to the json-repair library. Never raises; takes time linear in the
-    text's length.
+    Outer objects come before the objects in them; objects in lists and other objects are found, too. The json-repair
+    library handles trailing commas, unescaped LaTeX, single quotes and cut-off ends. Never raises; takes linear time.
     """
-    room = MAX_REPAIR_CHARS
+    repairable_chars = MAX_REPAIR_CHARS
     for candidate in _candidates(text):
         end = len(text) if candidate.end is None else candidate.end
         value = candidate.value
         if value is None:
             length = end - candidate.start
-            if length > room:
+            if length > repairable_chars:
                 continue
-            room -= length
-            value = _repaired(text[candidate.start : end])
-        if (object_ := _with_key(value, keys)) is not None:
+            repairable_chars -= length
+            value = _repair(text[candidate.start : end])
+        if (object_ := _find_with_key(value, keys)) is not None:
             return Found(object_, candidate.start, end)
     return None
 
 
 def end_of_object(text: str, *keys: str) -> int:
-    """Return where the object that `find_object` finds ends; 0 without any."""
+    """Return the end of the object that `find_object` finds; 0 if there is none."""
     found = find_object(text, *keys)
     return 0 if found is None else found.end
 
 
 def find_strict(text: str, key: str) -> Found | None:
-    """Find the last object in a text that has the key and is JSON as it stands; None without any. Never raises."""
+    """Find the last valid JSON object in a text that has the key; None if there is none. Never raises."""
     for start, end, value in _candidates(text):
-        if end is not None and (object_ := _with_key(value, (key,))) is not None:
+        if end is not None and (object_ := _find_with_key(value, (key,))) is not None:
             return Found(object_, start, end)
     return None
 
@@ -98,29 +97,35 @@ def replace_lone_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-@lru_cache(maxsize=32)  # a reply is looked into for its answer and for its reasoning
+@lru_cache(maxsize=32)  # a reply is searched for its answer and for its reasoning
 def _candidates(text: str) -> tuple[_Candidate, ...]:
-    """Return the objects of a text, those that end last first; one that never ends goes by its beginning."""
+    """Return the objects of a text, the last to end first; an unclosed object counts by its start."""
     ends: dict[int, int] | None = None
-    found: list[_Candidate] = []
+    candidates: list[_Candidate] = []
     at = faulty = 0
     while (opening := _OPENING.search(text, at)) and faulty < MAX_FAULTY:
         start = opening.start()
         try:
             value, at = _DECODER.raw_decode(text, start)
-            found.append(_Candidate(start, at, value))
+            candidates.append(_Candidate(start, at, value))
         except json.JSONDecodeError as error:
-            # What was JSON so far is not looked at again, so that time is linear.
+            # Valid text before the error is not scanned again, so time is linear.
             at, faulty = max(error.pos, start + 1), faulty + 1
-            ends = _closings(text) if ends is None else ends
-            found.append(_Candidate(start, ends.get(start), None))
-        except RecursionError:  # no reply to read, and its inner objects would each take as long
+            ends = _match_braces(text) if ends is None else ends
+            candidates.append(_Candidate(start, ends.get(start), None))
+        except RecursionError:  # no readable reply, and each inner object would take as long
             break
-    return tuple(sorted(found, key=lambda one: (one.start if one.end is None else one.end, -one.start), reverse=True))
+    return tuple(
+        sorted(
+            candidates,
+            key=lambda candidate: (candidate.start if candidate.end is None else candidate.end, -candidate.start),
+            reverse=True,
+        )
+    )
 
 
-def _closings(text: str) -> dict[int, int]:
-    """Return where the braces of a text are closed: the first character behind each, by its place."""
+def _match_braces(text: str) -> dict[int, int]:
+    """Return, for each opening brace of a text, the index after its closing brace."""
     opened: list[int] = []
     ends: dict[int, int] = {}
     for token in _BRACE_OR_STRING.finditer(text):
@@ -131,16 +136,16 @@ def _closings(text: str) -> dict[int, int]:
     return ends
 
 
-def _with_key(value: Any, keys: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the outermost object with one of the keys, the last of several; its keys in lower case."""
+def _find_with_key(value: Any, keys: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the last outermost object with one of the keys, its keys in lower case."""
     level = [value]
     while level:
-        for one in reversed(level):
-            if isinstance(one, dict):
-                named = {_name(key): member for key, member in one.items()}
-                if not named.keys().isdisjoint(keys):
-                    return named
-        level = [member for one in level for member in _members(one)]
+        for node in reversed(level):
+            if isinstance(node, dict):
+                object_ = {_name(key): member for key, member in node.items()}
+                if not object_.keys().isdisjoint(keys):
+                    return object_
+        level = [member for node in level for member in _members(node)]
     return None
 
 
@@ -154,21 +159,21 @@ def _members(value: Any) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=32)
-def _repaired(text: str) -> Any:
+def _repair(text: str) -> Any:
     steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(text))
     if max(accumulate(steps), default=0) > MAX_DEPTH:
         return None
     from json_repair import loads
 
     try:
-        return loads(_Watched(text))
-    # A third party's parser on arbitrary text: whatever it raises means that it found no object.
+        return loads(_AccessLimitedStr(text))
+    # A third party's parser on arbitrary text: any exception means that it found no object.
     except Exception:
         return None
 
 
-class _Watched(str):
-    """A text that stops the parser that looks at its characters too often."""
+class _AccessLimitedStr(str):
+    """A text that stops a parser after too many character accesses."""
 
     _steps = 0
 

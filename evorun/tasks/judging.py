@@ -1,4 +1,4 @@
-"""Replies of judges and evaluators: verdicts on two responses, errors of one. Their schemas and reading.
+"""Schemas and parsing of the replies of judges (verdicts on two responses) and evaluators (errors of a response).
 
 The verdicts are Duel-Evolve's (B.1.4, B.2.4), errors and scores are those of Lyria's LLM-based detector and evaluator
 (sections 4.1.1 and 4.1.4). `fitness_scores` reads the scores.
@@ -30,10 +30,10 @@ def _schema(**properties: dict[str, Any]) -> dict[str, Any]:
 # --- verdicts ---
 
 VERDICT_CHARS = 200
-"""Longest reasoning that the schema lets a judge write (ours: the prompt asks for one sentence)."""
+"""Maximum characters of a judge's reasoning in the schema (ours: the prompt asks for one sentence)."""
 
 REASONED_VERDICT_CHARS = 400
-"""The same where the reasoning comes first and weighs several points (ours)."""
+"""The same for reasoning before the verdict, which weighs several points (ours)."""
 
 _SOLUTION = {"type": "string", "enum": ["A", "B", "T"]}
 
@@ -43,14 +43,14 @@ REASONED_VERDICT_SCHEMA = _schema(reasoning={"type": "string", "maxLength": REAS
 """One sentence of reasoning, then the verdict (B.2.4)."""
 
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "t": "T", "tie": "T"}
-# Names that judges give to the key `solution`, beside its own
+# `solution`, and other keys that judges use for it
 _KEYS = ("solution", "winner", "verdict")
 _DECORATION = re.compile(r"^(?:candidate|solution|response)\s+|[\s\"'`*().\[\]:]+")
 _STATED = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*"([^"]{{0,40}})"', re.IGNORECASE)
 
 
 def parse_judgment(text: str) -> Judgment:
-    """Return a judge's verdict and reason; `invalid` when it does not say A, B or T plainly. Never raises.
+    """Return a judge's verdict and reason; `invalid` unless it clearly says A, B or T. Never raises.
 
     A JSON object's `solution` (or `winner`, or `verdict`) decides; only a text without one is read as prose
     (`read_verdict`). An unclear verdict must count as non-decisive, not as a preference.
@@ -60,27 +60,27 @@ def parse_judgment(text: str) -> Judgment:
     reply = (read_object(text, "reasoning") or {}) if found is None else found.value
     reason = reply.get("reasoning")
     try:
-        verdict = read_unless_withdrawn(_read, text, 0 if found is None else found.end, only_sure=True)
+        verdict = read_unless_withdrawn(_read_verdict, text, 0 if found is None else found.end, only_sure=True)
     except ValueError:
         verdict = "invalid"
     return Judgment(verdict=verdict, reason=replace_lone_surrogates(reason) if isinstance(reason, str) else "")
 
 
-def _read(text: str) -> Verdict:
-    """Return the verdict of a text; raises ValueError where it has none."""
-    # A reply that is started over may state another verdict; which one is meant cannot be told.
-    stated = {_verdict(value) for value in _STATED.findall(text)} - {"invalid"}
+def _read_verdict(text: str) -> Verdict:
+    """Return the verdict of a text. Raises ValueError where it has none."""
+    # A reply that starts over may state another verdict, and nothing says which is meant.
+    stated = {_normalize_verdict(value) for value in _STATED.findall(text)} - {"invalid"}
     if reply := read_object(text, *_KEYS) or read_object(text, "reasoning"):
-        verdict = _verdict(next((reply[key] for key in _KEYS if key in reply), None))
+        verdict = _normalize_verdict(next((reply[key] for key in _KEYS if key in reply), None))
     else:
-        verdict = _verdict(text)
+        verdict = _normalize_verdict(text)
         verdict = read_verdict(text) if verdict == "invalid" else verdict
     if verdict == "invalid" or len(stated) > 1:
         raise ValueError("no_verdict: expected A, B or T")
     return verdict
 
 
-def _verdict(value: object) -> Verdict:
+def _normalize_verdict(value: object) -> Verdict:
     if not isinstance(value, str) or len(value) > 40:
         return "invalid"
     return _VERDICTS.get(_DECORATION.sub("", value.strip().lower()), "invalid")
@@ -89,55 +89,55 @@ def _verdict(value: object) -> Verdict:
 # --- errors and scores ---
 
 REASONING_CHARS = 1200
-"""Longest reasoning that the schemas let an evaluator write (ours)."""
+"""Maximum characters of an evaluator's reasoning in the schemas (ours)."""
 ERROR_CHARS = 300
-"""Longest description of one error (ours)."""
-# As many as the schema allows; the paper's ablations go up to 9
-_MOST_ERRORS = 10
+"""Maximum characters of an error's description (ours)."""
+# Maximum errors in the schema; the paper's ablations go up to 9
+_MAX_ERRORS = 10
 _NO_ERROR = ("none", "no error", "no errors")
 
 _REASONING = {"type": "string", "maxLength": REASONING_CHARS}
 _ERROR = {"type": "string", "maxLength": ERROR_CHARS}
 
-ERRORS_SCHEMA = _schema(reasoning=_REASONING, errors={"type": "array", "items": _ERROR, "maxItems": _MOST_ERRORS})
+ERRORS_SCHEMA = _schema(reasoning=_REASONING, errors={"type": "array", "items": _ERROR, "maxItems": _MAX_ERRORS})
 """Reasoning, then a list of errors."""
 FITNESS_SCHEMA = _schema(reasoning=_REASONING, score={"type": "number"})
-"""Reasoning, then a score, in [0, 100] as the prompts ask."""
+"""Reasoning, then a score, in [0, 100] according to the prompts."""
 
 
 def read_errors(text: str, max_errors: int) -> list[str] | None:
-    """Return the errors that a completion names, the first `max_errors` of them, each once and on one line.
+    """Return the first `max_errors` distinct errors that a completion names, each on one line.
 
     None when it has no list of errors. Never raises.
     """
     reply = read_object(without_thinking(text), "errors")
-    named = None if reply is None else reply["errors"]
-    if isinstance(named, str):
-        named = [named]
-    if not isinstance(named, list):
+    entries = None if reply is None else reply["errors"]
+    if isinstance(entries, str):
+        entries = [entries]
+    if not isinstance(entries, list):
         return None
-    lines = [" ".join(replace_lone_surrogates(error).split()) for error in named if isinstance(error, str)]
+    lines = [" ".join(replace_lone_surrogates(error).split()) for error in entries if isinstance(error, str)]
     errors = dict.fromkeys(
         excerpt(line, ERROR_CHARS) for line in lines if line.casefold().strip(" .") not in ("", *_NO_ERROR)
     )
     return list(errors)[:max_errors]
 
 
-def bulleted(errors: list[str]) -> str:
-    """Return errors as prompts show them: one a line."""
+def format_as_bullets(errors: list[str]) -> str:
+    """Return errors as a bulleted list for prompts."""
     return "\n".join(f"- {error}" for error in errors)
 
 
 # --- in simulated runs ---
 
 EVALUATIONS = ("fitness", "errors")
-"""Roles that `evaluation` plays."""
+"""Roles that `simulate_evaluation` answers."""
 _SIMULATED_ERRORS = ("The last step does not follow.", "The result was not checked.", "A case is left out.")
-# Simulated scores of what is taken for right are higher, others lower (ours)
-_SOUND = 60
+# Simulated scores are above this for responses taken as right, below it for others (ours)
+_RIGHT_SCORE = 60
 
 
-def evaluation(role: str, degree: float, luck: float) -> str:
+def simulate_evaluation(role: str, degree: float, luck: float) -> str:
     """Return what a simulated evaluator replies.
 
     role: one of `EVALUATIONS`. degree: how good it takes the response for, from 0 (wrong) to 1 (right). luck: uniform
@@ -146,7 +146,9 @@ def evaluation(role: str, degree: float, luck: float) -> str:
     if role == "errors":
         named = () if degree == 1 else _SIMULATED_ERRORS[: 1 + int(luck * len(_SIMULATED_ERRORS))]
         return _reply(errors=named)
-    return _reply(score=round(degree * (_SOUND + (100 - _SOUND) * luck) + (1 - degree) * _SOUND * luck, 1))
+    return _reply(
+        score=round(degree * (_RIGHT_SCORE + (100 - _RIGHT_SCORE) * luck) + (1 - degree) * _RIGHT_SCORE * luck, 1)
+    )
 
 
 def _reply(**judgment: Any) -> str:

@@ -9,20 +9,20 @@ from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.thinking import without_thinking
 
 RUBRIC = Score("rubric", 0, 1)
-"""Points by the task's rubric, as a share of its maximum: the primary score of such a task."""
+"""The share of the rubric's maximum points: the primary score of such tasks."""
 
 EXPERT = "expert"
-"""The rubric that the gold judge grades by."""
+"""The rubric of the gold judge."""
 
-ATTEMPTS = 3
-"""Opinions asked for until one can be read (ours)."""
+MAX_ATTEMPTS = 3
+"""Maximum attempts to get a readable opinion (ours)."""
 
 
 class OpinionGrader:
-    """Grades a response by what the gold judge says of it; one of which it says nothing readable has no score."""
+    """Grades a response by the gold judge's opinion; without a readable opinion there is no score."""
 
     def __init__(self, task: SupportsRubrics, rubric: str = EXPERT) -> None:
-        """rubric: its name. Raises ConfigError where the task has none of that name."""
+        """rubric: its name. Raises ConfigError where the task has no such rubric."""
         self._task = task
         self._rubrics = {key: task.given_rubric(rubric, key) for key in task.rubric_keys()}
 
@@ -31,8 +31,8 @@ class OpinionGrader:
             return Grade(scores={RUBRIC.name: 0.0}, detail="empty")
         rubric = self._rubrics[self._task.rubric_key(problem)]
         reason = ""
-        for attempt in range(ATTEMPTS):
-            # Whoever does not keep to a form of words is asked again in one that engines hold the reply to.
+        for attempt in range(MAX_ATTEMPTS):
+            # A retry asks for JSON, which engines can enforce.
             prompt = self._task.scoring_prompt(problem, response, rubric, as_json=attempt > 0)
             opinion = await tools.judge(prompt, attempt)
             try:

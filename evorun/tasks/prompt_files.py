@@ -1,4 +1,4 @@
-"""Prompt texts from files: Jinja templates beside what asks them, single files replaced by a user's own."""
+"""Prompt texts from files: Jinja templates, each of which a user's file can replace."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -13,19 +13,19 @@ from jinja2.sandbox import SandboxedEnvironment
 from evorun.errors import ConfigError
 
 SUFFIX = ".md"
-_LONGEST = 2**20
-"""Characters of a template. `ours`: far beyond any model's context."""
+_MAX_CHARS = 2**20
+"""Maximum characters of a template (ours): far beyond any model's context."""
 
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
 """Sandboxed, since files may come with somebody else's experiment. A placeholder without a value is an error, never an
 empty text."""
 
 _CANDIDATES = (("candidate_a", "code_a"), ("candidate_b", "code_b"))
-"""Placeholders of a judge's prompt; one of each pair shows the candidate."""
+"""Placeholders of a judge's prompt; either of each pair shows the candidate."""
 
 _NO_PROBLEM = {*(name for pair in _CANDIDATES for name in pair), "trace_a", "trace_b"}
 _NO_PROBLEM |= {"rules", "requirement", "options", "seconds"}
-"""Placeholders of a judge's prompt that leave open what the problem is."""
+"""Placeholders of a judge's prompt that do not show the problem."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,16 +48,16 @@ class PromptFiles:
     ) -> None:
         """Read and compile every template.
 
-        folders: those with evorun's or the task's `<name>.md`; of several with the same name the first one counts.
-        own: the user's folder, or None; each file in it replaces the one of its name. key: the setting that names it.
-        synonyms: older names of placeholders, and the present ones: a user's file may use either. words: texts of
-        placeholders that are the same in every prompt; all files may use them, and none has to.
+        folders: folders with evorun's or the task's `<name>.md`; the first file of a name counts. own: the user's
+        folder, or None; each file in it replaces that of the same name. key: the setting that names the user's folder.
+        synonyms: present names of placeholders by older ones; a user's file may use either. words: values of
+        placeholders that are the same in every prompt; no file has to use them.
 
-        Logs a warning where a user's file leaves out a placeholder of the file that it replaces. Raises ConfigError
-        naming the folder or the file that cannot be used (a judge's, if it does not show the problem and both
-        candidates); a file with an unknown placeholder, or that cannot be rendered, raises it at its first rendering.
+        Logs a warning if a user's file omits a placeholder of the file that it replaces. Raises ConfigError naming an
+        unusable folder or file, including a judge's that does not show the problem and both candidates. A file with an
+        unknown placeholder, or one that fails to render, raises it at its first rendering.
         """
-        # Later entries win, so the folders are read from the last one to the first.
+        # Later entries override earlier ones, so the folders are read from last to first.
         files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
         self._prompts = {name: _Prompt(path, words) for name, path in files.items()}
         if own is None:
@@ -65,16 +65,16 @@ class PromptFiles:
         folder = Path(own).expanduser()
         if not folder.is_dir():
             raise ConfigError(f"{key}: expected a folder, got '{folder}'")
-        found = {name: folder / f"{name}{SUFFIX}" for name in files if (folder / f"{name}{SUFFIX}").is_file()}
-        if not found:
+        own_files = {name: folder / f"{name}{SUFFIX}" for name in files if (folder / f"{name}{SUFFIX}").is_file()}
+        if not own_files:
             names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
             raise ConfigError(f"{key}: expected at least one of {names} in '{folder}', found none")
-        for name, path in found.items():
+        for name, path in own_files.items():
             replaced, self._prompts[name] = self._prompts[name], _Prompt(path, words)
             used = self._prompts[name].placeholders
-            used |= {synonyms[one] for one in used if one in synonyms}
+            used |= {synonyms[placeholder] for placeholder in used if placeholder in synonyms}
             if name == "judge":
-                _refuse_blind(path, used, replaced.placeholders)
+                _check_judge_prompt(path, used, replaced.placeholders)
             _warn_of_omissions(path, tuple(sorted(replaced.placeholders - used)))
 
     @property
@@ -88,30 +88,29 @@ class PromptFiles:
 
 
 class _Prompt:
-    """One template, and the names of the placeholders that it uses."""
+    """A template and the names of its placeholders."""
 
     def __init__(self, path: Path, words: Mapping[str, str]) -> None:
         self._path = path
         self._checked = False
         try:
             with path.open(encoding="utf-8") as file:
-                source = file.read(_LONGEST + 1).strip()
+                source = file.read(_MAX_CHARS + 1).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot read the prompt template: {error}") from error
-        if len(source) > _LONGEST:
-            raise ConfigError(f"{path}: expected a prompt template, got one of more than {_LONGEST:,} characters")
+        if len(source) > _MAX_CHARS:
+            raise ConfigError(f"{path}: expected a prompt template, got one of more than {_MAX_CHARS:,} characters")
         try:
             code, names = _compile(source)
             self.placeholders = names - words.keys()
-            # Jinja's own globals are copied at every rendering, and prompts need none: half the time saved.
+            # Without Jinja's globals, which are copied at every rendering and not needed: this halves the time.
             self._template = Template.from_code(_ENVIRONMENT, code, dict(words))
         except Exception as error:
             raise self._unusable(error) from error
 
     def render(self, values: Mapping[str, Any]) -> str:
         if not self._checked:
-            # Checked against all placeholders of the file, not by rendering: those in a branch that is not taken count
-            # too.
+            # Checked for all placeholders, not by rendering, which would miss those in branches not taken.
             unknown = sorted(self.placeholders - values.keys())
             if unknown:
                 allowed = ", ".join(sorted(values)) or "none"
@@ -129,14 +128,14 @@ class _Prompt:
         return ConfigError(f"{self._path}{line}: the prompt template does not render: {reason}")
 
 
-@cache  # a task shares most of its templates with all others, and a run may load it more than once
+@cache  # tasks share most templates, and a run may load a task more than once
 def _compile(source: str) -> tuple[CodeType, frozenset[str]]:
-    """Return a template's code and the names that it uses. Raises TemplateError for a text that is none."""
+    """Return a template's code and the names that it uses. Raises TemplateError for an invalid template."""
     return _ENVIRONMENT.compile(source), frozenset(meta.find_undeclared_variables(_ENVIRONMENT.parse(source)))
 
 
-def _refuse_blind(path: Path, used: Collection[str], replaced: Collection[str]) -> None:
-    """Raise ConfigError for a judge's prompt that does not show what it asks about; as the `replaced` one names it."""
+def _check_judge_prompt(path: Path, used: Collection[str], replaced: Collection[str]) -> None:
+    """Raise ConfigError if a judge's prompt does not show what it asks about. replaced: the default's placeholders."""
     lacking = [next(name for name in pair if name in replaced) for pair in _CANDIDATES if not set(pair) & set(used)]
     if not set(used) - _NO_PROBLEM:
         lacking.insert(0, "question")

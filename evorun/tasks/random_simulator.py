@@ -1,4 +1,4 @@
-"""The model that answers at random in the task's format (`model=random`): the floor under every method's results."""
+"""The model that answers at random in the task's format (`model=random`): the lower bound for every method."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ from evorun.tasks.text_task import TextTask
 _FILLER = Filler("It may be this or that and one is as good as another to me.")
 _WORDS = 30
 _BLIND = PrincipleSettings(reflection_skill=0)
-_NEVER_SEEING = ReviewSettings(meta_skill=0)
+_UNSKILLED_META = ReviewSettings(meta_skill=0)
 
 
 class RandomSimulator:
-    """Draws answers uniformly, from scratch and in view of others alike; judges by the toss of a coin.
+    """Draws answers uniformly, whether from scratch or in view of others; judges by tossing a coin.
 
-    It answers without the right answer to the problem: the task draws (`TextTask.random_answer`), which has none, and
-    where a task cannot, the right answer to another problem is said.
+    It does not use the right answer: the task draws one without knowing it (`TextTask.random_answer`). If the task
+    cannot, the answer is the right one to another problem.
     """
 
     def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]], no_errors: str) -> None:
@@ -34,10 +34,10 @@ class RandomSimulator:
         self.no_errors = no_errors
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Return a reply of the form that the request's role asks for."""
+        """Return a reply in the format of the request's role."""
         role = request.hints["role"]
         if role in META_ROLES:
-            return _NEVER_SEEING.refine(request, 0.0, rng)
+            return _UNSKILLED_META.refine(request, 0.0, rng)
         if "problem" not in request.hints:
             return reflection(request, _BLIND, 0.0, rng)
         if role == "judge":
@@ -51,11 +51,11 @@ class RandomSimulator:
         if role == "errors":
             return self.no_errors
         problem = self._problems[request.hints["problem"]]
-        answer = self._task.random_answer(problem, rng) or self._another(problem, rng)
+        answer = self._task.random_answer(problem, rng) or self._draw_other_answer(problem, rng)
         return _FILLER.text(_WORDS).strip() if answer is None else self._task.write(problem, answer)
 
-    def _another(self, problem: Problem, rng: np.random.Generator) -> str | None:
-        """Return a right answer to another problem, each as likely; None where there is none."""
+    def _draw_other_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
+        """Return a right answer to a random other problem; None where there is none."""
         others = sorted({answer for other, answer in self._rows if other.id != problem.id and answer is not None})
         return others[int(rng.integers(len(others)))] if others else None
 

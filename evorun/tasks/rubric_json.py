@@ -1,6 +1,6 @@
-"""Scores and rubrics as JSON objects, for engines that hold replies to a schema: small models keep to no other form.
+"""Scores and rubrics as JSON objects, for engines that enforce a schema: small models keep to no other format.
 
-An object becomes the tagged text that `read_scores` and `read_rubric` take, so that the same rules hold for both.
+An object is converted into the tagged text for `read_scores` and `read_rubric`, so that the same rules hold.
 """
 
 from decimal import Decimal
@@ -15,15 +15,15 @@ from evorun.tasks.tags import escape_tags
 T = TypeVar("T")
 
 MAX_REASONS = 800
-"""Characters of the reasons for a score (ours)."""
+"""Maximum characters of the reasons for a score (ours)."""
 MAX_TITLE, MAX_LEVELS, MAX_DESCRIPTION = 80, 6, 300
-"""Characters of an item's title, levels of it, and characters of a level's description (ours)."""
+"""Maximum characters of an item's title, levels of an item, and characters of a level's description (ours)."""
 
 
 class _Item(msgspec.Struct):
     title: str
     levels: list[str]
-    """Descriptions from 0 points upward, a point each: small models give two levels the same points."""
+    """Descriptions of levels from 0 points upward, one point apart: small models would repeat points."""
 
 
 class _Items(msgspec.Struct):
@@ -36,62 +36,63 @@ class _Reply(msgspec.Struct):
 
 
 def scores_schema(rubric: Rubric, item: RubricItem | None = None) -> dict[str, Any]:
-    """Return the schema of a score: the reasons first, then the points of each item, or those of the whole."""
-    asked = rubric.items if item is None and rubric.items else (rubric if item is None else item,)
-    # An array takes one schema for all: whatever is above an item's own points is refused when it is read.
-    most = max(one.maximum for one in asked)
-    whole = all(float(one.maximum).is_integer() for one in asked)
-    number = {"type": "integer" if whole else "number", "minimum": 0, "maximum": int(most) if whole else most}
-    points = {"type": "array", "items": number, "minItems": len(asked), "maxItems": len(asked)}
+    """Return the schema of a score: reasons first, then the points per item or in total."""
+    parts = rubric.items if item is None and rubric.items else (rubric if item is None else item,)
+    # An array has one schema for all items: points above an item's maximum are refused when they are read.
+    maximum = max(part.maximum for part in parts)
+    is_integer = all(float(part.maximum).is_integer() for part in parts)
+    number: dict[str, Any] = {"type": "integer" if is_integer else "number", "minimum": 0}
+    number["maximum"] = int(maximum) if is_integer else maximum
+    points = {"type": "array", "items": number, "minItems": len(parts), "maxItems": len(parts)}
     return _object(reasons={"type": "string", "maxLength": MAX_REASONS}, points=points)
 
 
 def digits_schema(maximum: float) -> dict[str, Any]:
-    """Return the schema of points without any words: a whole number from 0 to the maximum."""
+    """Return the schema of points without words: an integer from 0 to the maximum."""
     return {"type": "integer", "minimum": 0, "maximum": int(maximum)}
 
 
-def rubric_schema(most: int) -> dict[str, Any]:
-    """Return the schema of a rubric of so many items at most."""
+def rubric_schema(max_items: int) -> dict[str, Any]:
+    """Return the schema of a rubric of at most `max_items` items."""
     description = {"type": "string", "minLength": 1, "maxLength": MAX_DESCRIPTION}
     levels = {"type": "array", "items": description, "minItems": 2, "maxItems": MAX_LEVELS}
     item = _object(title={"type": "string", "minLength": 1, "maxLength": MAX_TITLE}, levels=levels)
-    return _object(items={"type": "array", "items": item, "minItems": 1, "maxItems": most})
+    return _object(items={"type": "array", "items": item, "minItems": 1, "maxItems": max_items})
 
 
 def tagged_scores(text: str, rubric: Rubric, item: RubricItem | None = None) -> str:
-    """Return a score with tags in the place of the JSON object in it; a text without any as it is.
+    """Replace the JSON object in a reply by tags; return a text without an object unchanged.
 
-    Words around the object stay: they may state another score.
+    Words around the object stay, since they may state another score.
 
     Raises ValueError("json: ...") for an object of another form.
     """
-    # Of a member that is there twice the decoder keeps the last; within a string its quotes would be escaped.
+    # The decoder would keep only the last of repeated members; within a string the quotes would be escaped.
     if text.count('"points"') > 1:
-        raise ValueError("several: expected one list of points, got another one")
-    found = _found(text, "points")
+        raise ValueError("several: expected one list of points, got several")
+    found = _find_object(text, "points")
     if found is None:
         return text
-    reply = _converted(found.value, _Reply)
+    reply = _convert(found.value, _Reply)
     lines = [text[: found.start], escape_tags(reply.reasons)]
     if item is not None or not rubric.items:
-        lines += [f"<score>{one}</score>" for one in reply.points]
+        lines += [f"<score>{points}</score>" for points in reply.points]
     else:
-        lines += [f'<score item="{number}">{one}</score>' for number, one in enumerate(reply.points, 1)]
-        lines += [f"<total>{sum(Decimal(str(one)) for one in reply.points)}</total>"]
+        lines += [f'<score item="{number}">{points}</score>' for number, points in enumerate(reply.points, 1)]
+        lines += [f"<total>{sum(Decimal(str(points)) for points in reply.points)}</total>"]
     return "\n".join([*lines, text[found.end :]]).strip()
 
 
 def tagged_rubric(text: str) -> str:
-    """Return the last JSON object in a text as a rubric with tags; a text without any as it is.
+    """Return the last JSON object in a text as a rubric with tags; return a text without an object unchanged.
 
     Raises ValueError("json: ...") for an object of another form.
     """
-    found = _found(text, "items")
+    found = _find_object(text, "items")
     if found is None:
         return text
     lines = ["<rubric>"]
-    for item in _converted(found.value, _Items).items:
+    for item in _convert(found.value, _Items).items:
         levels = [f"- {points}: {_one_line(description)}" for points, description in enumerate(item.levels)]
         lines += ["<item>", _one_line(item.title), *reversed(levels), "</item>"]
     return "\n".join([*lines, "</rubric>"])
@@ -106,15 +107,15 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _found(text: str, key: str) -> Found | None:
-    # Repaired, a reply that was cut off would pass for a whole one.
+def _find_object(text: str, key: str) -> Found | None:
+    # Without repair, which would make a cut-off reply look complete.
     found = find_strict(text, key)
     if found is None and text.lstrip().startswith("{"):
-        raise ValueError(f"json: expected an object with the key {key}, got none that is JSON and ends")
+        raise ValueError(f"json: expected an object with the key {key}, got no complete JSON object")
     return found
 
 
-def _converted(value: dict[str, Any], kind: type[T]) -> T:
+def _convert(value: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
 """Rubrics, by which a reward model scores responses: free text with a stated maximum, or items with levels.
 
 A given rubric (a prompt file, a user's file) is free text. A refinement that a meta reward model wrote is read strictly
-and refused otherwise: its items are scored one by one, and their points must be beyond doubt (MPO, section 2.3 and
+or rejected: its items are scored one by one, and their points must be unambiguous (MPO, section 2.3 and
 appendix I, which has the format).
 """
 
@@ -17,12 +17,12 @@ from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import outside_thinking
 
 MAX_ITEMS = 64
-"""Items of a rubric at most (ours): those printed in the paper have up to 9, and each may be a call of its own."""
+"""Most items of a rubric (ours): those printed in the paper have up to 9, and each may cost a call."""
 MAX_POINTS = 1000
-"""Points of an item at most (ours): rewards are raw points by default, and no typing error is to make millions."""
+"""Most points of an item (ours): rewards are raw points by default, so a typing error could make millions."""
 
 MAX_CHARS = 2**20
-"""Characters of a user's file that are read (ours): far beyond any model's context."""
+"""Characters of a user's file that are read (ours), far beyond any model's context."""
 
 NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 """A plain decimal, its digits those of ASCII."""
@@ -34,7 +34,7 @@ _LEVEL = re.compile(
     rf"{_GAP}[-*\u2022]{_GAP}(?<=\s)(?:\*\*|__)?{_GAP}({NUMBER}){_GAP}{_UNIT}?(?:\*\*|__)?{_GAP}:(?:\*\*|__)?(.*)",
     re.IGNORECASE,
 )
-# A line that begins as a level does, with anything in the place of its number that has digits and is no words
+# A line that begins as a level does, with something other than a plain number in its place
 _LIKE_LEVEL = re.compile(
     rf"{_GAP}(?:-[ \t]{{1,20}}|[*\u2022]{_GAP})?(?:\*\*|__)?{_GAP}(?P<sign>[-+\u2212\u2013]|minus\s)?{_GAP}"
     rf"\d(?:[\d\s.,/%+\u2212\u2013\u2014()eE-]|to\b|or\b){{0,20}}{_UNIT}?(?:\*\*|__)?{_GAP}:",
@@ -86,11 +86,11 @@ class Rubric(msgspec.Struct, frozen=True):
     @property
     def words_per_item(self) -> float:
         """Mean length of an item in words; of a free text, of all of it."""
-        return sum(len(one.text.split()) for one in self.items) / len(self.items) if self.items else float(self.words)
+        return sum(len(item.text.split()) for item in self.items) / len(self.items) if self.items else float(self.words)
 
     @property
     def shown(self) -> str:
-        """The rubric as those who score see it: its items numbered, with no tag of what a model wrote left in them."""
+        """The rubric as scorers see it: its items numbered, without any tag that a model wrote."""
         if not self.items:
             return self.text
         return "\n\n".join(
@@ -99,15 +99,15 @@ class Rubric(msgspec.Struct, frozen=True):
         )
 
     def subset(self, kept: Collection[int]) -> "Rubric":
-        """Return the rubric with some of its items only, by their places from 0."""
-        return _of_items(tuple(item for place, item in enumerate(self.items) if place in kept))
+        """Return the rubric with only the items at these indices."""
+        return _make_rubric(tuple(item for place, item in enumerate(self.items) if place in kept))
 
 
 def read_rubric(text: str) -> Rubric:
     """Read a refinement: one <rubric> of items, each with a title and levels (`- 5: description`).
 
-    Raises ValueError with `kind: what is wrong`, for whatever leaves a doubt which items there are and what each is
-    worth. Time is linear in the text's length.
+    Raises ValueError with `kind: reason` where the items or their points are ambiguous. Time is linear in the text's
+    length.
     """
     text = outside_thinking(text).replace("\r\n", "\n")
     parts, outside = _split(text)
@@ -119,12 +119,12 @@ def read_rubric(text: str) -> Rubric:
     total = sum((Decimal(str(item.maximum)) for item in items), Decimal(0))
     for stated in _stated_totals(outside):
         if stated != total:
-            raise ValueError(f"total: it says {stated} points in total, and its items have {total}")
-    return _of_items(items)
+            raise ValueError(f"total: it states {stated} points in total, but its items have {total}")
+    return _make_rubric(items)
 
 
 def is_rubric_file(name: str) -> bool:
-    """Tell whether a user who names a rubric means a file."""
+    """Return whether a user's name of a rubric means a file."""
     return "/" in name or name.endswith((".md", ".txt"))
 
 
@@ -155,14 +155,14 @@ def read_given(text: str) -> Rubric:
         ) from error
 
 
-def _of_items(items: tuple[RubricItem, ...]) -> Rubric:
+def _make_rubric(items: tuple[RubricItem, ...]) -> Rubric:
     text = "\n".join(f"<item>\n{item.text}\n</item>" for item in items)
     total = sum((Decimal(str(item.maximum)) for item in items), Decimal(0))
     return Rubric(f"<rubric>\n{text}\n</rubric>", float(total), items)
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:
-    """Return the items' texts, and what stands beside them, from the opening of the rubric on."""
+    """Return the items' texts and the texts outside them, from the opening of the rubric on."""
     items: list[str] = []
     outside: list[str] = []
     state, at = "before", 0
@@ -189,9 +189,9 @@ def _split(text: str) -> tuple[list[str], list[str]]:
             case "after", "rubric", False:
                 raise ValueError("doubled: expected one <rubric>, got a second one")
             case ("item", "item", False) | ("rubric" | "item", "rubric", False):
-                raise ValueError(f"nested: a <{name}> begins inside of an <{state}>")
+                raise ValueError(f"nested: a <{name}> begins inside an <{state}>")
             case "item", "rubric", True:
-                raise ValueError("unclosed: the rubric ends inside of an item")
+                raise ValueError("unclosed: the rubric ends inside an item")
             case _:
                 raise ValueError(f"tag: {shown} stands where none is expected")
         at = tag.end()
@@ -235,24 +235,24 @@ def _read_item(text: str) -> RubricItem:
 
 
 def plain_title(text: str) -> str:
-    """Return a title without its mark-up: a heading's or a list's mark, emphasis, and a colon behind it."""
+    """Return a title without its markup: a heading's or a list's mark, emphasis, and a colon behind it."""
     return _MARKUP.sub("", text).strip(" \t:")
 
 
 def normalised_title(title: str) -> str:
-    """Return a title without what may differ in those of one criterion: points in brackets, a number, marks, case."""
+    """Return a title without details that vary for one criterion: points in brackets, a number, punctuation, case."""
     words = re.findall(r"[^\W_]+", re.sub(r"\([^()]{0,60}\)", " ", title.casefold()))
     return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)
 
 
 def _check_points(heading: str, title: str, highest: Decimal) -> None:
-    """Raise ValueError where an item's heading gives it other points than its highest level."""
+    """Raise ValueError where an item's heading states other points than its highest level."""
     if re.search(r"\d\s?%", heading):
-        raise ValueError(f"points: '{title:.60}' is weighed by per cent, where points are expected")
+        raise ValueError(f"points: '{title:.60}' has a weight in per cent; expected points")
     for found in _POINTS.finditer(heading):
         stated = Decimal(found["unit"] or found["end"] or found["most"])
         if stated != highest:
-            raise ValueError(f"points: '{title:.60}' says {stated}, and its highest level is {highest}")
+            raise ValueError(f"points: '{title:.60}' states {stated}, but its highest level is {highest}")
 
 
 def _stated_totals(outside: list[str]) -> Iterator[Decimal]:

@@ -1,6 +1,6 @@
 """The forms in which replies state scores: tags, JSON, a table, and lines such as `Score: 3/5`.
 
-Each is found here as it was written; which of them leave no doubt is decided in `rubric_scores`.
+This module finds each as it was written; `rubric_scores` decides which of them are unambiguous.
 """
 
 import json
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from evorun.tasks.rubrics import NUMBER, Rubric, normalised_title, plain_title
 
 MAX_LABEL = 200
-"""Characters of a line's label at most (ours)."""
+"""Most characters of a line's label (ours)."""
 
 _TAG = re.compile(r"<(/?)(score|total)(?![\w-])([^<>]{0,60})(>?)", re.IGNORECASE)
-_OF_ITEM = re.compile(r"\s{1,5}item\s?=\s?[\"']?([0-9]{1,3})[\"']?\s{0,5}")
+_ITEM_ATTRIBUTE = re.compile(r"\s{1,5}item\s?=\s?[\"']?([0-9]{1,3})[\"']?\s{0,5}")
 
 _WHOSE = r"(?:(?:my|the|your)\s)?"
 _SCORE_LABEL = re.compile(rf"{_WHOSE}(?:score|scores|points|rating)")
@@ -42,13 +42,13 @@ class Stated(NamedTuple):
 
     is_total: bool
     item: int | None
-    """Number of the item that it names, from 1."""
+    """Number of its item, from 1; None: it names none."""
     content: str
     maximum: str = ""
     """As stated beside it."""
     start: int = 0
     end: int = 0
-    """Its place in the reply, in characters."""
+    """Position in the reply, in characters."""
 
 
 class ItemLabels:
@@ -62,7 +62,7 @@ class ItemLabels:
     def find(self, label: str) -> int | None:
         """Return the number of the item, or None for a label that names none.
 
-        Raises ValueError where number and title are those of two items.
+        Raises ValueError where number and title belong to two items.
         """
         if len(label) > MAX_LABEL:
             return None
@@ -95,7 +95,7 @@ def find_tags(text: str) -> list[Stated]:
         if tag[1]:
             if opened is None or opened[2].lower() != name or tag[3].strip():
                 raise ValueError(f"tag: a </{name}> closes nothing")
-            of_item = _OF_ITEM.fullmatch(opened[3])
+            of_item = _ITEM_ATTRIBUTE.fullmatch(opened[3])
             if opened[3].strip() and not of_item:
                 raise ValueError(f"tag: expected <{name}>, got <{name}{opened[3]:.20}>")
             item = int(of_item[1]) if of_item else None
@@ -103,7 +103,7 @@ def find_tags(text: str) -> list[Stated]:
             found.append(Stated(name == "total", item, content, start=opened.start(), end=tag.end()))
             opened = None
         elif opened is not None:
-            raise ValueError(f"tag: a <{name}> begins before the one before it has ended")
+            raise ValueError(f"tag: a <{name}> begins before the previous tag has ended")
         else:
             opened = tag
     if opened is not None:
@@ -112,9 +112,9 @@ def find_tags(text: str) -> list[Stated]:
 
 
 def find_lines(text: str, labels: ItemLabels | None = None) -> list[Stated]:
-    """Return the scores in lines of their own, as in `**Score:** 4`, also where one ends a line of prose.
+    """Return the scores on separate lines, as in `**Score:** 4`, also at the end of a line of prose.
 
-    labels: of the items where a rubric's are scored together; a final score is their total then.
+    labels: of the items where a rubric's items are scored together; then a final score is their total.
     """
     found: list[Stated] = []
     lines = text.splitlines(keepends=True)
@@ -139,7 +139,7 @@ def _find_in_line(line: str, below: str, labels: ItemLabels | None) -> Stated | 
         content, last = _without_emphasis(below.strip())
         more += last
     if not _closed(marks + more):
-        content = after.strip() or before  # which is no number
+        content = after.strip() or before  # not a number, so it is rejected later
     content = content.removesuffix(".")
     name = " ".join(label.casefold().split())
     if _SCORE_LABEL.fullmatch(name):
@@ -153,14 +153,14 @@ def _find_in_line(line: str, below: str, labels: ItemLabels | None) -> Stated | 
 
 
 def _without_emphasis(text: str) -> tuple[str, list[str]]:
-    """Return a text without the marks around it, and the marks in their order."""
+    """Return a text without the emphasis around it, and the marks of emphasis in order."""
     inner = text.strip(f"{_EMPHASIS} \t\n")
     before, _, after = text.partition(inner) if inner else (text, "", "")
     return inner, re.findall(r"\*+|_+|`+", f"{before} {after}")
 
 
 def _closed(marks: list[str]) -> bool:
-    """Tell whether each mark is closed by its like."""
+    """Return whether each mark is closed by its like."""
     open_marks: list[str] = []
     for mark in marks:
         if open_marks and open_marks[-1] == mark:
@@ -171,9 +171,9 @@ def _closed(marks: list[str]) -> bool:
 
 
 def find_in_table(text: str, labels: ItemLabels) -> list[Stated]:
-    """Return the scores in the columns of tables that are headed by a word for scores.
+    """Return the scores of tables that have a column of scores.
 
-    Raises ValueError where a table leaves open which column, or whose row, has them.
+    Raises ValueError where the column, or the item of a row, is ambiguous.
     """
     found: list[Stated] = []
     lines = text.splitlines()
@@ -181,24 +181,24 @@ def find_in_table(text: str, labels: ItemLabels) -> list[Stated]:
         if not _SEPARATOR.fullmatch(line.strip()) or not lines[place - 1].strip().startswith("|"):
             continue
         header = [cell.casefold() for cell in _cells(lines[place - 1])]
-        of_maximum = [number for number, cell in enumerate(header) if _MAXIMUM_COLUMN.search(cell)]
-        of_score = [n for n, cell in enumerate(header) if _SCORE_COLUMN.search(cell) and n not in of_maximum]
-        if not of_score:
+        maximum_columns = [number for number, cell in enumerate(header) if _MAXIMUM_COLUMN.search(cell)]
+        score_columns = [n for n, cell in enumerate(header) if _SCORE_COLUMN.search(cell) and n not in maximum_columns]
+        if not score_columns:
             continue
-        if len(of_score) > 1 or len(of_maximum) > 1:
-            raise ValueError("several: expected one column of scores, and one of their maxima at most")
-        in_header = re.findall(NUMBER, header[of_score[0]])[-1:]
+        if len(score_columns) > 1 or len(maximum_columns) > 1:
+            raise ValueError("several: expected one column of scores, and at most one of maxima")
+        in_header = re.findall(NUMBER, header[score_columns[0]])[-1:]
         for row in lines[place + 1 :]:
             if not row.strip().startswith("|"):
                 break
             cells = _cells(row)
             if len(cells) != len(header):
                 raise ValueError(f"items: expected rows of {len(header)} cells, got one of {len(cells)}")
-            given = [cell for number, cell in enumerate(cells[: of_score[0]]) if number not in of_maximum]
+            given = [cell for number, cell in enumerate(cells[: score_columns[0]]) if number not in maximum_columns]
             is_total = any(map(_is_total, given))
-            item = None if is_total else _named(given, labels)
-            maximum = cells[of_maximum[0]] if of_maximum else "" if is_total else "".join(in_header)
-            found.append(Stated(is_total, item, cells[of_score[0]], maximum))
+            item = None if is_total else _find_item(given, labels)
+            maximum = cells[maximum_columns[0]] if maximum_columns else "" if is_total else "".join(in_header)
+            found.append(Stated(is_total, item, cells[score_columns[0]], maximum))
     return found
 
 
@@ -212,7 +212,7 @@ def _is_total(label: str) -> bool:
     return bool(_TOTAL_LABEL.fullmatch(name) or _FINAL_LABEL.fullmatch(name))
 
 
-def _named(given: list[str], labels: ItemLabels) -> int:
+def _find_item(given: list[str], labels: ItemLabels) -> int:
     """Return the item that all labels of a score name. Raises ValueError."""
     numbers = [labels.find(label) for label in given if label]
     if not numbers or None in numbers or len(set(numbers)) > 1:
@@ -230,7 +230,7 @@ class JsonScores(NamedTuple):
 def find_in_json(text: str, labels: ItemLabels | None = None) -> JsonScores:
     """Return the scores in JSON objects that begin a line and end one, fenced or not.
 
-    labels: of the items where a rubric's are scored together. Raises ValueError.
+    labels: of the items where a rubric's items are scored together. Raises ValueError.
     """
     found: list[Stated] = []
     outside: list[str] = []
@@ -242,7 +242,7 @@ def find_in_json(text: str, labels: ItemLabels | None = None) -> JsonScores:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"json: {error}") from error
         if not _AFTER_OBJECT.match(text, end):
-            raise ValueError("json: an object is followed by words in its line")
+            raise ValueError("json: expected nothing behind an object on its line, got words")
         try:
             found += _in_single(value) if labels is None else _in_joint(value, labels)
         except RecursionError as error:
@@ -258,12 +258,12 @@ class _Number(str):
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a member is there twice")
+        raise ValueError("an object has a member twice")
     return dict(pairs)
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 _DECODER = json.JSONDecoder(
@@ -272,7 +272,7 @@ _DECODER = json.JSONDecoder(
 
 
 def _in_single(value: Any) -> Iterator[Stated]:
-    """Yield the members of objects, at any depth, that are named as scores are."""
+    """Yield the members of objects, at any depth, whose names are labels of scores."""
     pending = [value]
     while pending:
         node = pending.pop()
@@ -283,17 +283,18 @@ def _in_single(value: Any) -> Iterator[Stated]:
             for name, member in members.items():
                 is_score = _SCORE_LABEL.fullmatch(name) or _FINAL_LABEL.fullmatch(name) or name == "total score"
                 if is_score or _TOTAL_LABEL.fullmatch(name):
-                    [one] = member if isinstance(member, list) and len(member) == 1 else [member]
-                    yield Stated(not is_score, None, _scalar(one), _stated_maximum(members))
+                    [score] = member if isinstance(member, list) and len(member) == 1 else [member]
+                    yield Stated(not is_score, None, _scalar(score), _stated_maximum(members))
                 else:
                     pending.append(member)
 
 
 def _in_joint(value: Any, labels: ItemLabels) -> Iterator[Stated]:
-    """Yield the items' scores: in a list in their order, in objects that name them, or as members of their names."""
+    """Yield the items' scores: in a list in their order, in objects that name them, or as members with their names."""
     if isinstance(value, list):
         yield from (
-            _in_object(one, labels) if isinstance(one, dict) else Stated(False, None, _scalar(one)) for one in value
+            _in_object(member, labels) if isinstance(member, dict) else Stated(False, None, _scalar(member))
+            for member in value
         )
         return
     for name, member in value.items():
@@ -301,13 +302,13 @@ def _in_joint(value: Any, labels: ItemLabels) -> Iterator[Stated]:
         if key in _CONTAINERS and isinstance(member, dict | list):
             yield from _in_joint(member, labels)
         elif _TOTAL_LABEL.fullmatch(key) or _FINAL_LABEL.fullmatch(key):
-            yield Stated(True, None, _scalar(member), _stated_maximum({_key(one): value[one] for one in value}))
+            yield Stated(True, None, _scalar(member), _stated_maximum({_key(other): value[other] for other in value}))
         elif isinstance(member, dict):
             yield _in_object({**member, "rubric item": name}, labels)
         elif _MAXIMUM_LABEL.fullmatch(key):
             continue
         elif labels.find(name) is not None or isinstance(member, _Number):
-            yield Stated(False, _named([name], labels), _scalar(member))
+            yield Stated(False, _find_item([name], labels), _scalar(member))
 
 
 def _in_object(node: dict[str, Any], labels: ItemLabels) -> Stated:
@@ -315,8 +316,8 @@ def _in_object(node: dict[str, Any], labels: ItemLabels) -> Stated:
     given = [str(member) for name, member in members.items() if name in _ITEM_LABELS]
     contents = [_scalar(member) for name, member in members.items() if _SCORE_LABEL.fullmatch(name)]
     if len(contents) != 1:
-        raise ValueError(f"items: expected an object with one score, got {len(contents)} of them")
-    return Stated(False, _named(given, labels) if given else None, contents[0], _stated_maximum(members))
+        raise ValueError(f"items: expected an object with one score, got {len(contents)}")
+    return Stated(False, _find_item(given, labels) if given else None, contents[0], _stated_maximum(members))
 
 
 def _key(name: str) -> str:

@@ -1,7 +1,7 @@
 """The model of simulated runs, for any task in text: it knows the right answers, and errs as its skill says.
 
-Where a task scores in degrees, between right and wrong, its answers lie between the right one and others': `skill` is
-then the mean degree of its answers, from 0 (worst) to 1 (as good as the right one).
+Where a task scores by degrees, between right and wrong, the answers lie between the right one and others: `skill` is
+then the mean degree of the answers, from 0 (worst) to 1 (as good as the right one).
 """
 
 import math
@@ -22,19 +22,19 @@ from evorun.models.writing import Weights
 from evorun.runs.candidates import Response
 from evorun.runs.scores import primary_score
 from evorun.tasks.base import Problem
-from evorun.tasks.judging import EVALUATIONS, evaluation
+from evorun.tasks.judging import EVALUATIONS, simulate_evaluation
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
 
-# As many wrong answers as a problem has, if there are so many
-_MOST_MISTAKES = 40
-# As many other problems' answers are looked at for them
-_MOST_TRIED = 200
-# Degrees of an answer, where a task scores in degrees: so many parts are right, each with the same probability (ours)
+# Most wrong answers per problem
+_MAX_MISTAKES = 40
+# Most answers of other problems that are tried as wrong answers
+_MAX_TRIED = 200
+# Parts of an answer, where a task scores by degrees: each is right with the same probability (ours)
 _PARTS = 8
 
 REVIEWS = ("judge", "score", "plan", *EVALUATIONS)
-"""Roles that speak of responses to a problem and do not answer it."""
+"""Roles that assess responses to a problem and do not answer it."""
 
 
 class _Scale(NamedTuple):
@@ -45,7 +45,7 @@ class _Scale(NamedTuple):
     values: Mapping[str, float]
 
     def share(self, value: float) -> float:
-        """Return how far a value is on the way from the worst to the best, in [0, 1]; 0 for one that is not finite."""
+        """Return how far a value is on the way from the worst to the best, in [0, 1]; 0 unless it is finite."""
         if not math.isfinite(value) or self.worst == self.best:
             return 0.0
         return min(1.0, max(0.0, (value - self.worst) / (self.best - self.worst)))
@@ -56,19 +56,19 @@ class TextSimulator:
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
     errors | score | plan), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
-    ones in the order shown, or the one that is evaluated. Without a `problem`, see `evorun.models.reflection` and
+    responses' in the order shown, or the evaluated response's. Without a `problem`, see `evorun.models.reflection` and
     `evorun.models.reviewing`.
     """
 
     filler: ClassVar[Filler] = Filler(
         "Say what is asked, find a way to it, take one step at a time and check each of them before the next."
     )
-    """The words that its reasoning is made of."""
+    """The words of its reasoning."""
     malformed: ClassVar[Sequence[str]] = ("",)
     """Replies from which no answer can be read."""
     verdict_reason: ClassVar[str] = "It checks each step."
-    no_errors: ClassVar[str] = evaluation("errors", 1, 0)
-    """An error detector's reply that names none."""
+    no_errors: ClassVar[str] = simulate_evaluation("errors", 1, 0)
+    """An error detector's reply that names no error."""
 
     def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
         """Hold the problems and their right answers; where a problem has none, replies are a writer's texts."""
@@ -110,14 +110,14 @@ class TextSimulator:
             judged = degrees[0] if skill.judges_rightly(problem.id, luck, last) else 1 - degrees[0]
             if hints["role"] == "score":
                 return skill.score(request, None if self._task.graded_by_opinion else judged, rng)
-            return evaluation(hints["role"], judged, other)
+            return simulate_evaluation(hints["role"], judged, other)
         chance, steps = skill.answer_chance(request, degrees), self.filler.text(skill.words(last))
         if self._in_degrees and gold is not None:
             return self.graded_attempt(problem, gold, chance, other, steps, rng)
         return self.attempt(hints, luck < chance, other, steps, rng)
 
     def degree(self, problem: Problem, answer: str | None) -> float:
-        """Return how good an answer is, from 0 (as the worst that is known, or none) to 1 (as the right one)."""
+        """Return how good an answer is, from 0 (the worst known answer, or none) to 1 (the right one)."""
         _, gold = self._rows[problem.id]
         if gold is None or not self._in_degrees:
             return float(self.is_right(problem, answer))
@@ -127,12 +127,12 @@ class TextSimulator:
         """Return the values of the answers that it can give, the right one among them."""
         if problem.id not in self._scales:
             values = {answer: self.value(problem, answer) for answer in (*self.wrong_answers(problem, gold), gold)}
-            finite = [one for one in (self.value(problem, None), *values.values()) if math.isfinite(one)]
+            finite = [value for value in (self.value(problem, None), *values.values()) if math.isfinite(value)]
             self._scales[problem.id] = _Scale(min(finite, default=0.0), max(finite, default=0.0), values)
         return self._scales[problem.id]
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:
-        """Tell whether an answer is as good as the right one; none is where the problem has no right one."""
+        """Return whether an answer is as good as the right one; False where the problem has no right answer."""
         _, gold = self._rows[problem.id]
         return gold is not None and self.value(problem, answer) >= self.value(problem, gold)
 
@@ -149,9 +149,9 @@ class TextSimulator:
     def attempt(
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
     ) -> str:
-        """Return a reply with a right answer if it `succeeds`, else with a mistake; where none is right, a text.
+        """Return a reply with a right answer if it `succeeds`, else with a mistake; a text where no answer is right.
 
-        luck: uniform in [0, 1). steps: words of reasoning, with a blank behind them. rng: for what else is drawn.
+        luck: uniform in [0, 1). steps: words of reasoning, with a blank behind them. rng: for all other draws.
         """
         problem, gold = self._rows[hints["problem"]]
         if gold is None:
@@ -162,7 +162,7 @@ class TextSimulator:
         wrong = list(self.wrong_answers(problem, gold))
         if not wrong:
             return self.malformed[0]
-        # Models err alike: most often by the problem's typical mistake, which voting may take for the answer.
+        # Models err alike: most often by the problem's typical mistake, which a vote may take for the answer.
         typical = wrong.pop(crc32(problem.id.encode()) % len(wrong))
         share = max(self._skill.typical_mistake, 1 / (len(wrong) + 1))  # below that, no mistake is more frequent
         if luck < share or not wrong:
@@ -174,14 +174,14 @@ class TextSimulator:
     ) -> str:
         """Return a reply whose answer is good to the degree that parts are right, each with probability `chance`.
 
-        Where no answer of that degree is known, the nearest one. luck: uniform in [0, 1), decides among several. steps,
-        rng: see `attempt`.
+        Where no answer of that degree is known, the nearest counts. luck: uniform in [0, 1), decides among several.
+        steps, rng: see `attempt`.
         """
         scale = self._scale(problem, gold)
         aimed = float(rng.binomial(_PARTS, min(1.0, max(0.0, chance)))) / _PARTS
         distance = {answer: abs(scale.share(value) - aimed) for answer, value in scale.values.items()}
         limit = min(distance.values()) + 1 / (2 * _PARTS)
-        near = [answer for answer, own in distance.items() if own <= limit]
+        near = [answer for answer, its_distance in distance.items() if its_distance <= limit]
         return self.reply(problem, near[int(luck * len(near))], steps)
 
     def reply(self, problem: Problem, answer: str, steps: str) -> str:
@@ -189,38 +189,38 @@ class TextSimulator:
         return self._task.write(problem, answer, steps)
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
-        """Return the mistakes that it makes with a problem: right answers to others that are readable but not right.
+        """Return the simulator's mistakes for a problem: readable answers to other problems that are not right for it.
 
-        Where the task scores in degrees, what lies between them and the right one as well.
+        Where the task scores by degrees, also the answers between those and the right one.
         """
         if problem.id not in self._mistakes:
-            # Other problems' answers have the right form, whatever that is: so a mistake can be made for any task.
+            # Other problems' answers have the right form in any task.
             others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
             tried: Iterable[str] = (str(answer) for answer in others)
             if self._in_degrees:
                 tried = dict.fromkeys(chain.from_iterable(_between(gold, str(answer)) for answer in others))
             best, found = self.value(problem, gold), []
-            for answer in islice(tried, _MOST_TRIED):
+            for answer in islice(tried, _MAX_TRIED):
                 reply = self._task.parse(problem, self._task.write(problem, answer))
                 if reply.answer is not None and self.value(problem, reply.answer) < best:
                     found.append(answer)
-                if len(found) == _MOST_MISTAKES:
+                if len(found) == _MAX_MISTAKES:
                     break
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
 
 
 def _between(gold: str, other: str) -> list[str]:
-    """Return answers on the way from another one to the right one, eighth by eighth, the other one first.
+    """Return answers between another answer and the right one, in steps of an eighth, the other answer first.
 
-    Between numbers lie numbers; else the right one's beginning stands before the other's end, cut between lines, words
-    or characters: the first of these that the right one has several of.
+    Between numbers lie numbers. Other texts join the right one's beginning and the other's end, cut between lines,
+    words or characters: the first unit of which the right answer has several.
     """
     if (numbers := _numbers(gold, other)) is not None:
         right, wrong = numbers
         decimals = len(gold.partition(".")[2])
         return [f"{wrong + (right - wrong) * part / _PARTS:.{decimals}f}" for part in range(_PARTS)]
-    split: Callable[[str], list[str]] = next((one for one in (_lines, _words) if len(one(gold)) > 1), list)
+    split: Callable[[str], list[str]] = next((unit for unit in (_lines, _words) if len(unit(gold)) > 1), list)
     pieces, others = split(gold), split(other)
     cuts = [len(pieces) * part // _PARTS for part in range(_PARTS)]
     return ["".join([*pieces[:cut], *others[cut:]]) for cut in cuts]

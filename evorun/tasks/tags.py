@@ -1,4 +1,4 @@
-"""Tags in texts that others wrote: they must not end a part of a prompt, begin a turn or pass for a reply's own."""
+"""Tags in untrusted texts: they must not end a part of a prompt, begin a turn or pass for a reply's own."""
 
 import re
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ _PLAIN_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z_]{0,30})>")
 
 
 def escape_tags(text: str, known: Sequence[str] = ()) -> str:
-    """Return a text in which no tag is left, neither a prompt's own nor a chat template's.
+    """Return a text without intact tags, of prompts or of chat templates.
 
-    A blank breaks each tag up, and the text stays readable. known: tags that stay as they are.
+    A blank breaks each tag up, so the text stays readable. known: tags that stay intact.
     """
     kept = tuple(known)
     return _MARK.sub(lambda found: found[0] if text.startswith(kept, found.start()) else f"{found[0]} ", text)
 
 
 def tags_in(text: str) -> tuple[str, ...]:
-    """Return the tags that a text both opens and closes (`<name>`, `</name>`): what it asks replies to use."""
+    """Return the tags that a text both opens and closes (`<name>`, `</name>`): the tags that it asks replies to use."""
     found = set(_PLAIN_TAG.findall(text))
     names = sorted(name for slash, name in found if not slash and ("/", name) in found)
     return tuple(tag for name in names for tag in (f"<{name}>", f"</{name}>"))

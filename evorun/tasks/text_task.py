@@ -1,8 +1,8 @@
-"""A task that is asked and answered in text: it states its question and how a reply is read, and has every capability.
+"""A task with questions and answers in text: it states its question, reads replies, and has every capability.
 
-What a method may ask for is rendered from prompt files: the defaults in `prompts/` beside this module, a family's own
-before them, and the user's (`task.prompts`) before both. A family whose prompts show more than a question and an answer
-says so in `problem_values` and `response_values`; what no file can say, it overrides.
+Prompts are rendered from prompt files: the user's (`task.prompts`) precede a family's own, which precede the defaults
+in `prompts/` beside this module. A family whose prompts show more than a question and an answer adds it in
+`problem_values` and `response_values`; what no file can express, it overrides.
 """
 
 from abc import abstractmethod
@@ -27,7 +27,7 @@ from evorun.tasks.judging import (
     ERRORS_SCHEMA,
     FITNESS_SCHEMA,
     VERDICT_SCHEMA,
-    bulleted,
+    format_as_bullets,
     parse_judgment,
     read_errors,
 )
@@ -39,7 +39,7 @@ from evorun.tasks.thinking import without_thinking
 
 DEFAULTS = Path(__file__).parent / "prompts"
 JUDGED_RESPONSES = 4096
-"""Responses, of those in use, that are remembered as judges see them (ours): some megabytes."""
+"""Most responses that are cached as judges see them (ours): some megabytes."""
 _OUTCOMES: dict[AttemptOutcome, str] = {
     "first": "the first attempt",
     "won": "judged better than the best answer before it",
@@ -47,22 +47,22 @@ _OUTCOMES: dict[AttemptOutcome, str] = {
     "undecided": "judged neither better nor worse than the best answer of its time",
 }
 _RUBRIC = "rubric_"
-"""Prompt files that begin so are rubrics."""
+"""Prompt files whose names begin so are rubrics."""
 _FREE = Rubric("text", 5)
 _WITH_ITEMS = read_rubric("<rubric><item>one\n- 1: text</item><item>two\n- 1: text</item></rubric>")
 
 
 class TextTask(Task):
-    """Asks and reads in text; a subclass states `question`, `answer_format`, `read` and `write`, and may state `score`.
+    """Asks and reads in text. A subclass defines `question`, `answer_format`, `read` and `write`, perhaps `score`.
 
-    Its replies are free text of which all is the reasoning or, where `reply_schema` is set, JSON objects with their
-    reasoning under `reasoning`.
+    Replies are free text, all of it reasoning, or, where `reply_schema` is set, JSON objects with the reasoning under
+    `reasoning`.
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = ()
-    """Folders with the family's own prompt files; of several with the same name the first one counts."""
+    """Folders with the family's own prompt files; the first of several files with the same name counts."""
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {}
-    """Older names of placeholders, which a user's files may still use, and the present ones."""
+    """Older names of placeholders, which a user's files may still use, to their current names."""
     script: ClassVar[str | None] = "latin"
     """The script that responses are expected in, a word of Unicode's names of characters; None: any (the monitor
     `foreign_script`)."""
@@ -74,15 +74,15 @@ class TextTask(Task):
         "reasoning_label": "Solution",
         "correction": "The right answer is",
     }
-    """Words in the default prompt files that a family may replace, some of them or all; every file may use them."""
+    """Words in the default prompt files that a family may replace; every file may use them."""
     reply_schema: dict[str, Any] | None = None
     """JSON schema of an answer; None: free text."""
 
     def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
-        """Compile the prompts. Raises ConfigError naming the file that cannot be used.
+        """Compile the prompts. Raises ConfigError naming an unusable file.
 
-        prompts: folder of the user's own files. shown_reasoning_chars: as much of a response's reasoning as a later
-        prompt shows; None: all of it.
+        prompts: folder of the user's own files. shown_reasoning_chars: most characters of a response's reasoning in a
+        later prompt; None: all of them.
         """
         self.prompts = PromptFiles(
             (*self.prompt_folders, DEFAULTS),
@@ -97,7 +97,7 @@ class TextTask(Task):
         self._posed: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
         self._judged: WeakKeyDictionary[Response, tuple[Problem, str]] = WeakKeyDictionary()
 
-    # --- what a task states ---
+    # --- defined by a task ---
 
     answer_format: str
     """The form of a reply, as prompts ask for it: a sentence or more."""
@@ -111,32 +111,32 @@ class TextTask(Task):
     def read(self, problem: Problem, text: str) -> str:
         """Return the answer that a completion gives; the text is not blank.
 
-        Raises ValueError with `kind: what is wrong` where there is none.
+        Raises ValueError with `kind: reason` where there is none.
         """
 
     @abstractmethod
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
-        """Return a reply from which `read` reads this answer: demonstrations show it, simulated models say it."""
+        """Return a reply from which `read` reads this answer: demonstrations show it, simulated models give it."""
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Grade a response, one that could not be read too; only the driver holds the right answer."""
+        """Grade a response, even an unreadable one; only the driver holds the right answer."""
         return Grade(correct=response.answer is not None and response.answer == gold)
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
-        """Return an answer drawn uniformly from all that have the task's form: what `model=random` says.
+        """Return an answer of `model=random`, drawn uniformly from all that have the task's form.
 
-        None, the default: it says the right answer to another problem.
+        None, the default: the model gives the right answer to another problem.
         """
         return None
 
-    # --- what a family may show otherwise ---
+    # --- placeholders, which a family may extend ---
 
     def shared_values(self) -> Mapping[str, Any]:
-        """Return the placeholders of all prompt files, those too that speak of no problem (`instruction`)."""
+        """Return the placeholders of all prompt files, including files without a problem (`instruction`)."""
         return {"answer_format": self.answer_format}
 
     def problem_values(self, problem: Problem) -> Mapping[str, Any]:
-        """Return the placeholders of the prompt files that pose a problem; asked for once a problem."""
+        """Return the placeholders of the prompt files that pose a problem; called once per problem."""
         return {**self.shared_values(), "question": self.question(problem)}
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ class TextTask(Task):
         return {"answer": response.answer or "none", "reasoning": self.excerpt(response.reasoning)}
 
     def excerpt(self, text: str) -> str:
-        """Return as much of a response's text as prompts show of it."""
+        """Return the part of a response's text that prompts show."""
         return excerpt(text, self.shown_reasoning_chars)
 
     def shows_excerpt_of(self, response: Response) -> bool:
@@ -155,7 +155,7 @@ class TextTask(Task):
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None
     ) -> Mapping[str, Any]:
-        """Return the placeholders by which `reflection` tells the truth; without the demonstration they are empty."""
+        """Return the placeholders of `reflection` that reveal the right answer; empty without the demonstration."""
         if demonstration is None:
             return {"right": False, "right_answer": "", "grade": ""}
         grade = self.score(problem, response, demonstration.answer)
@@ -165,11 +165,11 @@ class TextTask(Task):
         return {"right": False, "right_answer": "", "grade": scores}
 
     def reasoning(self, text: str, answer: str | None) -> str:
-        """Return the part of a completion that argues for its answer, None where it has none."""
+        """Return the part of a completion that argues for its answer, None where there is none."""
         if self.reply_schema is None:
             return text.strip()
         reply = read_object(text, "reasoning", *self.reply_schema.get("properties", ()))
-        # Prose from which an answer could be read is taken for its own argument.
+        # Prose from which an answer could be read counts as its reasoning.
         if reply is None:
             return text if answer else ""
         reasoning = reply.get("reasoning")
@@ -204,7 +204,7 @@ class TextTask(Task):
 
     def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
         errors = read_errors(text, max_errors)
-        return None if errors is None else Diagnosis(text=bulleted(errors), findings=tuple(errors))
+        return None if errors is None else Diagnosis(text=format_as_bullets(errors), findings=tuple(errors))
 
     def parse_fitness(self, text: str) -> float | None:
         return read_fitness(text)
@@ -267,9 +267,9 @@ class TextTask(Task):
         return self.prompts.render("instruction", **self.shared_values())
 
     def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
-        # Simulated models answer better under other instructions than the seed: the hint tells them which it is.
-        own = instruction != self.seed_instruction()
-        hint = blake2b(instruction.encode("utf-8", "replace")).hexdigest() if own else ""
+        # Simulated models answer better under other instructions than the seed: the hint identifies the instruction.
+        is_changed = instruction != self.seed_instruction()
+        hint = blake2b(instruction.encode("utf-8", "replace")).hexdigest() if is_changed else ""
         prompt = self.ask("instruct", "instructed", problem, hints={"instruction": hint})
         system = Message(role="system", content=instruction)
         return msgspec.structs.replace(prompt, messages=(system, *prompt.messages[len(self._system) :]))
@@ -279,8 +279,10 @@ class TextTask(Task):
         return self.shown("reflection", problem, response, error=response.error or "", **truth)
 
     def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
-        one, other = self._individual(problem, first, 1), self._individual(problem, second, 2)
-        return self.ask("crossover", "crossover", problem, [first.response, second.response], first=one, second=other)
+        parent, partner = self._individual(problem, first, 1), self._individual(problem, second, 2)
+        return self.ask(
+            "crossover", "crossover", problem, [first.response, second.response], first=parent, second=partner
+        )
 
     def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
         shown = self._individual(problem, individual, 1)
@@ -329,8 +331,8 @@ class TextTask(Task):
         as_json: bool = False,
         reasons: str | None = None,
     ) -> Prompt:
-        # The policy, a rubric that was refined on its words and a plan must not end their part of the prompt, nor
-        # have the judge quote a score.
+        # A response, a rubric that was refined on its words, and a plan must not end their part of the prompt, nor
+        # make the judge quote a score.
         maximum = rubric.maximum if item is None else item.maximum
         values = {
             "task_description": self.task_description(),
@@ -343,11 +345,11 @@ class TextTask(Task):
             "reasons_alone": reasons is not None,
         }
         number = None if item is None else rubric.items.index(item)
-        hints = {"maximum": maximum, "items": [one.maximum for one in rubric.items], "item": number}
+        hints = {"maximum": maximum, "items": [criterion.maximum for criterion in rubric.items], "item": number}
         prompt = self._ask_about("score", "scoring", problem, [response], hints, **values)
         if reasons:
-            asked = self.prompts.render("points", maximum=int(maximum))
-            turns = Message(role="assistant", content=escape_tags(reasons)), Message(role="user", content=asked)
+            question = self.prompts.render("points", maximum=int(maximum))
+            turns = Message(role="assistant", content=escape_tags(reasons)), Message(role="user", content=question)
             return msgspec.structs.replace(
                 prompt,
                 messages=(*prompt.messages, *turns),
@@ -357,8 +359,8 @@ class TextTask(Task):
         return msgspec.structs.replace(prompt, json_schema=scores_schema(rubric, item)) if as_json else prompt
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
-        about = {"task_description": self.task_description(), "rubric": rubric.shown, "reference": reference or ""}
-        return self._ask_about("plan", "planning", problem, [], {}, **about)
+        values = {"task_description": self.task_description(), "rubric": rubric.shown, "reference": reference or ""}
+        return self._ask_about("plan", "planning", problem, [], {}, **values)
 
     def _ask_about(
         self,
@@ -369,7 +371,7 @@ class TextTask(Task):
         hints: Mapping[str, Any],
         **values: Any,
     ) -> Prompt:
-        """Return a request for free text of somebody who does not answer: without the answerer's system message."""
+        """Return a request for free text that is no answer: without the answerer's system message."""
         prompt = self.ask(role, file, problem, seen, hints=hints, **values)
         return msgspec.structs.replace(prompt, messages=prompt.messages[len(self._system) :], json_schema=None)
 
@@ -385,7 +387,7 @@ class TextTask(Task):
     ) -> Prompt:
         """Return the request of a role: a prompt file, given the problem and further placeholders.
 
-        seen: the responses that it shows, in order. schema: of the reply, where no answer is asked for.
+        seen: the responses that it shows, in order. schema: of a reply that is no answer.
         """
         text = self.prompts.render(file, **{**self.posed(problem), **values})
         return Prompt(
@@ -395,11 +397,11 @@ class TextTask(Task):
         )
 
     def shown(self, file: str, problem: Problem, response: Response, **values: Any) -> str:
-        """Return a response as a prompt file of its own shows it, given further placeholders."""
+        """Render a response with a prompt file and further placeholders."""
         return self.prompts.render(file, **self.response_values(problem, response), **values)
 
     def judged(self, problem: Problem, response: Response) -> str:
-        """Return a response as judges see it; remembered, since it is compared with several others in both orders."""
+        """Return a response as judges see it; cached, since several comparisons show it."""
         known = self._judged.get(response)
         if known is None or known[0] is not problem:  # two problems may have equal responses
             if len(self._judged) >= JUDGED_RESPONSES:
@@ -408,20 +410,25 @@ class TextTask(Task):
         return known[1]
 
     def posed(self, problem: Problem) -> Mapping[str, Any]:
-        """Return the problem's placeholders, made once."""
+        """Return the problem's placeholders, rendered once."""
         # Ids are unique within a run only, so the problem itself is compared: tests and plug-ins reuse ids.
         known = self._posed.get(problem.id)
         if known is None or known[0] is not problem:
             known = self._posed[problem.id] = (problem, self.problem_values(problem))
         return known[1]
 
-    def _individual(self, problem: Problem, one: Individual, number: int) -> str:
+    def _individual(self, problem: Problem, individual: Individual, number: int) -> str:
         return self.shown(
-            "individual", problem, one.response, number=number, fitness=one.fitness, errors=one.errors.text
+            "individual",
+            problem,
+            individual.response,
+            number=number,
+            fitness=individual.fitness,
+            errors=individual.errors.text,
         )
 
     def try_prompts(self, problem: Problem, gold: str | None) -> None:
-        """Render every prompt once. Raises ConfigError naming a file with an unknown placeholder, or that fails."""
+        """Render every prompt once. Raises ConfigError naming a file that fails or has an unknown placeholder."""
         # Before the first model call: a prompt file that fails at generation 7 would cost the run.
         read = Response(text="text", answer=gold, reasoning="reasoning")
         unread = Response(text="text", answer=None, error="kind: reason")

@@ -1,4 +1,4 @@
-"""Thinking aloud before a reply, as reasoning models do between tags: it is no part of the reply.
+"""The thinking of reasoning models, between tags before a reply: it is not part of the reply.
 
 Chat templates often hold the opening tag, so that a completion may begin in the middle of the thinking.
 """
@@ -23,7 +23,7 @@ _TAG = re.compile(r"<(/?)(?:seed:)?(?:think|thinking|thought)>", re.IGNORECASE)
 def without_thinking(text: str) -> str:
     """Return a completion without its thinking: what follows the last closing tag.
 
-    Thinking that is never closed was cut off by the token limit, and goes on to the end.
+    Thinking that is never closed was cut off by the token limit, and extends to the end.
     """
     end = max((closing.end() for closing in _END.finditer(text)), default=0)
     reply = text[end:]
@@ -32,7 +32,7 @@ def without_thinking(text: str) -> str:
 
 
 def outside_thinking(text: str) -> str:
-    """Return all of a completion that is no thinking, what stands before it too: no part of it may be overlooked.
+    """Return all of a completion outside its thinking, including text before it: no part may be overlooked.
 
     A closing tag without an opening one ends thinking that the chat template began.
     """
@@ -46,4 +46,4 @@ def outside_thinking(text: str) -> str:
         else:
             kept.append(text[at:opened])
             at, opened = tag.end(), None
-    return without_thinking(" ".join([*kept, text[at:]]))  # a blank: what stood apart must not become one tag
+    return without_thinking(" ".join([*kept, text[at:]]))  # a blank: separate texts must not join to a tag

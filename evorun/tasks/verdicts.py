@@ -34,7 +34,7 @@ _LABELLED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _BRACKETED = re.compile(r"\[\[\s*([ABT]|tie)\s*\]\]", re.IGNORECASE)
-# A lone letter, or "The final answer is B": only where nothing but a courtesy stands beside it
+# A lone letter, or "The final answer is B": only where at most a courtesy stands beside it
 _LONE = re.compile(
     r"(?:(?:so|therefore|thus|hence),?\s+)?(?:(?:final\s+)?answer\s*:\s*)?(?:(?:the|my)\s+final\s+answer\s+is:?\s*)?"
     r"(?P<letter>[(\[]{0,2}(?-i:[ABT])[)\]]{0,2})\.?(?:\s+I\s+hope\s+it\s+is\s+correct\.?)?",
@@ -90,11 +90,12 @@ MAX_CHARS = 20_000
 
 
 def read_verdict(text: str) -> Verdict:
-    """Return the verdict that a judge states in prose; `invalid` where it states none, or different ones.
+    """Return the verdict that a judge states in prose; `invalid` where it states none or several.
 
     A label ("Verdict: A", "Winner: Candidate B", "[[A]]") or "overall, ..." counts before the sentences that lead up to
-    it ("Candidate A is better.", "I prefer B", "It's a tie"). What is denied, doubted, supposed, quoted, limited to an
-    aspect or taken back counts for nothing. "Response 1" and "the first one" are the candidate shown first, A.
+    it ("Candidate A is better.", "I prefer B", "It's a tie"). A statement that is denied, doubted, supposed,
+    quoted, limited to an aspect or withdrawn does not count. "Response 1" and "the first one" are the candidate shown
+    first, A.
     """
     if len(text) > MAX_CHARS:
         return "invalid"

@@ -1,4 +1,4 @@
-"""A Python file that runs in a process of its own and answers a line with a line: for work that may take long."""
+"""A Python file that runs in a separate process and answers each line with a line: for work that may take long."""
 
 import contextlib
 import json
@@ -12,14 +12,14 @@ from evorun.models.keys import child_environment
 
 
 class WorkerProcess:
-    """A process that runs a file; it ends with its input, so with the process that started it at the latest."""
+    """A process that runs a file; it ends with its input, at the latest with the process that started it."""
 
     def __init__(self, file: Path, *arguments: str, purpose: str, package: str) -> None:
-        """Start it and wait until it says that it is ready.
+        """Start the process and wait until it is ready.
 
-        The file writes one JSON object a line: first `{"ready": true}`, or `{"error": REASON}` where it cannot work,
-        then a reply to each line that it reads. It imports nothing of evorun. purpose and package: what it is for and
-        what it needs, for the DataError that is raised where it does not start.
+        The file writes one JSON object per line: first `{"ready": true}`, or `{"error": REASON}` where it cannot work,
+        then one reply per line that it reads. It imports nothing of evorun. purpose, package: its purpose and its
+        requirement, for the DataError that is raised where it does not start.
         """
         # -P: the files beside the worker must not hide other modules of their names.
         self._process = subprocess.Popen(
@@ -27,7 +27,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=child_environment(),  # it reads what models write
+            env=child_environment(),  # it reads untrusted texts of models
             text=True,
         )
         self._requests = cast(IO[str], self._process.stdin)
@@ -40,7 +40,7 @@ class WorkerProcess:
             raise DataError(f"{purpose} needs {package} (pip install {package}), which does not start: {reason}")
 
     def ask(self, request: str) -> str:
-        """Return the reply to a request, a line each; empty when the process has died of it."""
+        """Return the reply to a request, each one line; empty when the request ended the process."""
         with contextlib.suppress(BrokenPipeError):
             self._requests.write(request + "\n")
             self._requests.flush()

@@ -104,7 +104,7 @@ def test_a_hundred_thousand_braces_do_not_hide_the_object_nor_take_long(piece: s
 
 def test_a_few_last_objects_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired: list[str] = []
-    monkeypatch.setattr(json_text, "_repaired", repaired.append)
+    monkeypatch.setattr(json_text, "_repair", repaired.append)
     read_object('{"a": 1,} ' * 10_000, "solution")
     assert repaired
     assert sum(map(len, repaired)) <= json_text.MAX_REPAIR_CHARS

@@ -224,9 +224,9 @@ def one_stage(root: Path, records: list[Any], **changes: Any) -> LoadedTask:
 
 def test_a_bad_record_is_named_by_file_and_line(tmp_path: Path) -> None:
     for bad, reason in [
-        (b"{not json", "expected one JSON object a line"),
-        (b"\xff\xfe", "expected one JSON object a line"),
-        (b"[" * 5000, "expected one JSON object a line"),
+        (b"{not json", "expected one JSON object per line"),
+        (b"\xff\xfe", "expected one JSON object per line"),
+        (b"[" * 5000, "expected one JSON object per line"),
         ([1, 2], "expected a JSON object, got list"),
         ({"options": ["1"] * 4, "answer": "A"}, "'question' is missing"),
         ({"question": "?", "answer": "A"}, "'options' is missing"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.fitness_scores import last_score, read_fitness
+from evorun.tasks.fitness_scores import read_fitness, read_last_score
 from evorun.tasks.puzzles.reading import blocks, fenced, last_block
 
 SCORES = [
@@ -124,12 +124,12 @@ def test_a_score_is_read_in_whatever_words() -> None:
 
 
 def test_the_number_itself_is_not_clamped() -> None:
-    assert (last_score("-5"), last_score("1000"), last_score("1,2,3")) == (-5, 1000, 3)
+    assert (read_last_score("-5"), read_last_score("1000"), read_last_score("1,2,3")) == (-5, 1000, 3)
 
 
 @given(st.floats(0, 100).map(lambda score: round(score, 3)), st.sampled_from(SCORES))
 def test_what_follows_a_number_counts_and_what_precedes_it_does_not(score: float, before: tuple[str, object]) -> None:
-    assert last_score(f"{before[0]}\n{score:.3f} / 100") == pytest.approx(score)
+    assert read_last_score(f"{before[0]}\n{score:.3f} / 100") == pytest.approx(score)
 
 
 FENCE = "```"
@@ -171,4 +171,4 @@ def test_long_texts_come_to_an_end() -> None:
     for piece in PIECES:  # in time that grows with the square of the length, one of them would take minutes
         text = piece * (100_000 // len(piece)) + "x"
         assert bool(last_block(text)) == (piece in ("`", "```x", "``` "))
-        assert last_score(f"{text}\n7") == 7
+        assert read_last_score(f"{text}\n7") == 7

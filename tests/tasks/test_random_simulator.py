@@ -16,7 +16,7 @@ from evorun.runner.settings import check
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
-from evorun.tasks.graph_coloring.graph import as_text
+from evorun.tasks.graph_coloring.graph import format_coloring
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.math_contest import MathContest
 from evorun.tasks.puzzles.puzzle import PENALISED_SCORE
@@ -108,8 +108,8 @@ def all_answers(name: str, problem: Problem) -> list[str]:
             grids.append("\n".join(" ".join(cells[row : row + 4]) for row in range(0, 16, 4)))
         return grids
     if name == "graph_coloring":
-        return [as_text(colors) for colors in product(range(3), repeat=problem.data["vertices"])]
-    return [as_text([0, *tour, 0]) for tour in permutations(range(1, problem.data["cities"]))]
+        return [format_coloring(colors) for colors in product(range(3), repeat=problem.data["vertices"])]
+    return [format_coloring([0, *tour, 0]) for tour in permutations(range(1, problem.data["cities"]))]
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ async def test_weights_are_trained_on_the_training_rows_else_on_those_of_validat
 def test_rows_that_cannot_be_a_task_are_refused() -> None:
     with pytest.raises(DataError, match="task=sums: expected at least one problem"):
         load_rows(TASK, [], validation=sums(2))
-    with pytest.raises(DataError, match="task=sums: expected problems with different ids"):
+    with pytest.raises(DataError, match="task=sums: expected distinct ids over all splits together"):
         load_rows(TASK, sums(2), validation=sums(1))
 
 

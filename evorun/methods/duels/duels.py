@@ -45,7 +45,7 @@ class DuelSettings(Checked):
     max_pool: Annotated[int, Meta(ge=2)]
     """Maximum number of survivors."""
     pool_rank: Annotated[str, OneOf(POOL_RANKS)]
-    """Which ones survive when more pass the confidence rule: the highest by mean, upper bound or lower bound."""
+    """The order of survivors when too many pass the confidence rule: by mean, upper bound or lower bound."""
     bound_width: NonNegativeFloat
     """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
     prior_sd: PositiveFloat

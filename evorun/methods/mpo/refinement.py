@@ -53,7 +53,7 @@ class RefinementKey(NamedTuple):
 
 @dataclass(frozen=True)
 class _CallKey:
-    """What tells the calls that write one text from all others."""
+    """The part of the journal key that the calls for one text share."""
 
     role: str
     step: int

@@ -1,1 +1,1 @@
-"""Small integer problems made by a generator, answered in a box as contests are: a first task to train weights on."""
+"""Generated integer problems with boxed answers, as in contests: a first task for training weights."""

@@ -1,7 +1,7 @@
-"""Small integer problems made by a generator, answered in a box as contests are: a first task to train weights on.
+"""Generated integer problems with boxed answers, as in contests: a first task for training weights.
 
-What an expression is made of decides its split: a digest of its operands and operations, each sorted. So no problem is
-in two splits, and neither is one that differs from it only by order (7 + 5 and 5 + 7).
+An expression's split is a digest of its operands and operations, each sorted. So no problem is in two splits, and
+problems that differ only by order (7 + 5 and 5 + 7) share a split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,46 +18,46 @@ from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.models.base import Message
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, LoadedTask, Problem, Prompt, Provenance, TaskConfig
-from evorun.tasks.benchmark import SPLITS, Question, digest_of, refuse_training_on
+from evorun.tasks.benchmark import SPLITS, Question, hash_content, refuse_training_on
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator, MathContest
 
 SIGNS: Mapping[str, str] = {"add": "+", "subtract": "-", "multiply": "*"}
-# Draws without a new expression after which there are no more
-_TRIES = 3000
+# After this many draws without a new expression the space counts as exhausted
+_MAX_MISSES = 3000
 
 
 class Expression(NamedTuple):
-    """Operands with an operation between each two; hashable, and equal when it reads the same."""
+    """Operands with operations between them; hashable, and equal where the notation is equal."""
 
     operands: tuple[int, ...]
     operations: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return it as problems show it: `7 + 5`."""
-        rest = zip(self.operations, self.operands[1:], strict=True)
-        return " ".join([str(self.operands[0]), *(f"{SIGNS[operation]} {operand}" for operation, operand in rest)])
+        """Return the notation in problems: `7 + 5`."""
+        steps = zip(self.operations, self.operands[1:], strict=True)
+        return " ".join([str(self.operands[0]), *(f"{SIGNS[operation]} {operand}" for operation, operand in steps)])
 
 
 class Space(NamedTuple):
-    """The set of expressions that are drawn from."""
+    """The set of expressions to draw from."""
 
     operations: Sequence[str]
     largest_operand: int
     """The smallest is 0."""
     terms: int
-    """Operands of an expression."""
+    """Number of operands."""
 
     def bounds(self) -> tuple[int, int]:
         """Return the smallest and the largest value of an expression."""
         largest, products, sums = self.largest_operand, "multiply" in self.operations, "add" in self.operations
 
-        def most(terms: int, sums: bool) -> int:
+        def maximum(terms: int, sums: bool) -> int:
             return max(largest, largest**terms if products else 0, largest * terms if sums else 0)
 
-        # Smallest is 0 - x - y ...: what is subtracted adds up, whether or not sums are among the operations.
-        smallest = -most(self.terms - 1, True) if "subtract" in self.operations else 0
-        return smallest, most(self.terms, sums)
+        # The minimum is 0 - x - y ...: subtracted terms add up even where sums are not among the operations.
+        smallest = -maximum(self.terms - 1, True) if "subtract" in self.operations else 0
+        return smallest, maximum(self.terms, sums)
 
 
 def value(expression: Expression) -> int:
@@ -73,34 +73,33 @@ def value(expression: Expression) -> int:
 
 
 def assign_split(expression: Expression) -> str:
-    """Return the split that an expression belongs to: each with a chance of a half."""
+    """Return the split of an expression, either with probability one half."""
     # Sorted, so that 7 + 5 and 5 + 7 are in the same split.
     content = msgspec.json.encode((sorted(expression.operands), sorted(expression.operations)))
     return SPLITS[blake2b(content, digest_size=1).digest()[0] % len(SPLITS)]
 
 
 def draw(space: Space, split: str, seed: int) -> Iterator[Expression]:
-    """Yield different expressions of a split, without end but for a space that is exhausted."""
+    """Yield distinct expressions of a split, until the space is exhausted."""
     rng = stream(seed, "arithmetic", split)
     seen: set[Expression] = set()
-    tries = 0
-    while tries < _TRIES:
+    misses = 0
+    while misses < _MAX_MISSES:
         operands = rng.integers(space.largest_operand + 1, size=space.terms).tolist()
         chosen = rng.integers(len(space.operations), size=space.terms - 1).tolist()
         expression = Expression(tuple(operands), tuple(space.operations[index] for index in chosen))
-        tries += 1
+        misses += 1
         if expression not in seen and assign_split(expression) == split:
             yield expression
             seen.add(expression)
-            tries = 0
+            misses = 0
 
 
 class Arithmetic(MathContest):
-    """Answers one line of arithmetic; what prompts it has no short wording for are the contests'.
+    """Answers one line of arithmetic; prompts without a short version here are those of contests.
 
-    Where an answer is asked for from scratch, an answered problem comes before it as an earlier turn: a small model
-    copies its form far more often than it follows an instruction, and finds the value more often before the box than
-    in it.
+    Prompts that ask for an answer from scratch begin with a solved problem as an earlier turn. A small model copies its
+    form far more often than it follows an instruction, and finds the value more often before the box than in it.
     """
 
     name = "arithmetic"
@@ -124,15 +123,15 @@ class Arithmetic(MathContest):
 
     def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
         prompt = super().ask(role, file, problem, *args, **values)
-        # Other prompts show answers already, which a model copies the form of.
+        # Other prompts already show answers, whose form a model copies.
         if role not in ("generate", "instruct"):
             return prompt
         system, question = prompt.messages
-        shown = (
+        example = (
             Message(role="user", content=self.prompts.render("shown_problem")),
             Message(role="assistant", content=self.prompts.render("shown_answer")),
         )
-        return msgspec.structs.replace(prompt, messages=(system, *shown, question))
+        return msgspec.structs.replace(prompt, messages=(system, *example, question))
 
 
 @dataclass(kw_only=True)
@@ -174,13 +173,13 @@ class ArithmeticConfig(TaskConfig):
     def load(self) -> LoadedTask:
         """Draw the problems.
 
-        Raises DataError where there are fewer different problems than asked for, ConfigError for prompt files.
+        Raises DataError where there are fewer distinct problems than requested, ConfigError for prompt files.
         """
         # The demonstrations are drawn after the train split, so that their number does not change it.
-        train_side = self._drawn("train", self.train_problems + self.validation_problems)
+        train_side = self._draw("train", self.train_problems + self.validation_problems)
         train, held_out = train_side[: self.train_problems], train_side[self.train_problems :]
-        selected = (train if self.split == "train" else self._drawn("test", self.test_problems))[: self.limit]
-        digest = digest_of([question.identity for question in selected])
+        selected = (train if self.split == "train" else self._draw("test", self.test_problems))[: self.limit]
+        digest = hash_content([question.identity for question in selected])
         description = f"{self.split} split, draw_seed {self.draw_seed}"
         task = Arithmetic(bounds=self._space.bounds(), prompts=self.prompts)
         return load_rows(
@@ -188,12 +187,12 @@ class ArithmeticConfig(TaskConfig):
             [question.row for question in selected],
             validation=[question.row for question in held_out],
             provenance=Provenance(source="generated", description=description, digest=digest),
-            grader=ContestGrader(task, {one.problem.id: one.answers for one in (*selected, *held_out)}),
+            grader=ContestGrader(task, {question.problem.id: question.answers for question in (*selected, *held_out)}),
             simulator=ContestSimulator,
         )
 
     def training(self) -> LoadedTask:
-        """Give the whole train split. Raises ConfigError with task.split=train, and what `load` raises."""
+        """Return the whole train split. Raises ConfigError with task.split=train, and errors of `load`."""
         refuse_training_on(self.split)
         return replace(self, split="train", limit=None, validation_problems=0).load()
 
@@ -201,12 +200,12 @@ class ArithmeticConfig(TaskConfig):
     def _space(self) -> Space:
         return Space(self.operations, self.largest_operand, self.terms)
 
-    def _drawn(self, split: str, size: int) -> Sequence[Question]:
-        found = list(islice(draw(self._space, split, self.draw_seed), size))
-        if len(found) < size:
+    def _draw(self, split: str, size: int) -> Sequence[Question]:
+        expressions = list(islice(draw(self._space, split, self.draw_seed), size))
+        if len(expressions) < size:
             sizes = "task.test_problems" if split == "test" else "task.train_problems or task.validation_problems"
             raise DataError(
-                f"task={self.name}: expected {size} different problems on the {split} side, found {len(found)}; "
+                f"task={self.name}: expected {size} different problems on the {split} side, found {len(expressions)}; "
                 f"lower {sizes}, or raise task.largest_operand or task.terms"
             )
         return [
@@ -219,5 +218,5 @@ class ArithmeticConfig(TaskConfig):
                 answers=(str(value(expression)),),
                 details={"contest": None, "year": None},
             )
-            for number, expression in enumerate(found)
+            for number, expression in enumerate(expressions)
         ]

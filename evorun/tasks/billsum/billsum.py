@@ -15,7 +15,7 @@ from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Grader, Problem, Provenance
-from evorun.tasks.benchmark import Found, Question
+from evorun.tasks.benchmark import Question, SplitData
 from evorun.tasks.benchmark_files import Record
 from evorun.tasks.billsum.rouge import MEASURES, RougeGrader
 from evorun.tasks.excerpts import excerpt
@@ -23,7 +23,7 @@ from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
 from evorun.tasks.search_qa.reading import f1
 from evorun.tasks.simulator import TextSimulator
 
-# Wrong answers of a problem: as many eighths of the reference
+# A problem's wrong answers are this many eighths of its reference
 _EIGHTHS = range(1, 8)
 
 
@@ -48,20 +48,20 @@ class BillSum(Prose):
     }
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Return 0 for a summary that could not be read; the others are measured by the grader."""
+        """Return 0 for an unparsed summary; the grader measures the others."""
         if gold is None or response.answer is not None:
             return Grade()
         return Grade(scores=dict.fromkeys(MEASURES, 0.0), detail=response.error or "")
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return words of the bill, as many as a summary has, from some place in it."""
+        """Return consecutive words of the bill from a random position, as many as a summary has."""
         words = self.question(problem).split()
         start = int(rng.integers(max(1, len(words) - self._max_words)))
         return " ".join(words[start : start + self._max_words])
 
 
 class BillSumSimulator(TextSimulator):
-    """Writes the reference, or a part of it; judges by the words that a summary has in common with it."""
+    """Writes the reference or a part of it; judges by the words that a summary shares with it."""
 
     filler: ClassVar[Filler] = Filler(
         "Requires the agency to report on the matter within the year and to make the report known to the public."
@@ -69,7 +69,7 @@ class BillSumSimulator(TextSimulator):
     malformed: ClassVar[Sequence[str]] = ("", "<think>The bill begins with its findings.")
 
     def value(self, problem: Problem, answer: str | None) -> float:
-        """Return the overlap of words with the reference: ROUGE would take a thirtieth of a second."""
+        """Return the overlap of words with the reference; ROUGE would take a thirtieth of a second."""
         _, reference = self._rows[problem.id]
         return f1(answer or "", reference or "")
 
@@ -91,14 +91,15 @@ class BillSumConfig(ProseConfig):
     sizes: ClassVar[Mapping[str, int]] = {"train": 18_949, "test": 3_269 + 1_237}
 
     bill_chars: int
-    """As much of a bill's text as prompts show, its beginning and its end; they say where something is left out."""
+    """Maximum characters of a bill in prompts, which show its beginning and end and mark the omission."""
     stemmer: bool
-    """ROUGE compares words without their suffixes."""
+    """Let ROUGE compare words without their suffixes."""
 
     max_prompt_tokens: int | None
-    """Leave bills out of both splits whose prompt is longer (`prompt_tokenizer` counts); null: none."""
+    """Maximum tokens of a bill's prompt, counted by `prompt_tokenizer`; longer bills are left out of both splits; null:
+    no limit."""
     prompt_tokenizer: str | None
-    """Model whose tokenizer and chat template count a prompt's tokens: its id on the hub, or a folder."""
+    """Model whose tokenizer and chat template count a prompt's tokens: a hub id or a folder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,47 +116,47 @@ class BillSumConfig(ProseConfig):
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         return RougeGrader(task, answers, stemmer=self.stemmer)
 
-    def find(self, split: str) -> Found:
-        found = super().find(split)
-        most, name = self.max_prompt_tokens, self.prompt_tokenizer
-        if most is None or name is None:
-            return found
+    def find(self, split: str) -> SplitData:
+        data = super().find(split)
+        max_tokens, name = self.max_prompt_tokens, self.prompt_tokenizer
+        if max_tokens is None or name is None:
+            return data
         task, model = self.make_task(), ModelConfig(name=name, id=name)
         tokenizer = load_tokenizer(model)
 
         def fits(problem: Problem) -> bool:
-            return len(prompt_token_ids(tokenizer, task.generation_prompt(problem).messages, model)) <= most
+            return len(prompt_token_ids(tokenizer, task.generation_prompt(problem).messages, model)) <= max_tokens
 
-        # Long bills are left out of the draw, as they are of the records (`Found.records`): the provenance counts them.
-        questions = [question for question in found.questions if fits(question.problem)]
+        # The provenance counts the bills that are too long, through `SplitData.records`.
+        questions = [question for question in data.questions if fits(question.problem)]
         if not questions:
             raise DataError(
-                f"task.max_prompt_tokens: expected bills of the {split} split with prompts of up to {most} tokens, "
-                "found none; raise it"
+                f"task.max_prompt_tokens: expected bills of the {split} split with prompts of up to {max_tokens} "
+                "tokens, found none; raise it"
             )
-        return found._replace(questions=questions)
+        return data._replace(questions=questions)
 
     def read(self, record: Record, split: str) -> Question | None:
-        """Read a bill; one without a summary can only be trained on."""
+        """Read a bill; without a summary it can only serve for training."""
         summary = record.values.get("summary")
         if summary is not None and (not isinstance(summary, str) or not summary.strip()):
             raise DataError(f"{record.where}: summary: expected a non-empty string or none, got {summary!r:.60}")
         if summary is None and split == "test":
             return None
-        whole = _paragraphs(record.text("text"))
-        data = {"question": excerpt(whole, self.bill_chars), "cut": len(whole) > self.bill_chars}
+        full_text = _join_lines(record.text("text"))
+        data = {"question": excerpt(full_text, self.bill_chars), "cut": len(full_text) > self.bill_chars}
         stratum = "california" if record.source.startswith("ca_") else "congress"
         problem = Problem(id=self.identity(record), stratum=stratum, data=data)
         return Question(problem=problem, answers=() if summary is None else (summary.strip(),), where=record.where)
 
-    def describe(self, found: Found, selected: Sequence[Question]) -> Provenance:
-        provenance = super().describe(found, selected)
+    def describe(self, data: SplitData, selected: Sequence[Question]) -> Provenance:
+        provenance = super().describe(data, selected)
         cut = sum(question.problem.data["cut"] for question in selected)
         description = f"{provenance.description}, {cut} of them cut to {self.bill_chars} characters"
         return replace(provenance, description=description) if cut else provenance
 
 
-def _paragraphs(text: str) -> str:
-    """Return a bill's text without the line breaks and indentation of print, which cost tokens and say little."""
+def _join_lines(text: str) -> str:
+    """Return a bill's paragraphs without the line breaks and indentation of the printed page, which waste tokens."""
     groups = groupby(text.splitlines(), key=lambda line: bool(line.strip()))
-    return "\n\n".join(" ".join(" ".join(lines).split()) for written, lines in groups if written)
+    return "\n\n".join(" ".join(" ".join(lines).split()) for has_text, lines in groups if has_text)

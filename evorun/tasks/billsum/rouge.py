@@ -1,4 +1,4 @@
-"""ROUGE of texts (Lin, 2004) by the rouge_score package, in worker processes, and the grader by it."""
+"""ROUGE (Lin, 2004) by the rouge_score package in worker processes, and the grader that uses it."""
 
 import asyncio
 import atexit
@@ -18,31 +18,32 @@ from evorun.tasks.text_task import TextTask
 from evorun.tasks.worker_process import WorkerProcess
 
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "rougeLsum_sentences")
-PROCESSES = min(4, os.cpu_count() or 1)
-"""Workers at most (ours: each measures about 30 pairs of 2,500 characters a second; a test set has some thousands)."""
+MAX_PROCESSES = min(4, os.cpu_count() or 1)
+"""Maximum number of workers (ours): each measures about 30 pairs of 2,500 characters per second, and a test set has
+thousands."""
 
 _WORKER = Path(__file__).with_name("worker.py")
 
 
 class Rouge:
-    """Measures summaries in worker processes, and remembers what it found.
+    """Measures summaries in worker processes and caches the results.
 
-    A worker is started where all are busy, up to `processes`; they end with the process that started them.
+    A worker starts when all others are busy, up to `processes` of them. Workers end with the process that started them.
     """
 
-    def __init__(self, processes: int = PROCESSES) -> None:
-        """processes: workers at most."""
-        # A thread for each worker, which waits for it off the event loop.
+    def __init__(self, processes: int = MAX_PROCESSES) -> None:
+        """processes: maximum number of workers."""
+        # A thread per worker waits for it off the event loop.
         self._threads = ThreadPoolExecutor(max_workers=processes, thread_name_prefix="rouge")
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        self._remembered = lru_cache(maxsize=10_000)(self._measure)
+        self._cached_measure = lru_cache(maxsize=10_000)(self._measure)
 
     async def measure(self, reference: str, summary: str, *, stemmer: bool) -> dict[str, float]:
         """Return the F-measures, in [0, 1], by the names of `evorun.tasks.billsum.worker.measure`.
 
-        Raises ToolError where a worker dies, which no text makes it do, and DataError where rouge_score is absent.
+        Raises ToolError where a worker dies, which no text should cause, and DataError where rouge_score is missing.
         """
-        return await asyncio.wrap_future(self._threads.submit(self._remembered, reference, summary, stemmer))
+        return await asyncio.wrap_future(self._threads.submit(self._cached_measure, reference, summary, stemmer))
 
     def close(self) -> None:
         """End the workers."""
@@ -65,7 +66,7 @@ class Rouge:
 
 @cache
 def shared() -> Rouge:
-    """Return the one that all tasks of this process share: starting a worker takes seconds."""
+    """Return the instance that all tasks of this process share, since starting a worker takes seconds."""
     rouge = Rouge()
     atexit.register(rouge.close)
     return rouge
@@ -77,13 +78,13 @@ class RougeGrader(GoldGrader):
     def __init__(
         self, task: TextTask, answers: Mapping[str, Sequence[str]], *, stemmer: bool, rouge: Rouge | None = None
     ) -> None:
-        """answers: references. stemmer: words count without their suffixes. rouge: None: the shared one."""
+        """answers: references. stemmer: compare words without their suffixes. rouge: None: the shared instance."""
         super().__init__(task, answers)
         self._stemmer = stemmer
         self._rouge = rouge
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
-        """Grade one response; one that could not be read has 0. Raises DataError for a problem that is not known."""
+        """Grade one response; an unparsed one gets 0. Raises DataError for an unknown problem."""
         references = self.accepted(problem)
         if not references or response.answer is None:
             return await super().grade(problem, response, tools)

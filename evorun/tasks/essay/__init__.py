@@ -1,1 +1,1 @@
-"""Essays and stories on writing instructions (MPO, section 3.2): no right and wrong, a judge scores them."""
+"""Essays and stories on writing instructions (MPO, section 3.2), scored by a judge, without right and wrong."""

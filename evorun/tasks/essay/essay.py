@@ -1,4 +1,4 @@
-"""Essays and stories on writing instructions (MPO, section 3.2): no key tells right from wrong, a judge scores them."""
+"""Essays and stories on writing instructions (MPO, section 3.2), scored by a judge, without right and wrong."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from evorun.tasks.opinions import RUBRIC, OpinionGrader
 from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
 from evorun.tasks.simulator import TextSimulator
 
-# Of texts without content, as long as a short paragraph
+# Length and vocabulary of texts without content, as long as a short paragraph
 _RANDOM_WORDS = 60
 _VOCABULARY = "the a one some few and but so as if we they it this that may can will see take make give way day part"
 
 
 class Essay(Prose):
-    """Answers an instruction with an essay or a story, which is scored by a judge's opinion under a rubric."""
+    """Answers an instruction with an essay or a story; a judge's opinion under a rubric is the score."""
 
     name = "essay"
     scores = (RUBRIC,)
@@ -44,16 +44,16 @@ class Essay(Prose):
     }
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return words without order."""
+        """Return random words."""
         return " ".join(rng.choice(_VOCABULARY.split(), _RANDOM_WORDS).tolist())
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Return no score: only the judge that the grader asks can give one."""
+        """Return no score: only the grader's judge can give one."""
         return Grade()
 
 
 class EssaySimulator(TextSimulator):
-    """Compares essays by the share of their sentences that are to the point; a writer without a right answer."""
+    """Compares essays by the share of their sentences that are relevant; it has no right answer to write."""
 
     def value(self, problem: Problem, answer: str | None) -> float:
         return traits(answer or "").quality

@@ -24,7 +24,7 @@ from evorun.tasks.text_task import TextTask
 VERDICTS = ("RIGHT", "WRONG")
 
 _TAGGED = re.compile(r"<verdict>([^<>]{0,60})</verdict>", re.IGNORECASE)
-# What models put around the word for show
+# Characters with which models decorate the word
 _MARKS = " \t\r\n*_`\"'."
 
 
@@ -62,7 +62,7 @@ class Ethics(Prose):
         return VERDICTS[int(rng.integers(len(VERDICTS)))]
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Compare with what people said; where nobody was asked there is no right and wrong."""
+        """Compare with the verdict of people; without one there is no right and wrong."""
         return Grade(correct=None if gold is None else response.answer == gold)
 
     def truth_values(
@@ -74,18 +74,18 @@ class Ethics(Prose):
 
 def read_verdict(text: str) -> str:
     """Return the verdict of a reply. Raises ValueError with `kind: reason`; kinds: no_verdict, unclear, several."""
-    found: set[str] = {stated.strip(_MARKS).upper() for stated in _TAGGED.findall(text)}
-    if not found:
+    verdicts: set[str] = {verdict.strip(_MARKS).upper() for verdict in _TAGGED.findall(text)}
+    if not verdicts:
         raise ValueError("no_verdict: expected <verdict>RIGHT</verdict> or <verdict>WRONG</verdict>, got neither")
-    if unclear := sorted(found.difference(VERDICTS)):
+    if unclear := sorted(verdicts.difference(VERDICTS)):
         raise ValueError(f"unclear: expected RIGHT or WRONG as the verdict, got {unclear[0]!r:.70}")
-    if len(found) > 1:
+    if len(verdicts) > 1:
         raise ValueError("several: expected one verdict, got RIGHT and WRONG")
-    return found.pop()
+    return verdicts.pop()
 
 
 class EthicsSimulator(TextSimulator):
-    """Gives reasons without content, and now and then no verdict, two of them, or neither of the two."""
+    """Gives reasons without content, and sometimes no verdict, two verdicts, or another one."""
 
     filler: ClassVar[Filler] = Filler(
         "The one who tells it had a promise to keep, the other had reason to expect it, and what it cost was small."
@@ -98,7 +98,7 @@ class EthicsSimulator(TextSimulator):
     )
 
     def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
-        # It goes by right answers: where there is none, it takes the more frequent one for it.
+        # It needs right answers: where there is none, it uses the more frequent verdict.
         super().__init__(task, [(problem, gold or VERDICTS[0]) for problem, gold in rows])
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
@@ -118,16 +118,16 @@ class EthicsConfig(ProseConfig):
     sizes: ClassVar[Mapping[str, int]] = {"train": 27_766, "test": 5_000}
 
     complete: bool
-    """Leave out of both splits what lacks a label, a title, a text or an action; false: the train split keeps anecdotes
+    """Leave anecdotes without a label, title, text or action out of both splits; false: the train split keeps those
     without a label or a text."""
 
     def make_task(self) -> Ethics:
         return Ethics(**self.shown)
 
     def read(self, record: Record, split: str) -> Question | None:
-        """Read an anecdote. One without an action to judge is left out; one that nobody judged can only be trained on.
+        """Read an anecdote. Without an action it is left out; without a label it can only serve for training.
 
-        So are the paper's 4.7K to be had out of 5,000: its authors' code leaves those out that have no action.
+        This gives the paper's 4.7K out of 5,000: its authors' code also leaves out anecdotes without an action.
         """
         action, text = record.values.get("action"), record.values.get("text")
         described = action.get("description") if isinstance(action, Mapping) else action

@@ -1,20 +1,20 @@
 """Graphs in the DIMACS format (.col): `p edge VERTICES EDGES`, then `e U V` for each edge, vertices counted from 1.
 
-`c` lines are comments; `n` and other lines of the format's relatives (`d`, `v`, `x`) say nothing about edges and are
-passed over. Public files give an edge twice, in both directions, or count both: so repeated edges are merged, and the
-number in the `p` line is not held against a file. `p col` stands for `p edge` in some.
+`c` lines are comments; `n` lines and those of related formats (`d`, `v`, `x`) say nothing about edges and are skipped.
+Some public files list an edge in both directions, or count both. So repeated edges are merged, and the number of edges
+in the `p` line is not checked. Some files have `p col` instead of `p edge`.
 """
 
 from pathlib import Path
 
 from evorun.errors import DataError
-from evorun.tasks.graph_coloring.graph import Graph, graph
+from evorun.tasks.graph_coloring.graph import Graph, make_graph
 
 SUFFIX = ".col"
 MAX_VERTICES = 1000
-"""Larger graphs would take minutes to colour, and hardly a prompt has room for them (ours)."""
+"""Maximum vertices (ours): larger graphs take minutes to colour, and hardly fit into a prompt."""
 _MAX_BYTES = 64 * 2**20
-_PASSED_OVER = frozenset("cndvx")
+_SKIPPED = frozenset("cndvx")
 
 
 def graph_files(path: Path) -> list[Path]:
@@ -30,11 +30,11 @@ def graph_files(path: Path) -> list[Path]:
 
 
 def read_graph(path: Path) -> Graph:
-    """Read a graph. Raises DataError naming file and line for whatever is not of the format."""
+    """Read a graph. Raises DataError naming file and line for anything else than the format."""
     vertices, edges = 0, []
     for number, line in enumerate(_text(path).splitlines(), 1):
         words, where = line.split(), f"{path}:{number}"
-        if not words or words[0] in _PASSED_OVER:
+        if not words or words[0] in _SKIPPED:
             continue
         if words[0] == "p":
             if vertices:
@@ -62,7 +62,7 @@ def read_graph(path: Path) -> Graph:
             raise DataError(f"{where}: expected a line that begins with c, p or e, got '{line[:40]}'")
     if not vertices:
         raise DataError(f"{path}: expected a line 'p edge VERTICES EDGES' as in DIMACS files, found none")
-    return graph(vertices, edges)
+    return make_graph(vertices, edges)
 
 
 def _text(path: Path) -> str:

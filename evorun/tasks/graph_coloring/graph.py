@@ -8,7 +8,7 @@ import numpy as np
 
 Edge = tuple[int, int]
 Coloring = Sequence[int]
-"""A colour for each vertex, in the vertices' order."""
+"""A colour per vertex, in the order of vertices."""
 
 
 class Graph(NamedTuple):
@@ -16,11 +16,11 @@ class Graph(NamedTuple):
 
     vertices: int
     edges: tuple[Edge, ...]
-    """Each once, the smaller end first, in ascending order."""
+    """Distinct edges in ascending order, each with the smaller end first."""
 
 
-def graph(vertices: int, edges: Iterable[Edge]) -> Graph:
-    """Return a graph from edges in any order and direction; repeated ones count once."""
+def make_graph(vertices: int, edges: Iterable[Edge]) -> Graph:
+    """Make a graph from edges in any order and direction; repeated edges are merged."""
     return Graph(vertices, tuple(sorted({(u, v) if u < v else (v, u) for u, v in edges})))
 
 
@@ -31,13 +31,13 @@ def random_graph(vertices: int, probability: float, rng: np.random.Generator) ->
     return Graph(vertices, tuple(compress(pairs, joined.tolist())))
 
 
-def neighbours(of: Graph) -> list[set[int]]:
+def neighbours(graph: Graph) -> list[set[int]]:
     """Return each vertex's neighbours."""
-    found: list[set[int]] = [set() for _ in range(of.vertices)]
-    for u, v in of.edges:
-        found[u].add(v)
-        found[v].add(u)
-    return found
+    neighbours_by_vertex: list[set[int]] = [set() for _ in range(graph.vertices)]
+    for u, v in graph.edges:
+        neighbours_by_vertex[u].add(v)
+        neighbours_by_vertex[v].add(u)
+    return neighbours_by_vertex
 
 
 def conflicts(coloring: Coloring, edges: Iterable[Edge]) -> list[Edge]:
@@ -45,11 +45,11 @@ def conflicts(coloring: Coloring, edges: Iterable[Edge]) -> list[Edge]:
     return [(u, v) for u, v in edges if coloring[u] == coloring[v]]
 
 
-def as_text(coloring: Coloring) -> str:
-    """Return a colouring as answers have it."""
+def format_coloring(coloring: Coloring) -> str:
+    """Return a colouring in the canonical form of answers."""
     return ",".join(map(str, coloring))
 
 
-def as_coloring(answer: str) -> list[int]:
-    """Return the colouring that an answer in canonical form holds."""
+def parse_coloring(answer: str) -> list[int]:
+    """Return the colouring in a canonical answer."""
     return list(map(int, answer.split(",")))

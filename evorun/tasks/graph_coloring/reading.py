@@ -1,14 +1,14 @@
-"""Reading a colouring: the list that was asked for, or another list or table of integers that means one colouring."""
+"""Parses a colouring: the requested list, or another unambiguous list or table of integers."""
 
 import re
 from itertools import chain
 
-from evorun.tasks.graph_coloring.graph import as_text
-from evorun.tasks.puzzles.denials import without_dismissed
-from evorun.tasks.puzzles.lenient import plain, spans
+from evorun.tasks.graph_coloring.graph import format_coloring
+from evorun.tasks.puzzles.denials import drop_dismissed
+from evorun.tasks.puzzles.lenient import integer_lists, strip_markup
 
-# A longer colour is refused; one that is out of range is an error of the answer, not of its form.
-_DIGITS = 6
+# A colour of more digits is malformed; a colour out of range is an error of the answer, not of its form.
+_MAX_DIGITS = 6
 _BETWEEN = re.compile(r"\s*,\s*|\s+")
 _WORDS = re.compile(r"\b(?:vertex|node|colou?rs?|[vfc](?=[\s_({0-9]))_?", re.IGNORECASE)
 _VERB = re.compile(r"\b(?:is|gets|has|receives)\b(?:[ \t]+(?:assigned|given))?(?:[ \t]+to\b)?", re.IGNORECASE)
@@ -17,18 +17,20 @@ _NAME = re.compile(r"\b[A-Za-z_]{2,30}[ \t]*[:=][ \t]*(?=[\[({])")
 _COUPLE = re.compile(r"[(\[][ \t]*([0-9]+)[ \t]*,[ \t]*([0-9]+)[ \t]*[)\]]")
 _COLUMNS = re.compile(r"^[ \t]*([0-9]+)[ ]*[,\t][ \t]*([0-9]+)[ \t]*$", re.MULTILINE)
 _OBJECT = re.compile(r"\b(?:vertex|node)[ \t]*:[ \t]*([0-9]+)[ \t]*,\s*colou?r[ \t]*:[ \t]*([0-9]+)", re.IGNORECASE)
-_PAIR = re.compile(rf"(?<![0-9.])([0-9]{{1,{_DIGITS}}}+)[ \t]*(?:[:=|]|->)[ \t]*([0-9]{{1,{_DIGITS}}}+)(?!\.[0-9])")
-# What may lead to the pairs of a line, and what makes something else of them
+_PAIR = re.compile(
+    rf"(?<![0-9.])([0-9]{{1,{_MAX_DIGITS}}}+)[ \t]*(?:[:=|]|->)[ \t]*([0-9]{{1,{_MAX_DIGITS}}}+)(?!\.[0-9])"
+)
+# Words that may precede the pairs of a line, and words that change their meaning
 _LEAD = re.compile(r"[^0-9\n]{1,100}")
 _DOUBT = re.compile(
     r"\b(?:not|no|never|wrong|invalid|incorrect|improper|false|fail\w*|if|would|could|might|tr(?:y|ied)|first|instead|than)\b"
     r"|n['\u2019]t\b",
     re.IGNORECASE,
 )
-# A line with the vertices' own numbers above one with their colours
+# A line with the vertices' numbers above a line with their colours
 _VERTICES = re.compile(r"^[ \t]*(?:vert(?:ex|ices)|nodes?)\b[ \t]*[:|]", re.IGNORECASE | re.MULTILINE)
 _CLASS = re.compile(
-    rf"[ \t]*colou?r[ \t]*([0-9]{{1,{_DIGITS}}})[ \t]*(?::|=|->)[^0-9\n]{{0,30}}"
+    rf"[ \t]*colou?r[ \t]*([0-9]{{1,{_MAX_DIGITS}}})[ \t]*(?::|=|->)[^0-9\n]{{0,30}}"
     r"([0-9]{1,9}(?:(?:[ \t]*,)?(?:[ \t]*\band\b)?[ \t]*[0-9]{1,9})*)[ \t}\])]*\.?",
     re.IGNORECASE,
 )
@@ -36,89 +38,89 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 def read(block: str, vertices: int) -> str:
-    """Return the canonical text of a colouring of so many vertices. Raises ValueError with what is wrong.
+    """Return the canonical text of a colouring of `vertices` vertices. Raises ValueError with the fault.
 
-    Beside numbers with commas or blanks between them: lists in any brackets and under any name, a colour for each
-    vertex by its number (`0: 1`, `{"0": 1}`, `[[0, 1]]`, a table), and the vertices of each colour. A text with two
-    different ones has none.
+    Apart from numbers separated by commas or blanks, it accepts lists in any brackets and under any name, a colour per
+    vertex number (`0: 1`, `{"0": 1}`, `[[0, 1]]`, a table), and the vertices of each colour. Two different colourings
+    are a fault.
     """
     try:
-        return as_text(_asked_for(block, vertices))
+        return format_coloring(_parse_requested(block, vertices))
     except ValueError:
-        text = without_dismissed(plain(block)).translate({ord(mark): None for mark in "\"'"})
+        text = drop_dismissed(strip_markup(block)).translate({ord(mark): None for mark in "\"'"})
         rows = [line.replace("|", " ") for line in text.split("\n") if line.count("|") >= vertices - 1]
-        if by_color := _by_color(text, vertices):
-            return as_text(by_color)
-        # In a table the vertices' own numbers are its header.
-        in_rows = (numbers for row in rows for numbers in spans(row) if numbers != [*range(vertices)])
-        lists = [numbers for numbers in chain(spans(text), in_rows) if len(numbers) == vertices]
-        others = [numbers for numbers in lists if numbers != [*range(vertices)]]
-        lists = others if others and _VERTICES.search(text) else lists
-        found = {as_text(colors) for colors in lists if _are_colors(colors)}
-        by_vertex = _by_vertex(text, vertices)
-        found |= {as_text(by_vertex)} if by_vertex else set()
-        if len(found) != 1:
+        if by_color := _parse_by_color(text, vertices):
+            return format_coloring(by_color)
+        # In a table the vertices' numbers are the header.
+        in_rows = (numbers for row in rows for numbers in integer_lists(row) if numbers != [*range(vertices)])
+        lists = [numbers for numbers in chain(integer_lists(text), in_rows) if len(numbers) == vertices]
+        without_headers = [numbers for numbers in lists if numbers != [*range(vertices)]]
+        lists = without_headers if without_headers and _VERTICES.search(text) else lists
+        colorings = {format_coloring(colors) for colors in lists if _are_colors(colors)}
+        by_vertex = _parse_by_vertex(text, vertices)
+        colorings |= {format_coloring(by_vertex)} if by_vertex else set()
+        if len(colorings) != 1:
             raise
-        return found.pop()
+        return colorings.pop()
 
 
 def is_color(word: str) -> bool:
-    """Tell whether a word is a colour, allowed or not."""
-    return 1 <= len(word) <= _DIGITS and word.isascii() and word.isdigit()
+    """Return whether a word is a colour number, allowed or not."""
+    return 1 <= len(word) <= _MAX_DIGITS and word.isascii() and word.isdigit()
 
 
-def _asked_for(block: str, vertices: int) -> list[int]:
+def _parse_requested(block: str, vertices: int) -> list[int]:
     words = _BETWEEN.split(block.strip())
-    wrong = next((word for word in words if not is_color(word)), None)
-    if wrong is not None:
-        raise ValueError(f"expected colours such as 0,1,2, got '{wrong[:20]}'")
+    invalid = next((word for word in words if not is_color(word)), None)
+    if invalid is not None:
+        raise ValueError(f"expected colours such as 0,1,2, got '{invalid[:20]}'")
     if len(words) != vertices:
         raise ValueError(f"expected {vertices} colours, one for each vertex, got {len(words)}")
     return [int(word) for word in words]
 
 
-def _by_color(text: str, vertices: int) -> list[int] | None:
-    """Return the colours of a text whose lines with numbers are a colour and its vertices each, every vertex once.
+def _parse_by_color(text: str, vertices: int) -> list[int] | None:
+    """Return the colours of a text in which each line with numbers gives a colour and its vertices.
 
-    Where all have one vertex, they may as well be a vertex and its colour each: such lines are left to `_by_vertex`.
+    Lines with a single vertex each might as well be a vertex and its colour; they are left to `_parse_by_vertex`.
     """
-    color_of: dict[int, int] = {}
+    colors_by_vertex: dict[int, int] = {}
     classes = 0
     for line in text.split("\n"):
         if not any(character.isdigit() for character in line):
             continue
-        found = _CLASS.fullmatch(line)
-        members = [int(number) for number in re.findall("[0-9]+", found[2])] if found else []
-        if found is None or not color_of.keys().isdisjoint(members) or len(set(members)) < len(members):
+        match = _CLASS.fullmatch(line)
+        members = [int(number) for number in re.findall("[0-9]+", match[2])] if match else []
+        if match is None or not colors_by_vertex.keys().isdisjoint(members) or len(set(members)) < len(members):
             return None
-        color_of |= dict.fromkeys(members, int(found[1]))
+        colors_by_vertex |= dict.fromkeys(members, int(match[1]))
         classes += 1
-    is_whole = set(color_of) == set(range(vertices)) and classes < vertices
-    return [color_of[vertex] for vertex in range(vertices)] if is_whole else None
+    is_complete = set(colors_by_vertex) == set(range(vertices)) and classes < vertices
+    return [colors_by_vertex[vertex] for vertex in range(vertices)] if is_complete else None
 
 
 def _are_colors(numbers: list[int]) -> bool:
-    return all(0 <= number < 10**_DIGITS for number in numbers)
+    return all(0 <= number < 10**_MAX_DIGITS for number in numbers)
 
 
-def _by_vertex(text: str, vertices: int) -> list[int] | None:
-    """Return the colours of a text that names each vertex with its colour, once and in any order, and no more."""
+def _parse_by_vertex(text: str, vertices: int) -> list[int] | None:
+    """Return the colours of a text that gives each vertex and its colour once, in any order, and nothing else."""
     text = _OBJECT.sub(r"\1:\2;", _NAME.sub("", text))
     text = _COLUMNS.sub(r"\1:\2", text)
     text = _COUPLE.sub(r"\1:\2;", _VERB.sub(":", _WORDS.sub(" ", text)))
     text = text.translate({ord(bracket): " " for bracket in "()[]{}"})
     pairs = _PAIR.findall(text)
-    color_of = {int(vertex): int(color) for vertex, color in pairs}
-    # Lines without numbers are titles; another number, or a word beside the pairs, makes something else of them.
+    colors_by_vertex = {int(vertex): int(color) for vertex, color in pairs}
+    # Lines without numbers are titles; another number, or a word beside the pairs, changes their meaning.
     lines = [line for line in text.split("\n") if any(character.isdigit() for character in line)]
-    if len(pairs) != vertices or set(color_of) != set(range(vertices)):
+    if len(pairs) != vertices or set(colors_by_vertex) != set(range(vertices)):
         return None
-    if any(_LETTER_OR_DIGIT.search(_PAIR.sub("", _without_lead(line))) for line in lines):
+    if any(_LETTER_OR_DIGIT.search(_PAIR.sub("", _strip_lead(line))) for line in lines):
         return None
-    return [color_of[vertex] for vertex in range(vertices)]
+    return [colors_by_vertex[vertex] for vertex in range(vertices)]
 
 
-def _without_lead(line: str) -> str:
-    """Return a line without the words in front of its first pair, unless they deny or suppose it."""
+def _strip_lead(line: str) -> str:
+    """Remove the words before a line's first pair, unless they deny or suppose it."""
     lead = _LEAD.match(line)
     return line if lead is None or _DOUBT.search(lead[0]) else line[lead.end() :]

@@ -1,4 +1,4 @@
-"""The outcome of a program's public tests, in the words that prompts show (B.2.3)."""
+"""Descriptions of a program's public test results for prompts (B.2.3)."""
 
 import re
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from evorun.runs.candidates import Feedback
 from evorun.sandbox.base import Case, CaseResult, Limits
 
 SHOWN_TESTS = 3
-"""B.2.3 shows three."""
+"""Number of tests to show, as in B.2.3."""
 SHOWN_CHARS = 200
-"""Longest piece of an input, an output or an error message (ours)."""
+"""Maximum characters of an input, an output or an error message (ours)."""
 
-# A frame of the program's own in a traceback, as the sandbox names it
+# A traceback frame in the program itself, as the sandbox names it
 _FRAME = re.compile(r'^ *File "solution\.py", line (\d{1,9})\b', re.MULTILINE)
 
 
@@ -22,31 +22,31 @@ class Failure(NamedTuple):
     trace: str
     """Input and outcome, on one line."""
     line: int | None
-    """The program's line that a runtime error ended in; None for anything else."""
+    """The line of the program where a runtime error occurred; None for other failures."""
 
 
 def make_feedback(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> Feedback:
-    """Describe the results of these cases, failed ones first: a line each, and the share that passed."""
-    # A stable sort: within the failed ones, and within the passed ones, the tests stay in order.
-    told = sorted(zip(cases, results, strict=True), key=lambda pair: pair[1].verdict == "accepted")
+    """Describe test results, one per line, failures first, with the share that passed."""
+    # A stable sort: failed tests, and passed tests, stay in order among themselves.
+    failed_first = sorted(zip(cases, results, strict=True), key=lambda pair: pair[1].verdict == "accepted")
     passed = sum(result.verdict == "accepted" for result in results)
-    lines = [f"- {_trace(case, result, limits)}" for case, result in told[:SHOWN_TESTS]]
+    lines = [f"- {_trace(case, result, limits)}" for case, result in failed_first[:SHOWN_TESTS]]
     return Feedback(text="\n".join([f"{passed} of {len(results)} passed", *lines]), score=passed / len(results))
 
 
 def list_failures(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> list[Failure]:
-    """Return the tests that were not passed, in order."""
+    """Return the failed tests, in order."""
     failures = []
     for case, result in zip(cases, results, strict=True):
         if result.verdict != "accepted":
-            # The last frame of the program's own; deeper ones are the library's.
+            # The last frame in the program itself; deeper frames are in libraries.
             frames = _FRAME.findall(result.stderr) if result.verdict == "runtime_error" else []
             failures.append(Failure(_trace(case, result, limits), int(frames[-1]) if frames else None))
     return failures
 
 
-def shown(text: str, limit: int = SHOWN_CHARS) -> str:
-    """Return a text on one line, its middle left out where it is long."""
+def shorten(text: str, limit: int = SHOWN_CHARS) -> str:
+    """Put a text on one line, leaving out its middle if it is long."""
     line = text.strip().replace("\n", "\\n")
     if len(line) <= limit:
         return line
@@ -60,16 +60,16 @@ def _trace(case: Case, result: CaseResult, limits: Limits) -> str:
         case "accepted":
             outcome = "passed"
         case "wrong_answer":
-            came = result.value if result.value is not None else result.stdout
-            outcome = f"wrong answer: expected {shown(case.expected)}, got {shown(came) or 'no output'}"
+            actual = result.value if result.value is not None else result.stdout
+            outcome = f"wrong answer: expected {shorten(case.expected)}, got {shorten(actual) or 'no output'}"
         case "runtime_error":
-            # A traceback's last three lines: where the program failed, and why.
+            # A traceback's last three lines say where and why the program failed.
             end = "\n".join(line.strip() for line in result.stderr.strip().splitlines()[-3:])
-            outcome = f"runtime error: {shown(end) or 'no message'}"
+            outcome = f"runtime error: {shorten(end) or 'no message'}"
         case "time_limit":
             outcome = f"stopped after {limits.cpu_seconds:g} seconds"
         case "memory_limit":
             outcome = f"stopped at {limits.memory_mib} MiB of memory"
         case "output_limit":
             outcome = "stopped for printing too much"
-    return f"{shown(case.stdin)} -> {outcome}"
+    return f"{shorten(case.stdin)} -> {outcome}"

@@ -1,23 +1,22 @@
 """Symbolic operators on programs: ECO and EMO on their syntax trees, as section 6 of the Lyria paper proposes.
 
-The paper names them and leaves them open, so their design is ours:
+The paper only names them, so their design is ours:
 
-- Crossover replaces one function (or method) of the first program by the second's of the same name, with its parameters
-  and decorators: the body was written for them. Where no function of the same name differs, a top-level function that
-  the first lacks is put into it instead, for a later operator to use. What the new function reads of the second
-  program's imports, functions, classes and constants, and the first has not, comes along.
-- Mutation changes one thing: a number (one more, one less, doubled, 0), a comparison, an arithmetic operator, or a
-  bound of a `range` (one more, one less).
-- What is changed goes by the reported errors where these say anything of a place. Of the errors that tests show only a
-  runtime error does: its traceback ends in a line of the program (a finding is that line, or None). Mutation then
-  changes the function that the line is in, or the code outside functions; crossover replaces a function of the first
-  program in which an error lies while none lies in the second's (as for graphs, whose conflicting vertices are taken
-  from the parent that has no conflict there). Without such lines every place is as likely as another, since a wrong
-  output says nothing of where it comes from.
-- "No errors", at which the paper's operators return the parent, means a fitness of 100. A program that could not be
-  read, or is no Python, gives the other parent in crossover and itself in mutation.
-- A child's source is written from its tree: comments and layout are lost, and it is dropped for its parent where Python
-  would not read back the same tree, or where it has become too long.
+- Crossover replaces a function (or method) of the first program by the second's of the same name, with the parameters
+  and decorators for which its body was written. If no function of the same name differs, a top-level function that the
+  first program lacks is added to it, for a later operator to use. Imports, functions, classes and constants that the
+  new function reads, and that the first program lacks, are added, too.
+- Mutation makes one change: to a number (plus one, minus one, doubled, 0), a comparison, an arithmetic operator, or a
+  bound of a `range` (plus one, minus one).
+- Reported errors guide the choice if they name a location. Among test failures only a runtime error does: its traceback
+  ends in a line of the program (a finding is that line, or None). Then mutation changes the function with that line, or
+  the code outside functions. Crossover replaces a function of the first program that has an error, if the second's has
+  none (as for graphs, whose conflicting vertices come from the parent without a conflict there). Without such lines all
+  locations are equally likely, since a wrong output does not say where it comes from.
+- "No errors", for which the paper's operators return the parent, means a fitness of 100. If a program could not be
+  read or is not Python, crossover returns the other parent, and mutation the program itself.
+- A child's source is generated from its tree, without comments and layout. The parent replaces it if Python would not
+  parse the source into the same tree, or if it is too long.
 """
 
 import ast
@@ -29,11 +28,11 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.livecodebench.programs import parsed
+from evorun.tasks.livecodebench.programs import parse
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES
 
 _RIGHT = 100.0
-# Integers longer than this are left alone, so that no number grows without end
+# Longer integers are not changed, so that no number grows without bound
 _MAX_BITS = 256
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,26 +42,31 @@ T = TypeVar("T")
 _ORDERINGS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _COMPARISONS: tuple[tuple[type[ast.cmpop], ...], ...] = (_ORDERINGS, (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
 _ARITHMETIC: tuple[type[ast.operator], ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# Operands with which `*`, `+` and `%` are no arithmetic
+# Operands with which `*`, `+` and `%` are not arithmetic
 _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr)
 
 
 def crossover(first: Individual, second: Individual, rng: np.random.Generator, max_chars: int) -> Response:
     """Return the first program with a function of the second, or a parent's response; never raises.
 
-    max_chars: length that a child may have at most, unless its first parent is longer already.
+    max_chars: maximum length of a child, unless its first parent is already longer.
     """
-    own, other = _tree(first), _tree(second)
-    if own is None or other is None:
-        return first.response if other is None else second.response
+    first_tree, second_tree = _tree(first), _tree(second)
+    if first_tree is None or second_tree is None:
+        return first.response if second_tree is None else second.response
     for parent in (first, second):
         if parent.fitness >= _RIGHT:
             return parent.response
-    return _child(own, lambda: _cross(own, other, _lines(first), _lines(second), rng), first.response, max_chars)
+    return _child(
+        first_tree,
+        lambda: _cross(first_tree, second_tree, _lines(first), _lines(second), rng),
+        first.response,
+        max_chars,
+    )
 
 
 def mutate(individual: Individual, rng: np.random.Generator, max_chars: int) -> Response:
-    """Return the program with one change, or the individual's own response; never raises. max_chars: as above."""
+    """Return the program with one change, or the individual's response; never raises. max_chars: see `crossover`."""
     tree = _tree(individual)
     if tree is None or individual.fitness >= _RIGHT:
         return individual.response
@@ -70,7 +74,7 @@ def mutate(individual: Individual, rng: np.random.Generator, max_chars: int) -> 
 
 
 def _tree(individual: Individual) -> ast.Module | None:
-    return None if individual.response.answer is None else parsed(individual.response.answer)
+    return None if individual.response.answer is None else parse(individual.response.answer)
 
 
 def _lines(individual: Individual) -> list[int]:
@@ -78,14 +82,14 @@ def _lines(individual: Individual) -> list[int]:
 
 
 def _child(tree: ast.Module, change: Callable[[], bool], parent: Response, max_chars: int) -> Response:
-    """Change the tree in place and return it as a response: the parent's own where nothing came of it."""
+    """Change the tree in place and return it as a response, or the parent's response without a valid change."""
     try:
-        # What Python writes of a tree is not always read back as the same tree (nested f-strings, huge numbers).
+        # Unparsed source does not always parse into the same tree (nested f-strings, huge numbers).
         source = ast.unparse(tree) if change() else None
-        again = None if source is None else parsed(source)
-        if source is None or again is None or ast.dump(again) != ast.dump(tree):
+        reparsed = None if source is None else parse(source)
+        if source is None or reparsed is None or ast.dump(reparsed) != ast.dump(tree):
             return parent
-    # ast.unparse raises ValueError for what has no text, such as some f-strings
+    # ast.unparse raises ValueError for nodes without source text, such as some f-strings
     except (RecursionError, ValueError, MemoryError):
         return parent
     if len(source) > max(max_chars, len(parent.answer or "")) or len(source.encode()) > MAX_SOURCE_BYTES:
@@ -109,30 +113,38 @@ class _Place(NamedTuple):
 
 
 def _cross(
-    own: ast.Module, other: ast.Module, lines: Sequence[int], other_lines: Sequence[int], rng: np.random.Generator
+    receiver: ast.Module, donor: ast.Module, lines: Sequence[int], donor_lines: Sequence[int], rng: np.random.Generator
 ) -> bool:
-    """Put a function of the other tree into the own one; say whether there was one to put."""
-    mine, theirs = _places(own), _places(other)
-    different = [n for n in mine if n in theirs and ast.dump(mine[n].node) != ast.dump(theirs[n].node)]
-    bound = {name for statement in own.body for name in _bound(statement)}
-    top = _after_imports(own)
+    """Put a function of the donor into the receiver; return whether there was one."""
+    receiver_places, donor_places = _places(receiver), _places(donor)
+    different = [
+        n
+        for n in receiver_places
+        if n in donor_places and ast.dump(receiver_places[n].node) != ast.dump(donor_places[n].node)
+    ]
+    bound = {name for statement in receiver.body for name in _bound_names(statement)}
+    top = _after_imports(receiver)
     if different:
-        # A function in which an error lies, where the other program's of the same name has none.
-        failing = [n for n in different if _within(lines, mine[n].node) and not _within(other_lines, theirs[n].node)]
+        # A function with an error, where the donor's function of the same name has none.
+        failing = [
+            n
+            for n in different
+            if _within(lines, receiver_places[n].node) and not _within(donor_lines, donor_places[n].node)
+        ]
         name = _pick(failing or different, rng)
-        mine[name].body[mine[name].at] = theirs[name].node
-        own.body[top:top] = _needs(theirs[name].node, other, bound)
+        receiver_places[name].body[receiver_places[name].at] = donor_places[name].node
+        receiver.body[top:top] = _find_dependencies(donor_places[name].node, donor, bound)
         return True
-    lacking = [s for s in other.body if isinstance(s, _Function) and s.name not in bound]
+    lacking = [s for s in donor.body if isinstance(s, _Function) and s.name not in bound]
     if not lacking:
         return False
     function = _pick(lacking, rng)
-    own.body[top:top] = [*_needs(function, other, bound | {function.name}), function]
+    receiver.body[top:top] = [*_find_dependencies(function, donor, bound | {function.name}), function]
     return True
 
 
 def _places(tree: ast.Module) -> dict[str, _Place]:
-    """Return functions by name and methods by `Class.method`; of several with the same name the last one counts."""
+    """Return functions by name and methods by `Class.method`; the last of the same name counts."""
     owners = [("", tree.body), *((f"{s.name}.", s.body) for s in tree.body if isinstance(s, ast.ClassDef))]
     return {
         f"{prefix}{node.name}": _Place(body, at, node)
@@ -155,9 +167,9 @@ def _after_imports(tree: ast.Module) -> int:
     return len(tree.body)
 
 
-def _needs(function: _Function, donor: ast.Module, bound: set[str]) -> list[ast.stmt]:
-    """Return what a function reads of its program, directly or not, and that is not bound elsewhere, in order."""
-    definitions = {name: s for s in donor.body if _defines(s) for name in _bound(s)}
+def _find_dependencies(function: _Function, donor: ast.Module, bound: set[str]) -> list[ast.stmt]:
+    """Return, in order, the donor's definitions that a function needs, directly or not, and that are not in `bound`."""
+    definitions = {name: s for s in donor.body if _defines(s) for name in _bound_names(s)}
     needed: dict[int, ast.stmt] = {}
     pending: list[ast.stmt] = [function]
     while pending:
@@ -172,7 +184,7 @@ def _needs(function: _Function, donor: ast.Module, bound: set[str]) -> list[ast.
 
 
 def _defines(statement: ast.stmt) -> bool:
-    """Say whether a statement only makes something known by name: an import, a function, a class or a constant."""
+    """Return whether a statement only defines a name: an import, a function, a class or a constant."""
     if isinstance(statement, ast.Assign):
         return not any(isinstance(node, ast.Name | ast.Call) for node in ast.walk(statement.value))
     if isinstance(statement, ast.ImportFrom):
@@ -180,8 +192,8 @@ def _defines(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Import | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
-def _bound(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement of a module binds there; those inside a function or a class are its own."""
+def _bound_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds in its module, without those inside a function or class."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
         return
@@ -198,29 +210,29 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 class _Site(NamedTuple):
-    """A place that can be changed, and how."""
+    """A location in a program with its possible changes."""
 
     line: int
     changes: list[_Change]
 
 
 def _mutate(tree: ast.Module, lines: Sequence[int], rng: np.random.Generator) -> bool:
-    """Make one change; say whether there was one to make."""
+    """Make one change; return whether there was one to make."""
     sites = [site for site in _sites(tree) if site.changes]
     if not sites:
         return False
-    around = _innermost_functions(tree)
-    # None stands for the code outside functions, which errors can end in too.
-    failing = {around.get(line) for line in lines}
-    guilty = [site for site in sites if around.get(site.line) in failing]
-    _pick(_pick(guilty or sites, rng).changes, rng)()
+    function_by_line = _innermost_functions(tree)
+    # None stands for the code outside functions, where errors can occur, too.
+    failing = {function_by_line.get(line) for line in lines}
+    suspects = [site for site in sites if function_by_line.get(site.line) in failing]
+    _pick(_pick(suspects or sites, rng).changes, rng)()
     return True
 
 
 def _innermost_functions(tree: ast.Module) -> dict[int, int]:
     """Return the first line of the innermost function around each line that is in one."""
     functions = sorted((node for node in ast.walk(tree) if isinstance(node, _Function)), key=lambda node: node.lineno)
-    # The inner ones come later, and take their lines from those around them.
+    # Inner functions come later and override the outer ones' lines.
     return {
         line: node.lineno for node in functions for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
@@ -229,7 +241,7 @@ def _innermost_functions(tree: ast.Module) -> dict[int, int]:
 def _sites(tree: ast.Module) -> Iterator[_Site]:
     for parent in ast.walk(tree):
         for slot in _slots(parent):
-            # A negative number is one site, its negation: not its digits once more.
+            # A negative number is a single site, its negation, without its digits.
             negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)
             value = None if negated else _value(slot.node)
             if value is not None:
@@ -254,11 +266,11 @@ class _Slot(NamedTuple):
 
     @property
     def line(self) -> int:
-        """The line that the node begins in."""
+        """The first line of the node."""
         return int(getattr(self.node, "lineno", 0))
 
     def change(self, new: ast.expr) -> _Change:
-        """Return what puts another node in its place."""
+        """Return a function that replaces the node by another."""
 
         def put() -> None:
             if self.at is None:
@@ -278,7 +290,7 @@ def _slots(parent: ast.AST) -> Iterator[_Slot]:
 
 
 def _value(node: ast.AST) -> int | float | None:
-    """Return the number that a node stands for, its sign included; None for anything else."""
+    """Return the number that a node denotes, with its sign; None for anything else."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _value(node.operand) if isinstance(node.operand, ast.Constant) else None
         return None if value is None else -value
@@ -295,7 +307,7 @@ def _other_numbers(value: int | float) -> list[int | float]:
 
 
 def _number(value: int | float) -> ast.expr:
-    """Return a number's node; a negative one is the negation of another, as Python reads it."""
+    """Return a number's node; a negative number is a negation, as Python parses it."""
     return ast.UnaryOp(ast.USub(), ast.Constant(-value)) if value < 0 else ast.Constant(value)
 
 
@@ -324,7 +336,7 @@ def _is_sequence(node: ast.expr) -> bool:
 
 
 def _is_bound(slot: _Slot) -> bool:
-    """Say whether a range's argument is a start or a stop that has no number of its own to change."""
+    """Return whether a range's argument is a start or a stop without a number that could be changed."""
     if slot.field != "args" or slot.at is None or slot.at > 1 or isinstance(slot.node, ast.Starred):
         return False
     number = slot.node.right if isinstance(slot.node, ast.BinOp) else slot.node

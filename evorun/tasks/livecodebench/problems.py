@@ -1,4 +1,4 @@
-"""LiveCodeBench's problems: its files, which are gigabytes, the draw, and the hidden tests that grade."""
+"""LiveCodeBench's problems: its files (gigabytes), the draw, and grading by hidden tests."""
 
 import logging
 import re
@@ -16,8 +16,8 @@ from evorun.errors import ConfigError, DataError, above, one_of
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Grade, LoadedTask, Problem, Tools
-from evorun.tasks.benchmark import StratifiedBenchmark, distinct
-from evorun.tasks.livecodebench.programs import make_check, program_for
+from evorun.tasks.benchmark import StratifiedBenchmark, drop_repeats
+from evorun.tasks.livecodebench.programs import make_check, make_program
 from evorun.tasks.livecodebench.records import STRATA, Answers, Layout, ReleaseLayout, detect_layout
 from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
@@ -32,26 +32,26 @@ _log = logging.getLogger(__name__)
 
 
 class TestGrader:
-    """Grades by hidden tests: correct means that every one of them passes (§4.1).
+    """Grades by hidden tests: a correct program passes all of them (§4.1).
 
-    The release's own harness runs the public tests along with them; here they are feedback and do not count.
+    The release's own harness runs the public tests with them; here they are feedback and do not count.
     """
 
     __test__ = False  # not for pytest to collect
 
     def __init__(self, hidden: Mapping[str, Suite]) -> None:
-        """hidden: each problem's suite; one object a problem, which is what lets a journal recognise it cheaply."""
+        """hidden: each problem's suite; always the same object per problem, so that a journal recognizes it cheaply."""
         self._hidden = hidden
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
-        """Grade one response, up to the first test that it fails. Raises DataError for a problem that is not known."""
+        """Grade one response, up to the first test that it fails. Raises DataError for an unknown problem."""
         if problem.id not in self._hidden:
             raise DataError(f"problem '{problem.id}': expected one of the {len(self._hidden)} loaded problems")
         if response.answer is None:
             return Grade(correct=False, detail="no program")
         suite = self._hidden[problem.id]
-        # The rest of the tests could not change the verdict, and hundreds of them may be slow.
-        results = await tools.test(program_for(problem, response.answer), suite, stop_at_failure=True)
+        # Further tests could not change the verdict, and hundreds of them may be slow.
+        results = await tools.test(make_program(problem, response.answer), suite, stop_at_failure=True)
         verdict, total = results[-1].verdict, len(suite.cases)
         if verdict == "accepted":
             return Grade(correct=True, detail=f"accepted on all {total} hidden tests")
@@ -60,7 +60,7 @@ class TestGrader:
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem, and where its record lies: its hidden tests are read only when it is drawn."""
+    """A problem and the location of its record, whose hidden tests are read only when it is drawn."""
 
     problem: Problem
     contest_date: date
@@ -78,7 +78,7 @@ class Entry:
         return f"{self.path}:{self.line}"
 
     def answers(self) -> Answers:
-        """Read what the record keeps from methods. Raises DataError naming file and line."""
+        """Read the hidden tests and the solution. Raises DataError naming file and line."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.offset)
@@ -91,8 +91,8 @@ class Entry:
 def find_files(data: str) -> list[Path]:
     """Return the files that `data` names: a file, a folder, or a pattern such as `FOLDER/lcb_*.jsonl`.
 
-    Of a folder with the release's files, those; of another one, every `*.jsonl`. Raises DataError when there are none,
-    or a part of the release is missing.
+    For a folder with files of the release, only those; for any other folder, every `*.jsonl`. Raises DataError without
+    any file, or if a part of the release is missing.
     """
     place = Path(data).expanduser()
     if place.is_file():
@@ -107,7 +107,7 @@ def find_files(data: str) -> list[Path]:
         if missing:
             raise DataError(
                 f"task.data: LiveCodeBench's release v6 is {', '.join(RELEASE_FILES)}; {missing[0]} is missing in "
-                f"'{place}'. To work on a part of it, name the files: task.data='{place}/test*.jsonl'"
+                f"'{place}'. To use a part of it, name the files: task.data='{place}/test*.jsonl'"
             )
         return [place / name for name in RELEASE_FILES]
     found = sorted(place.glob("*.jsonl"))
@@ -120,7 +120,7 @@ def find_files(data: str) -> list[Path]:
 
 
 def read_entries(paths: Sequence[Path]) -> list[Entry]:
-    """Read the records of these files, hidden tests aside, in order.
+    """Read the records of these files in order, without their hidden tests.
 
     Raises DataError naming file and line for a malformed record or an id that is used twice.
     """
@@ -142,7 +142,7 @@ def read_entries(paths: Sequence[Path]) -> list[Entry]:
                     offset += len(line)
         except OSError as error:
             raise DataError(f"{path}: cannot read: {error.strerror}") from error
-    return distinct(entries, lambda problem: problem.id)
+    return drop_repeats(entries, lambda problem: problem.id)
 
 
 @dataclass(kw_only=True)
@@ -180,15 +180,15 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
     platforms: list[str] | None
     """Draw only from these platforms (of atcoder, codeforces, leetcode); null: from all."""
     exclude: list[str]
-    """Problems never drawn, by id or by title in lower case with hyphens (those that the benchmark's errata name)."""
+    """Problems never to draw, by id or by title in lower case with hyphens (those in the benchmark's errata)."""
     time_limit_s: float
     """CPU seconds of a program on one test (the benchmark's harness: 6)."""
     stated_time_limit_s: float
-    """The limit that the prompts tell the model (B.2: 4)."""
+    """The limit stated in prompts (B.2: 4)."""
     memory_mib: int
     """Address space of each of a program's processes."""
     solution_max_chars: int
-    """Longest program that the JSON schema allows and that a symbolic operator makes."""
+    """Maximum characters of a program in the JSON schema and from a symbolic operator."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,8 +197,8 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
         self.check_at_least(64, "memory_mib")
         above("task.time_limit_s", self.time_limit_s, 0)
         above("task.stated_time_limit_s", self.stated_time_limit_s, 0)
-        _day("task.start_date", self.start_date)
-        _day("task.end_date", self.end_date)
+        _check_day("task.start_date", self.start_date)
+        _check_day("task.end_date", self.end_date)
 
     @property
     def private_files(self) -> list[Path]:
@@ -220,7 +220,7 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
         )
 
     def load(self) -> LoadedTask:
-        """Read, filter and draw the problems. Hidden tests are decoded for drawn ones only.
+        """Read, filter and draw the problems; hidden tests are decoded only for drawn problems.
 
         Raises DataError for missing or malformed files and strata that are too small, ConfigError for prompt files.
         """
@@ -229,7 +229,7 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
         paths = find_files(str(location))
         entries = read_entries(paths)
         selected, held_out = self.draw(self._strata(entries), self.validation_per_stratum)
-        # Hidden tests are read for drawn problems only: all of them together are gigabytes.
+        # Only drawn problems' hidden tests are read: all together are gigabytes.
         answers = {entry.problem.id: entry.answers() for entry in (*selected, *held_out)}
         digest = sha256()
         for problem in (entry.problem for entry in selected):
@@ -241,7 +241,7 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
             entry.problem.id: Suite(answers[entry.problem.id].hidden, make_check(entry.problem), self.limits)
             for entry in (*selected, *held_out)
         }
-        # The suites are shared with the grader, which holds one object a problem; see `TestGrader`.
+        # The suites are shared with the grader, which keeps one object per problem; see `TestGrader`.
         hidden = {identity: suite.cases for identity, suite in suites.items()}
         return load_rows(
             task,
@@ -272,15 +272,15 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
         def repeated(earlier: Entry, later: Entry) -> None:
             _log.warning("%s: left out, the same problem as %s", later.where, earlier.where)
 
-        def asked(problem: Problem) -> tuple[str, str]:
+        def content(problem: Problem) -> tuple[str, str]:
             return problem.data["question"], problem.data["starter_code"]
 
-        # Filtered first: a problem must not be left out for one that is not drawn from.
-        kept = distinct(wanted, asked, repeated)
-        return {stratum: [one for one in kept if one.problem.stratum == stratum] for stratum in self.strata}
+        # Filtered first: a problem must not be dropped as a repeat of one that is excluded.
+        unique = drop_repeats(wanted, content, repeated)
+        return {stratum: [entry for entry in unique if entry.problem.stratum == stratum] for stratum in self.strata}
 
 
-def _day(key: str, value: str | None) -> None:
+def _check_day(key: str, value: str | None) -> None:
     try:
         valid = value is None or date.fromisoformat(value).isoformat() == value
     except ValueError:

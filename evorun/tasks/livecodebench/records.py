@@ -1,4 +1,4 @@
-"""One record of a LiveCodeBench file, in the release's layout or in evorun's own plainer one."""
+"""Records of LiveCodeBench files, in the release's layout or in evorun's own plainer one."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ from evorun.tasks.base import Problem
 
 STRATA = ("easy", "medium", "hard")
 MAX_BYTES = 2**30
-"""Largest unpacked size of one problem's tests; the release's largest are some hundred megabytes."""
+"""Maximum unpacked size of a problem's tests; the release's largest are a few hundred megabytes."""
 
 Kind = Literal["stdin", "functional"]
 """`stdin`: the program reads input and prints. `functional`: the benchmark calls a method that starter code names."""
@@ -40,13 +40,13 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class Test(msgspec.Struct, frozen=True):
-    """One test as both layouts have it."""
+    """A test in both layouts."""
 
     input: str
     output: str
 
     def case(self) -> Case:
-        """Return the test as the sandbox takes it."""
+        """Return the test for the sandbox."""
         return Case(self.input, self.output)
 
 
@@ -63,11 +63,11 @@ class Layout(Protocol):
 
 
 def detect_layout(line: bytes, where: str) -> Layout:
-    """Tell a file's layout by its first record. Raises DataError when it is neither."""
+    """Detect a file's layout from its first record. Raises DataError when it is neither."""
     try:
         keys = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DataError(f"{where}: expected one JSON object a line: {error}") from error
+        raise DataError(f"{where}: expected one JSON object per line: {error}") from error
     if "question_content" in keys:
         return ReleaseLayout()
     if "statement" in keys:
@@ -96,14 +96,14 @@ class _ReleaseTests(msgspec.Struct):
 
 
 class ReleaseLayout:
-    """The benchmark's own: `public_test_cases` and `metadata` are JSON in a string, private tests are encoded."""
+    """The benchmark's layout: `public_test_cases` and `metadata` are JSON in strings, private tests are encoded."""
 
     def heading(self, line: bytes, where: str) -> Heading:
         """Read everything but the private tests."""
         record = _decode(line, _ReleaseRecord, where)
-        tests = _embedded(record.public_test_cases, list[Test], "public_test_cases", where)
-        # A method's name is what makes a problem functional; the release has no field for that.
-        func_name = _embedded(record.metadata, dict[str, Any], "metadata", where).get("func_name")
+        tests = _decode_embedded(record.public_test_cases, list[Test], "public_test_cases", where)
+        # A method's name makes a problem functional; the release has no field for that.
+        func_name = _decode_embedded(record.metadata, dict[str, Any], "metadata", where).get("func_name")
         plain = _PlainRecord(
             id=str(record.question_id),
             title=record.question_title,
@@ -117,12 +117,12 @@ class ReleaseLayout:
             func_name=func_name,
             starter_code=record.starter_code,
         )
-        return _heading(plain, where)
+        return _make_heading(plain, where)
 
     def answers(self, line: bytes, where: str) -> Answers:
         """Decode the private tests; the release has no solutions."""
         text = decode_private_tests(_decode(line, _ReleaseTests, where).private_test_cases, where)
-        tests = _embedded(text, list[Test], "private_test_cases", where)
+        tests = _decode_embedded(text, list[Test], "private_test_cases", where)
         return Answers(hidden=_cases(tests, "private_test_cases", where))
 
 
@@ -151,7 +151,7 @@ class _PlainTests(msgspec.Struct):
 
 
 class PlainLayout:
-    """evorun's own: everything in plain JSON; `solutions` may hold programs with a verdict."""
+    """evorun's layout: everything in plain JSON; `solutions` may hold programs with a verdict."""
 
     def heading(self, line: bytes, where: str) -> Heading:
         """Read everything but the hidden tests and the solutions."""
@@ -160,7 +160,7 @@ class PlainLayout:
             raise DataError(
                 f"{where}: func_name: expected one exactly where kind is functional, got {record.func_name!r}"
             )
-        return _heading(record, where)
+        return _make_heading(record, where)
 
     def answers(self, line: bytes, where: str) -> Answers:
         """Read the hidden tests and the first solution that is known to be correct."""
@@ -176,14 +176,14 @@ def _decode(line: bytes, kind: type[Any], where: str) -> Any:
         raise DataError(f"{where}: {error}") from error
 
 
-def _embedded(text: str, kind: Any, key: str, where: str) -> Any:
+def _decode_embedded(text: str, kind: Any, key: str, where: str) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DataError(f"{where}: {key}: expected JSON in a string: {error}") from error
 
 
-def _heading(record: _PlainRecord, where: str) -> Heading:
+def _make_heading(record: _PlainRecord, where: str) -> Heading:
     func_name: object = record.func_name
     for key, value in (("id", record.id), ("statement", record.statement)):
         if not value.strip():
@@ -232,22 +232,22 @@ def decode_private_tests(encoded: str, where: str) -> str:
             raise ValueError(f"the compressed tests are cut off or unpack to more than {MAX_BYTES >> 20} MiB")
         return _pickled_string(unpacked)
     except (binascii.Error, zlib.error, ValueError) as error:
-        raise _refused(where, str(error)) from error
+        raise _make_error(where, str(error)) from error
 
 
 _STRINGS = ("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 _AROUND_A_STRING = ("PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
-_MOST_OPCODES = 8
-"""Protocol, up to three frames, the string, its place in the memo, and the end."""
+_MAX_OPCODES = 8
+"""Maximum opcodes: protocol, up to three frames, the string, its memo entry, and the end."""
 
 
 def _pickled_string(data: bytes) -> str:
-    """Return the string that a pickle holds and nothing else; raises ValueError.
+    """Return the string that a pickle consists of. Raises ValueError for anything else.
 
-    It is read, not carried out: a pickle can name any callable, and a place in its memo that takes gigabytes.
+    The pickle is parsed, not executed: it can name any callable, or a memo index that takes gigabytes.
     """
     text: str | None = None
-    for opcode, argument, _ in islice(pickletools.genops(data), _MOST_OPCODES):
+    for opcode, argument, _ in islice(pickletools.genops(data), _MAX_OPCODES):
         if opcode.name in _STRINGS and text is None:
             text = argument
         elif opcode.name == "STOP" and text is not None:
@@ -257,6 +257,6 @@ def _pickled_string(data: bytes) -> str:
     raise ValueError("the pickle holds more than a string")
 
 
-def _refused(where: str, reason: str) -> DataError:
+def _make_error(where: str, reason: str) -> DataError:
     plain = reason.splitlines()[0][:120] if reason else "unreadable"
     return DataError(f"{where}: private_test_cases: expected JSON, or base64 of zlib of a pickled JSON string: {plain}")

@@ -1,4 +1,4 @@
-"""The model of simulated runs of LiveCodeBench: it knows the tests and a skill, and writes programs."""
+"""The simulated model for LiveCodeBench: it knows the tests and a skill, and writes programs."""
 
 import base64
 import zlib
@@ -15,9 +15,9 @@ from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
 MAX_TABLE_CHARS = 2400
-"""Longest table that a program may embed. A problem whose outputs take more is never solved in simulated runs."""
+"""Maximum characters of a program's table. Problems with longer outputs are never solved in simulated runs."""
 _MAX_OUTPUT_CHARS = 200_000
-# Different programs of a kind: with more of them written, some are repeats, as with a real model
+# Number of distinct programs of a kind; beyond it programs repeat, as with a real model
 _VARIANTS = 1000
 
 _LOOK_UP = """\
@@ -40,19 +40,19 @@ _WITH_MEMORY = ("generate", "evolve", "refine", "crossover", "mutate")
 
 
 class _Tables(NamedTuple):
-    """Answers by checksum of the input, compressed: what programs for one problem embed."""
+    """Compressed answers by checksum of the input, which programs for a problem embed."""
 
     full: str | None
-    """None where it would be too long."""
+    """Answers to all tests; None where the table would be too long."""
     public: str
-    """The public tests' answers only: right there, wrong on hidden tests."""
+    """Only the public tests' answers: right on these, wrong on hidden tests."""
 
 
 class LiveCodeBenchSimulator(TextSimulator):
-    """Writes programs that look answers up.
+    """Writes programs that look up answers.
 
-    Its right programs hold every test's output; those of wrong ones pass the public tests, or none, or stop with an
-    error. Only its own right programs count as right where it sees programs.
+    Right programs contain every test's output; wrong ones pass only the public tests, or none, or stop with an error.
+    When it judges programs, only its own right programs count as right.
     """
 
     filler: ClassVar[Filler] = Filler(
@@ -79,7 +79,7 @@ class LiveCodeBenchSimulator(TextSimulator):
         return float(self.is_right(problem, answer))
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:
-        full = self._tables_of(problem).full
+        full = self._make_tables(problem).full
         return answer is not None and full is not None and full in answer
 
     def judgment(self, verdict: str) -> str:
@@ -89,33 +89,33 @@ class LiveCodeBenchSimulator(TextSimulator):
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
     ) -> str:
         problem, _ = self._rows[hints["problem"]]
-        # Drawn before the program is made, so that right and wrong ones use up the same draws.
+        # Drawn before the program is made, so that right and wrong programs use the same draws.
         variant = int(rng.random() * _VARIANTS)
         reply = {"reasoning": steps.strip()}
         if hints["role"] in _WITH_MEMORY:
             reply["evolving_memory"] = f"Variant {variant}: mind the smallest input."
-        program = _program(self._tables_of(problem), succeeds, luck, variant)
+        program = _program(self._make_tables(problem), succeeds, luck, variant)
         return msgspec.json.encode({**reply, "solution": f"```python\n{program}```"}).decode()
 
-    def _tables_of(self, problem: Problem) -> _Tables:
+    def _make_tables(self, problem: Problem) -> _Tables:
         if problem.id not in self._tables:
             public = [Case(test["input"], test["output"]) for test in problem.data["public_tests"]]
-            everything, examples = _table([*public, *self._hidden[problem.id]]), _table(public)
-            # Where the public tests are all there is, knowing them would be right.
-            if examples is None or examples == everything:
-                examples = _encoded({})
-            self._tables[problem.id] = _Tables(everything, examples)
+            all_tests, examples = _table([*public, *self._hidden[problem.id]]), _table(public)
+            # If the public tests are the only ones, their answers would be right.
+            if examples is None or examples == all_tests:
+                examples = _encode({})
+            self._tables[problem.id] = _Tables(all_tests, examples)
         return self._tables[problem.id]
 
 
 def _table(cases: Sequence[Case]) -> str | None:
     if sum(len(case.expected) for case in cases) > _MAX_OUTPUT_CHARS:
         return None
-    table = _encoded({str(zlib.crc32(case.stdin.strip().encode())): case.expected.strip() for case in cases})
+    table = _encode({str(zlib.crc32(case.stdin.strip().encode())): case.expected.strip() for case in cases})
     return table if len(table) <= MAX_TABLE_CHARS else None
 
 
-def _encoded(answers: Mapping[str, str]) -> str:
+def _encode(answers: Mapping[str, str]) -> str:
     return base64.b85encode(zlib.compress(msgspec.json.encode(answers), 9)).decode()
 
 

@@ -1,4 +1,4 @@
-"""LiveCodeBench as methods see it: its prompts (Duel-Evolve, B.2), public tests, reading of programs."""
+"""LiveCodeBench as methods see it: its prompts (Duel-Evolve, B.2), public tests and parsing of programs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,20 @@ from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object
-from evorun.tasks.judging import ERRORS_SCHEMA, REASONED_VERDICT_SCHEMA, bulleted, read_errors
+from evorun.tasks.judging import ERRORS_SCHEMA, REASONED_VERDICT_SCHEMA, format_as_bullets, read_errors
 from evorun.tasks.livecodebench import operators
 from evorun.tasks.livecodebench.feedback import Failure, list_failures, make_feedback
-from evorun.tasks.livecodebench.programs import make_check, program_for, signature, syntax_error
+from evorun.tasks.livecodebench.programs import make_check, make_program, signature, syntax_error
 from evorun.tasks.livecodebench.reading import MEMORY_CHARS, read_memory, read_program, read_reasoning
 from evorun.tasks.text_task import TextTask
 
-# Roles whose replies nobody builds on: they ask for no notes (B.2.5, B.2.6)
+# Roles whose replies no later prompt shows, so that they need no notes (B.2.5, B.2.6)
 _WITHOUT_MEMORY = ("few_shot", "instruct")
 _LINE = re.compile(r"\blines?\s+(\d{1,9})\b", re.IGNORECASE)
 
 
 class LiveCodeBench(TextTask):
-    """Answers a problem with a program, which public tests try out; has symbolic operators on programs."""
+    """Answers a problem with a program that public tests check; has symbolic operators on programs."""
 
     name = "livecodebench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
@@ -45,8 +45,8 @@ class LiveCodeBench(TextTask):
     ) -> None:
         """Compile the prompts; see `TextTask`.
 
-        limits: of a program on one public test. stated_time_limit_s: what the prompts say, in seconds. *_chars:
-        characters; see `LiveCodeBenchConfig`.
+        limits: of a program on one public test. stated_time_limit_s: the limit in prompts, in seconds. *_chars: see
+        `LiveCodeBenchConfig`.
         """
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self._limits = limits
@@ -71,12 +71,12 @@ class LiveCodeBench(TextTask):
         return {**super().problem_values(problem), **parts, "problem": self.prompts.render("problem", **parts)}
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
-        # A candidate may come from a method that runs no tests; prompts say so, lest a model take silence for success.
+        # A method may run no tests; prompts then say so, lest a model take silence for success.
         executions = response.feedback.text if response.feedback else "The public tests were not run."
         if response.answer is None:
             executions = "No program could be read from this reply."
         return {
-            # A response that could not be parsed is still shown: as its text. A program is shown whole, however long.
+            # An unparsed response is shown as its text; a program is always shown whole.
             "code": response.answer or self.excerpt(response.text),
             "reasoning": self.excerpt(response.reasoning),
             "executions": executions,
@@ -101,7 +101,7 @@ class LiveCodeBench(TextTask):
         return self.ask("errors", "errors", problem, [response], ERRORS_SCHEMA, **{**shown, "code": code})
 
     def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
-        # The truth of the default would be an exact match with the reference program, of which there is none here.
+        # The default would compare with a reference program exactly, which makes no sense here.
         text = super().reflection_record(problem, response, None)
         if demonstration is None or not demonstration.answer:  # the release has no solutions
             return text
@@ -119,7 +119,7 @@ class LiveCodeBench(TextTask):
         return msgspec.json.encode({"reasoning": reasoning, "solution": f"```python\n{answer}\n```"}).decode()
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return a program that prints the output of a public test, whatever it is given."""
+        """Return a program that prints the output of a public test for any input."""
         outputs = [test["output"] for test in problem.data["public_tests"]] or [""]
         return f"print({outputs[int(rng.integers(len(outputs)))].strip()!r})"
 
@@ -131,12 +131,14 @@ class LiveCodeBench(TextTask):
         return msgspec.structs.replace(response, memory=read_memory(response.text))
 
     def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
-        """Read a list of errors; a finding is the first line number that an error names, or None."""
+        """Parse a list of errors; a finding is the first line number that an error names, or None."""
         errors = read_errors(text, max_errors)
         if errors is None:
             return None
         lines = [_LINE.search(error) for error in errors]
-        return Diagnosis(text=bulleted(errors), findings=tuple(int(line[1]) if line else None for line in lines))
+        return Diagnosis(
+            text=format_as_bullets(errors), findings=tuple(int(line[1]) if line else None for line in lines)
+        )
 
     def signature(self, problem: Problem, response: Response) -> str:
         return signature(response.answer or "")
@@ -144,51 +146,53 @@ class LiveCodeBench(TextTask):
     # --- public tests ---
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
-        """Run every public test and return the response with what they say; unchanged where there is nothing to run."""
-        results = await self._tried(problem, response, tools)
+        """Run every public test and return the response with feedback; unchanged if there is nothing to run."""
+        results = await self._run_public_tests(problem, response, tools)
         if not results:
             return response
-        feedback = make_feedback(self._public(problem).cases, results, self._limits)
+        feedback = make_feedback(self._public_suite(problem).cases, results, self._limits)
         return msgspec.structs.replace(response, feedback=feedback)
 
     async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
-        """Run the public tests: the percentage passed, and the first that failed; of no Python, its syntax error.
+        """Run the public tests; return the percentage passed and the first failures, or a syntax error.
 
-        They are Lyria's oracle (its section 6): a program that passes them all may still fail hidden ones, and a
-        problem without any leaves every program at 0. Findings are the lines that runtime errors ended in, None for an
-        error that shows no line.
+        They are Lyria's oracle (its section 6): a program that passes them all may still fail hidden tests. Without
+        public tests every program has fitness 0. Findings are the lines of runtime errors, or None for errors without a
+        line.
         """
         if response.answer is None:
             text = f"No program could be read: {response.error}" if max_errors else ""
             return Verification(fitness=0.0, errors=Diagnosis(text=text))
-        results = await self._tried(problem, response, tools)
+        results = await self._run_public_tests(problem, response, tools)
         if not results:
             return Verification(fitness=0.0, errors=Diagnosis())
-        cases = self._public(problem).cases
+        cases = self._public_suite(problem).cases
         fitness = 100 * make_feedback(cases, results, self._limits).score
         failures = list_failures(cases, results, self._limits)
-        # Every test fails alike where the program does not compile: one error says it better than the first test's
-        # trace.
+        # If the program does not compile, every test fails alike, so a single syntax error is clearer.
         broken = syntax_error(response.answer) if fitness == 0 else None
         if broken is not None:
             failures = [Failure(broken, None)]
-        told = failures[:max_errors]
-        errors = Diagnosis(text=bulleted([one.trace for one in told]), findings=tuple(one.line for one in told))
+        first_failures = failures[:max_errors]
+        errors = Diagnosis(
+            text=format_as_bullets([failure.trace for failure in first_failures]),
+            findings=tuple(failure.line for failure in first_failures),
+        )
         return Verification(fitness=fitness, errors=errors)
 
-    async def _tried(self, problem: Problem, response: Response, tools: Tools) -> tuple[CaseResult, ...]:
-        suite = self._public(problem)
+    async def _run_public_tests(self, problem: Problem, response: Response, tools: Tools) -> tuple[CaseResult, ...]:
+        suite = self._public_suite(problem)
         if response.answer is None or not suite.cases:
             return ()
-        return await tools.test(program_for(problem, response.answer), suite, stop_at_failure=False)
+        return await tools.test(make_program(problem, response.answer), suite, stop_at_failure=False)
 
-    def _public(self, problem: Problem) -> Suite:
-        """Return the suite of public tests, one object a problem: a journal recognises it cheaply."""
-        known = self._suites.get(problem.id)
-        if known is None or known[0] is not problem:
+    def _public_suite(self, problem: Problem) -> Suite:
+        """Return the suite of public tests: one object per problem, so that a journal recognizes it cheaply."""
+        cached = self._suites.get(problem.id)
+        if cached is None or cached[0] is not problem:
             cases = tuple(Case(test["input"], test["output"]) for test in problem.data["public_tests"])
-            known = self._suites[problem.id] = (problem, Suite(cases, make_check(problem), self._limits))
-        return known[1]
+            cached = self._suites[problem.id] = (problem, Suite(cases, make_check(problem), self._limits))
+        return cached[1]
 
     # --- symbolic operators ---
 

@@ -1,4 +1,4 @@
-r"""What an answer with an equals sign states: `m + n = 113` states 113, `x^2 = 113` states no value."""
+r"""The value that an answer with an equals sign states: `m + n = 113` states 113, `x^2 = 113` states no value."""
 
 import re
 
@@ -34,15 +34,15 @@ _ASKING = "find|compute|evaluate|determine|calculate|whatis|thevalueof"
 
 
 def has_comparison(text: str) -> bool:
-    r"""Say whether a text has a relation other than an equation: `<`, `\ge`, `\neq`, `\in` and their like."""
+    r"""Return whether a text has a relation other than an equation: `<`, `\ge`, `\neq`, `\in` and their like."""
     return bool(_COMPARISON.search(_outside_brackets(text)))
 
 
 def stated_value(text: str, *, may_branch: bool = False) -> str | None:
-    r"""Return what an answer says that the quantity asked for is; None where it says something else.
+    r"""Return the value that an answer states for the quantity asked for; None where it states none.
 
     `n = 89`, `f(3) = 89`, `m + n = 80 + 9 = 89` and `89 = n` state 89, and a text without any relation states itself.
-    Equations that are yet to be solved (`2x = 89`, `x + 1 = 89`), several at once, and other relations state no value.
+    Unsolved equations (`2x = 89`, `x + 1 = 89`), several equations, and other relations state no value.
     may_branch: a value may have two signs.
     """
     text = _CONSEQUENCE.split(text)[-1].replace(":=", "=").replace("\u2019", "'").strip()
@@ -66,29 +66,29 @@ def stated_value(text: str, *, may_branch: bool = False) -> str | None:
         side and "," not in _THOUSANDS.sub("", _outside_brackets(side)) and _same_number(side, value) for side in before
     )
     named = _is_quantity(before[0]) or not _has_names(before[0])
-    return value if chained and named and value and not _has_itself(before[0], value) else None
+    return value if chained and named and value and not _contains_itself(before[0], value) else None
 
 
 def asked_value(text: str, question: str) -> str | None:
     r"""Return the right side of an answer whose left side is the formula that the question asks for; else None.
 
-    To "Find $(\log_2 x)^2$ if ...", `(\log_2 x)^2 = 27` states 27, though elsewhere it were yet to be solved.
+    To "Find $(\log_2 x)^2$ if ...", `(\log_2 x)^2 = 27` states 27, though elsewhere it is an unsolved equation.
     """
     left, _, right = text.strip("$ ").partition("=")
     if not left or stated_value(text) is not None or stated_value(right, may_branch=True) is None:
         return None
-    left, question = (_SPACING.sub("", one) for one in (left, question))
+    left, question = (_SPACING.sub("", part) for part in (left, question))
     asked = rf"(?i:{_ASKING})(?:\$\$?|\\[(\[]){re.escape(left)}(?:\$|\\[)\]]|[.?])"
     return right.strip() if re.search(asked, question) else None
 
 
 def _has_names(side: str) -> bool:
-    """Say whether there is more on a side than numbers, as in `80 + 9`."""
+    """Return whether there is more on a side than numbers, as in `80 + 9`."""
     return bool(_NAME.search(_COMMAND.sub(" ", _GREEK.sub(" x ", side))))
 
 
 def _is_quantity(side: str) -> bool:
-    """Say whether a side can be what a problem asks for, rather than an equation's side that has to be solved."""
+    """Return whether a side can be what a problem asks for, rather than an equation's side that has to be solved."""
     if _SQUARED_DISTANCE.fullmatch(side) or _REMAINDER.match(side) or _SUM.match(side):
         return True
     bare = _GREEK.sub(" x ", _BARS.sub(" S ", side))
@@ -108,8 +108,8 @@ def _same_number(side: str, value: str) -> bool:
     return not all(map(_NUMBER.fullmatch, plain)) or float(plain[0]) == float(plain[1])
 
 
-def _has_itself(name: str, value: str) -> bool:
-    """Say whether a name stands in its own value, as in x = 2x + 3."""
+def _contains_itself(name: str, value: str) -> bool:
+    """Return whether a name stands in its own value, as in x = 2x + 3."""
     return bool(re.fullmatch("[A-Za-z]", name)) and name in _NAME.findall(_COMMAND.sub(" ", re.sub(r"\d", " ", value)))
 
 

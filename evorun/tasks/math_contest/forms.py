@@ -1,8 +1,8 @@
-r"""What two answers must have in common before an algebra system compares their values.
+r"""Checks of the form of two answers, before an algebra system compares their values.
 
 math-verify is lenient where a grader must not be: it drops units and scales (`8 \text{ million}` is 8), takes sets for
-intervals, and the right side of any equation for an answer. It refuses things that are right, too: `6√10`,
-`-4 < x < 5` for (-4, 5). `comparable` settles such cases, or hands over what is left of them to compare.
+intervals, and the right side of any equation for an answer. It also rejects correct answers: `6√10`,
+`-4 < x < 5` for (-4, 5). `comparable` decides such cases, or returns the parts that are still to be compared.
 """
 
 import re
@@ -50,7 +50,7 @@ _PLAIN_FUNCTION = re.compile(
     r"(?<![\\A-Za-z{])(?<!\d )(?<!\d)(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log)(?=\s*(?:\("
     r"|[a-z](?![a-z])|\\|\^|\d))"
 )
-# math-verify takes the degrees away, and the sine of 30 for one of radians
+# math-verify drops the degree sign, and reads the sine of 30 degrees as one of 30 radians
 _OF_DEGREES = re.compile(
     r"\\(sin|cos|tan|cot|sec|csc)\s*(?:\(|\{)?\s*(\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*(?:\)|\})?"
 )
@@ -68,7 +68,7 @@ _BASED = re.compile(r"([0-9A-Z]+)_\s*\{?\s*(?:\\text\{)?(\d+|[a-z]+)\}?\s*\}?")
 _APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])|\\simeq(?![A-Za-z])|\\doteq(?![A-Za-z])")
 _ROUNDED = re.compile(r"nearest|approximat|estimate|\bround|decimal place", re.IGNORECASE)
 
-# What makes another answer of the value beside it
+# Words that change the meaning of the value beside them
 _QUALIFIED = re.compile(
     r"\b(?:or|and) (?:more|less|fewer|greater)\b|\bat (?:least|most)\b|\b(?:more|less|fewer|greater) than\b"
     r"|\b(?:not|neither|nor|except|squared|cubed|factorial|approximately|about|roughly)\b",
@@ -132,7 +132,7 @@ def comparable(gold: str, answer: str, question: str = "") -> tuple[str, str] | 
         return "another_unit: the answer has another unit"
     if _QUALIFIED.search(_words(answer)) and not _QUALIFIED.search(_words(gold)):
         return "qualified: the answer says more than a value"
-    gold, answer = (_without_percent(_rewritten(text, question), gold, question) for text in (gold, answer))
+    gold, answer = (_without_percent(_rewrite(text, question), gold, question) for text in (gold, answer))
     rounded = bool(re.search(r"\d\.\d", gold) or _APPROXIMATELY.search(gold) or _ROUNDED.search(question))
     gold, answer = _exact(gold, rounded), _exact(answer, rounded)
     if "=" in gold and not re.search("[A-Za-z]", gold):
@@ -167,8 +167,8 @@ def comparable(gold: str, answer: str, question: str = "") -> tuple[str, str] | 
 _RANGES = ("tuple", "interval", "union")
 
 
-def _rewritten(text: str, question: str) -> str:
-    """Return a text in the notation that math-verify reads rightly."""
+def _rewrite(text: str, question: str) -> str:
+    """Return a text in the notation that math-verify reads correctly."""
     text = _ROW_SPACE.sub(r"\1", _SIZE.sub("", text.translate(_UNICODE))).strip().rstrip(".")
     text = _UNICODE_ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2] or root[3]}}}", text)
     text = _GROUPED.sub(lambda group: "{" + group[1].replace(",", "") + "}", _TEX_THOUSANDS.sub("", text))
@@ -201,13 +201,13 @@ def _without_percent(text: str, gold: str, question: str) -> str:
 
 
 def _exact(text: str, rounded: bool) -> str:
-    r"""Return one side of `2\sqrt{3} \approx 3.46`: the rounded one where a rounded value is asked for."""
+    r"""Return one side of `2\sqrt{3} \approx 3.46`: the rounded side where a rounded value is asked for."""
     first, *rest = (part.strip() for part in _APPROXIMATELY.split(text))
     return (rest[-1] if rest else first) if rounded else text if not first or _VARIABLE.fullmatch(first) else first
 
 
 def _same_base(gold: str, answer: str, question: str) -> tuple[str, str] | str:
-    """Return the digits to compare, or why the answer is in another base; a base that is asked for may be left out."""
+    """Return the digits to compare, or why they differ; a base that the question asks for may be omitted."""
     (digits, base), (given, other) = (
         (found[1], found[2]) if (found := _BASED.fullmatch(text)) else (text, "") for text in (gold, answer)
     )
@@ -219,7 +219,7 @@ def _same_base(gold: str, answer: str, question: str) -> tuple[str, str] | str:
 
 
 def _kind(text: str) -> str:
-    """Return what a text looks like: set, tuple (or open interval), interval, union, list or value."""
+    """Return the kind of a text: set, tuple (or open interval), interval, union, list or value."""
     text = text.strip()
     if re.search(r"\\cup(?![A-Za-z])", text):
         return "union"
@@ -244,7 +244,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text that is set in type, and of one that is not."""
+    """Return the words of a text, those within LaTeX's text commands included."""
     return " ".join(_TEXT.sub(r" \1 ", text).split())
 
 
@@ -260,7 +260,7 @@ def _units(text: str) -> frozenset[str]:
 
 
 def _interval(text: str) -> str | None:
-    r"""Return the interval that inequalities describe, `-4 < x \le 5` as (-4, 5]; None where they describe none."""
+    r"""Return the interval that inequalities describe, `-4 < x \le 5` as (-4, 5]; None where there is none."""
     for pattern, sign in _SIGNS:
         text = pattern.sub(sign, text)
     parts = [_bounded(part) for part in _EITHER.split(text)]

@@ -13,7 +13,7 @@ from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Grade, Problem, Tools
 from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.boxes import boxes, has_alternatives, is_in_form, without_placeholders
-from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
+from evorun.tasks.corrections import cut_at_next_question, read_unless_withdrawn
 from evorun.tasks.loading import GoldGrader
 from evorun.tasks.math_contest.equations import asked_value
 from evorun.tasks.math_contest.reading import (
@@ -35,7 +35,7 @@ MAX_ANSWER_CHARS = 500
 
 # Bounds random answers where the contest does not: the largest answer of AIME (ours)
 _USUAL_LARGEST = 999
-# Wrong answers of a problem in simulated runs
+# Wrong answers per problem in simulated runs
 _MISTAKES = 40
 
 
@@ -85,22 +85,23 @@ class MathContest(TextTask):
     def read(self, problem: Problem, text: str) -> str:
         r"""Return the last box's content: where answers are integers, its decimal digits.
 
-        A text without any box may name its answer: "Final answer: 42". One that takes its answer back has the one that
-        follows. Kinds of errors: `no_box`, `ambiguous`, `too_long`, `not_an_integer`, `out_of_range` and `withdrawn`.
+        A text without any box may name its answer: "Final answer: 42". Of a text that withdraws its answer, the
+        answer after the withdrawal counts. Kinds of errors: `no_box`, `ambiguous`, `too_long`, `not_an_integer`,
+        `out_of_range` and `withdrawn`.
         """
         question = self.question(problem)
 
         def read(part: str) -> str:
             return self._read_last(part, question)
 
-        return read_unless_withdrawn(read, before_next_question(read, text), only_sure=True)
+        return read_unless_withdrawn(read, cut_at_next_question(read, text), only_sure=True)
 
     def _read_last(self, text: str, question: str) -> str:
         text = without_placeholders(text)
-        # Of a value in two forms (MATH: "15 39/40, or 639/40") the last one counts.
+        # Where a value has two forms (MATH: "15 39/40, or 639/40"), the last counts.
         if self.integers and has_alternatives(text):
-            raise ValueError("ambiguous: expected one answer, got one box or another")
-        # The last box counts: a text may put an intermediate result into one before.
+            raise ValueError("ambiguous: expected one answer, got alternatives in boxes")
+        # The last box counts: earlier boxes may hold intermediate results.
         answer = boxed(text, may_list=not self.integers)
         if answer is None and "\\boxed" not in text and not boxes(text):
             answer = stated(text, question)
@@ -109,9 +110,7 @@ class MathContest(TextTask):
         if answer:
             answer = asked_value(answer, question) or answer
         else:
-            raise ValueError(
-                "no_box: expected the text to end in \\boxed{ANSWER}, found no finished box with something in it"
-            )
+            raise ValueError("no_box: expected the text to end in \\boxed{ANSWER}, found no complete box with content")
         if len(answer) > MAX_ANSWER_CHARS:
             raise ValueError(
                 f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}"
@@ -150,16 +149,16 @@ class ContestGrader(GoldGrader):
     def __init__(
         self, task: MathContest, answers: Mapping[str, Sequence[str]], *, verifier: Verifier | None = None
     ) -> None:
-        """Hold the accepted answers of each problem id, integers as `read_integer` returns them.
+        """Hold the accepted answers by problem id, integers as `read_integer` returns them.
 
-        verifier: compares answers that are no integers; None: the one that this process shares.
+        verifier: compares answers that are not integers; None: the verifier that this process shares.
         """
         super().__init__(task, answers)
         self._contest = task
         self._verifier = verifier
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
-        """Grade one response; one without an answer is wrong. Raises DataError for a problem that is not known."""
+        """Grade a response; without an answer it is wrong. Raises DataError for an unknown problem."""
         # The task's own comparison is of texts, and settles most answers in microseconds; math-verify takes
         # milliseconds.
         grade, answer = await super().grade(problem, response, tools), response.answer
@@ -176,7 +175,7 @@ class ContestGrader(GoldGrader):
 
 
 class ContestSimulator(TextSimulator):
-    """Errs by integers near the right one, or by small ones where that is no integer."""
+    """Errs by integers near the right one, or by small integers where the right answer is none."""
 
     _task: MathContest
     filler: ClassVar[Filler] = Filler(

@@ -1,4 +1,4 @@
-"""Contest problems: what a record must hold, what is read where its fields have other names, and the two splits."""
+"""Contest problems: the fields of a record, their alternative names, and the two splits."""
 
 import logging
 import re
@@ -11,12 +11,12 @@ from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
 from evorun.tasks.benchmark import (
     SPLITS,
-    Found,
     Part,
     Question,
     SplitBenchmark,
-    digest_of,
-    distinct,
+    SplitData,
+    drop_repeats,
+    hash_content,
     refuse_training_on,
 )
 from evorun.tasks.benchmark_files import NotFoundError, Record, Source
@@ -25,7 +25,7 @@ from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulat
 from evorun.tasks.math_contest.reading import read_integer
 
 TEXTS = ("problem", "question", "prompt")
-"""Fields that may hold the problem's text; the first one that is there counts (`prompt`: DAPO's processed set)."""
+"""Fields that may hold the problem's text; the first present field counts (`prompt`: DAPO's processed set)."""
 IDS = ("id", "unique_id")
 """Fields that may hold the record's own id (`unique_id`: MATH-500)."""
 SAMPLE = Path(__file__).parent / "sample"
@@ -35,20 +35,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class SplitConfig:
-    """A named set of problems, and where it is to be found."""
+    """A named set of problems, and where to find it."""
 
     name: str
     """As results show it."""
     files: list[str]
     """Patterns of the files that hold it in the folder `data`."""
     hub: list[str]
-    """Hub data sets that hold it and nothing else: OWNER/NAME, or OWNER/NAME/PATTERN for some of its files."""
+    """Hub data sets that hold only this split: OWNER/NAME, or OWNER/NAME/PATTERN for some of its files."""
     years: list[int] | None
     """Take records of these years only, from `data`; null: of any."""
     contests: list[str] | None
     """Take records of these contests only, from `data`; null: of any."""
     size: int | None
-    """Problems that it has in full; with fewer or more of them, results say that they are not on the set itself."""
+    """Problems in the full set; with any other number, results say that they are not on the set itself."""
     draw: int | None
     """Draw this many of its problems by `draw_seed`; null: all."""
 
@@ -68,7 +68,7 @@ class MathContestConfig(SplitBenchmark):
     answer: str
     """integer: answers are compared as integers. expression: by their value, by math-verify."""
     largest_answer: int | None
-    """Largest integer that is an answer, the smallest being 0 (AIME: 999); null: any integer."""
+    """Largest integer that can be an answer; the smallest is 0 (AIME: 999). null: any integer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class MathContestConfig(SplitBenchmark):
         if self.answer == "expression" and self.largest_answer is not None:
             raise ConfigError("task.largest_answer: has no effect with task.answer=expression; leave it null")
 
-    # --- what the loader asks for ---
+    # --- for the loader ---
 
     def make_task(self, **settings: Any) -> MathContest:
         return self.task_class(
@@ -111,19 +111,19 @@ class MathContestConfig(SplitBenchmark):
     def _split(self, name: str) -> SplitConfig:
         return self.train if name == "train" else self.test
 
-    def describe(self, found: Found, selected: Sequence[Question]) -> Provenance:
-        chosen, there = self._split(found.split), len(found.questions)
-        digest = digest_of([question.identity for question in selected])
-        if there == chosen.size:
-            return self.provenance("benchmark", f"{chosen.name}, all {there} problems ({found.place})", digest)
-        description = f"{there} problems for {chosen.name}" + (f", which has {chosen.size}" if chosen.size else "")
+    def describe(self, found: SplitData, selected: Sequence[Question]) -> Provenance:
+        chosen, available = self._split(found.split), len(found.questions)
+        digest = hash_content([question.identity for question in selected])
+        if available == chosen.size:
+            return self.provenance("benchmark", f"{chosen.name}, all {available} problems ({found.place})", digest)
+        description = f"{available} problems for {chosen.name}" + (f", which has {chosen.size}" if chosen.size else "")
         return self.provenance("stand_in", f"{description} ({found.place})", digest)
 
     # --- loading ---
 
     def load(self) -> LoadedTask:
         found = self.find(self.split)
-        # The limit cuts what was drawn: demonstrations are apart from the whole draw, so a limit does not change them.
+        # The limit cuts the draw: demonstrations are apart from the whole draw, so a limit does not change them.
         drawn = self.draw(found, found.questions)
         held_out: list[Question] = []
         if self.validation_problems:
@@ -134,7 +134,7 @@ class MathContestConfig(SplitBenchmark):
             except NotFoundError as error:
                 _log.warning("task=%s: no validation split: %s", self.name, error)
         selected = drawn[: self.limit]
-        return self.loaded(self.make_task(), selected, held_out, self.describe(found, selected))
+        return self.assemble(self.make_task(), selected, held_out, self.describe(found, selected))
 
     def training(self) -> LoadedTask:
         """Give the train split, less the problems that the test split has too.
@@ -149,28 +149,28 @@ class MathContestConfig(SplitBenchmark):
             raise DataError(
                 f"task.train: all problems of its files ({found.place}) are in the test split too; give others"
             )
-        return self.loaded(self.make_task(), selected, (), self.describe(found, selected))
+        return self.assemble(self.make_task(), selected, (), self.describe(found, selected))
 
     def search(self, part: Part) -> tuple[list[Source], str]:
-        # A single file is whatever split the run works on: it says nothing of another.
+        # A single file holds the split that the run works on, and no other.
         place = self.place() if self.source == "auto" else None
         if place is not None and place.is_file() and part != self.part(self.split):
             raise NotFoundError(f"task.data: the file holds the {self.split} split only; for both, give a folder")
         return super().search(part)
 
-    def find(self, split: str) -> Found:
-        """Read the problems of a split; a folder's files may hold other years and contests than its own."""
+    def find(self, split: str) -> SplitData:
+        """Read the problems of a split; a folder's files may also hold other years and contests."""
         found, chosen = super().find(split), self._split(split)
         questions = found.questions
-        # The hub data sets and the sample hold the split alone.
+        # The hub data sets and the sample hold only the split.
         by_field = (("year", chosen.years), ("contest", chosen.contests)) if self.source == "auto" else ()
         for key, wanted in by_field:
             if wanted is None:
                 continue
-            without = [question for question in questions if question.details[key] is None]
-            if without:
+            lacking = [question for question in questions if question.details[key] is None]
+            if lacking:
                 raise DataError(
-                    f"task.{split}.{key}s: expected the field {key} in every record, '{without[0].problem.id}' has "
+                    f"task.{split}.{key}s: expected the field {key} in every record, '{lacking[0].problem.id}' has "
                     f"none; task.{split}.{key}s=null takes all records"
                 )
             questions = [question for question in questions if question.details[key] in wanted]
@@ -181,23 +181,23 @@ class MathContestConfig(SplitBenchmark):
         return found._replace(questions=questions)
 
     def unrepeated(self, questions: Iterable[Question]) -> list[Question]:
-        """Return the questions without those that are repeated, and without any whose answers differ; warn of each."""
+        """Drop repeated questions, and all copies of those whose answers differ; warn of each."""
         disputed = set()
 
-        def repeated(earlier: Question, later: Question) -> None:
+        def warn_of_repeat(earlier: Question, later: Question) -> None:
             _log.warning("%s: left out, the same problem as %s", later.where, earlier.where)
             # Public collections disagree on some answers, and nothing here could tell which one is right.
             if set(earlier.answers).isdisjoint(later.answers):
                 disputed.add(earlier.problem.id)
-                _log.warning("%s: its answer is another than in %s; left out both", later.where, earlier.where)
+                _log.warning("%s: its answer differs from the one in %s; left out both", later.where, earlier.where)
 
-        kept = distinct(questions, self.content, repeated)
+        kept = drop_repeats(questions, self.content, warn_of_repeat)
         return [question for question in kept if question.problem.id not in disputed]
 
     # --- records ---
 
     def read(self, record: Record, split: str) -> Question:
-        """Check one record and return its question. Raises DataError for what cannot be used."""
+        """Check one record and return its question. Raises DataError for an unusable record."""
         where, values = record.where, record.values
         field = next((name for name in TEXTS if name in values), None)
         if field is None:
@@ -207,7 +207,7 @@ class MathContestConfig(SplitBenchmark):
         own = next((values[name] for name in IDS if values.get(name) is not None), fallback_id)
         if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
             raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
-        # A mere number is an id within its file only, while a split may have several files.
+        # A bare number identifies a record within its file only, and a split may have several files.
         identity = fallback_id if str(own).strip().isdecimal() else str(own).strip()
         solution = values.get("solution")
         stratum, data = self.read_group(record, split)
@@ -235,7 +235,7 @@ class MathContestConfig(SplitBenchmark):
     def _answers(self, record: Record) -> tuple[str, ...]:
         """Return the accepted answers, the main one first.
 
-        Where there is no `answer`, it is the box that ends the solution, or a solution that is only an integer.
+        Without `answer`, the main one is the box that ends the solution, or a solution that is only an integer.
         """
         main, solution = record.values.get("answer"), record.values.get("solution")
         if "answer" not in record.values:
@@ -252,9 +252,9 @@ class MathContestConfig(SplitBenchmark):
             others = []
         if not isinstance(others, list):
             raise DataError(f"{record.where}: accepted_answers: expected a list of answers, got {others!r:.60}")
-        return tuple(dict.fromkeys(self._checked(answer, record.where) for answer in (main, *others)))
+        return tuple(dict.fromkeys(self._check_answer(answer, record.where) for answer in (main, *others)))
 
-    def _checked(self, answer: object, where: str) -> str:
+    def _check_answer(self, answer: object, where: str) -> str:
         if isinstance(answer, bool) or not isinstance(answer, str | int) or not str(answer).strip():
             raise DataError(f"{where}: answer: expected a non-empty string or an integer, got {answer!r:.60}")
         # Expressions stay as they are written: the verifier compares their values.

@@ -1,4 +1,4 @@
-"""Meaning of a boxed answer: an integer, or a text that is equal for answers written nearly alike."""
+"""Meaning of a boxed answer: an integer, or a text that is equal for answers of nearly the same spelling."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
 from evorun.tasks.boxes import boxes, listed_boxes, unboxed
-from evorun.tasks.conclusions import concluded
+from evorun.tasks.conclusions import read_conclusion
 from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import find_object
 from evorun.tasks.math_contest.equations import stated_value
@@ -30,13 +30,13 @@ _UNICODE = str.maketrans(
     }
 )
 _NAMED_ANSWER = re.compile(r"(?:the )?(?:final )?answer(?: is)? ?[:=]? ?", re.IGNORECASE)
-# What may stand behind a number and is no noun that it counts
+# Words that may follow a number without being a noun that it counts
 _NO_NOUN = (
     r"(?:is|was|are|were|be|seems?|looks?|if|unless|when|can|cannot|could|may|might|would|should|must|does|did|has|had|but"
     r"|because|since|as|times|minus|plus|divided|multiplied|less|more|fewer|and|or|to|than|not|with|for|from|by|at|mod)"
 )
 _KEYS = ("answer", "final_answer", "solution")
-# What JSON makes of a LaTeX command whose backslash was not escaped
+# Control characters that JSON makes of a LaTeX command with an unescaped backslash
 _CONTROL = re.compile("[\b\f\t\r](?=[A-Za-z])")
 _COMMANDS = {"\b": r"\b", "\f": r"\f", "\t": r"\t", "\r": r"\r"}
 _BRACKETED = r"[\[({][^\n\[\](){}$*]{1,80}[\])}]"
@@ -67,7 +67,7 @@ _INTEGER = re.compile(
     rf"(?P<sign>[+-]?) ?(?P<digits>[0-9]{{1,3}}(?:[, ][0-9]{{3}}){{1,{MAX_DIGITS // 3}}}|[0-9]{{1,{MAX_DIGITS}}})"
     r"(?:\.0*)?(?: ?[%]| (?P<unit>[A-Za-z][A-Za-z .]*[A-Za-z.](?: ?\^ ?\{?[23]\}?)?))?"
 )
-# Words that make something else of the number before them, so that they are no unit
+# Words that change the value of the number before them, so they are not units
 _CHANGES_THE_VALUE = frozenset(
     {
         *("hundred", "thousand", "million", "billion", "trillion", "dozen", "score", "gross", "factorial", "squared"),
@@ -121,7 +121,7 @@ _PERCENT = re.compile(r"percent|per cent|%", re.IGNORECASE)
 
 
 def boxed(text: str, *, may_list: bool = False) -> str | None:
-    r"""Return the content of the last box that a text stands by; None where it has none.
+    r"""Return the content of the last box that a text does not deny; None without such a box.
 
     may_list: "$\boxed{2}$ and $\boxed{3}$" is the list `2, 3`.
     """
@@ -142,22 +142,22 @@ def option_letter(answer: str, question: str) -> str | None:
 
 
 def final_integer(text: str) -> str | None:
-    """Return the integer that a text names as its answer behind its last box; None where it names none."""
+    """Return the integer that a text names as its answer behind its last box; None where there is none."""
     found = boxes(text)
     said = stated(text[found[-1].end :]) if found else None
     return said if said is not None and read_integer(said) is not None else None
 
 
 def has_percent(text: str) -> bool:
-    """Say whether a text speaks of percents."""
+    """Return whether a text speaks of percents."""
     return bool(_PERCENT.search(text))
 
 
 def stated(text: str, question: str = "") -> str | None:
-    """Return the answer of a text without a box: the last one that it names so ("Final answer: 42"), or its conclusion.
+    """Return the answer of a text without a box: the last that it names ("Final answer: 42"), or its conclusion.
 
-    A JSON object names it, too. None where it names none that it stands by, or different ones of which it takes none
-    back (`settled`).
+    A JSON object names an answer, too. None where it asserts no answer, or several of which it withdraws none
+    (`settled`).
     """
     object_ = find_object(text, *_KEYS)
     begin, end = (object_.start, object_.end) if object_ else (len(text), len(text))
@@ -170,12 +170,12 @@ def stated(text: str, question: str = "") -> str | None:
     if object_ and named and (value := _stated_in(object_.value)):
         found = sorted([*found, (begin, value)])
     if not found:
-        return _alone(text) or concluded(text, question)
+        return _alone(text) or read_conclusion(text, question)
     return None if is_taken_back(text, found[-1][0]) else settled(text, found)
 
 
 def _stated_in(reply: Mapping[str, Any]) -> str | None:
-    """Return the answer of a JSON object: a number or a text, which may lead up to it."""
+    """Return the answer of a JSON object: a number, or a text that may lead up to the answer."""
     value = next(reply[key] for key in _KEYS if key in reply)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
@@ -195,14 +195,14 @@ def _alone(text: str) -> str | None:
 
 
 def read_integer(answer: str) -> int | None:
-    r"""Return the integer that an answer states, or None when it does not state exactly one.
+    r"""Return the integer that an answer states, or None unless it states exactly one.
 
     Understood around the digits: a sign, leading zeros, `.0`, thousands set apart (`1,000`, `1{,}000`, `1\,000`), math
     mode, `\text{...}` and its like, degrees, `%`, `\$`, a unit in words after a blank, a full stop, and the name of
-    what it is (`m + n = 113`, see `stated_value`). Nothing is computed: `84/2` and `2^5` are no integers here.
+    the quantity (`m + n = 113`, see `stated_value`). Nothing is computed: `84/2` and `2^5` are not integers here.
     """
     plain = " ".join(_LAYOUT.sub("", _plain(answer)).split()).strip("{}() ").rstrip(".,; ")
-    # A remainder says what it is a remainder of; `1024 \bmod 1000` is yet to be computed.
+    # A remainder names its dividend; `1024 \bmod 1000` is not computed yet.
     modulus = _MODULUS.search(plain)
     if modulus and (remainder := read_integer(plain[: modulus.start()])) is not None:
         return remainder if 0 <= remainder < int(modulus[1]) else None
@@ -220,7 +220,7 @@ def read_integer(answer: str) -> int | None:
 
 
 def canonical(answer: str) -> str:
-    r"""Return a text that is equal for two answers only if they mean the same, and for most that look nearly alike.
+    r"""Return a text that is equal for two answers only if they mean the same, and for most spelt alike.
 
     Layout goes (`\left`, `\displaystyle`, spaces, math mode, units of degrees, `\text{...}`), `\dfrac12` becomes
     `\frac{1}{2}`, and an integer, a decimal or a fraction of integers becomes one reduced fraction (`0.50`, `1/2`,
@@ -244,13 +244,13 @@ def canonical(answer: str) -> str:
 
 
 def named_alike(left: str, right: str) -> bool:
-    """Say whether two answers do not name different things: x = 5 and y = 5 do, x = 5 and 5 do not."""
+    """Return whether two answers can name the same quantity: x = 5 and 5 can, x = 5 and y = 5 cannot."""
     names = {named[1] for text in (left, right) if (named := _NAMED_VALUE.match(_LOOSE.sub("", _plain(text))))}
     return len(names) < 2
 
 
 def _plain(answer: str) -> str:
-    """Take off what only sets an answer in type; blanks that separate words stay."""
+    """Remove typesetting from an answer; blanks between words stay."""
     plain = answer.translate(_UNICODE)
     plain = _ESCAPED.sub(lambda found: "" if found[1] in "$&" else found[1], plain)
     plain = _THIN.sub("", _MATH_MODE.sub("", plain)).replace("{,}", ",")

@@ -13,8 +13,8 @@ from evorun.tasks.math_contest.forms import comparable
 from evorun.tasks.worker_process import WorkerProcess
 
 CPU_SECONDS = 5.0
-"""CPU time that a comparison may take (ours; ordinary ones take 1 to 10 ms). Not wall time: a busy machine must not
-turn a right answer into a wrong one."""
+"""Most CPU time per comparison (ours; most take 1 to 10 ms). Not wall time: a busy machine must not turn a right answer
+into a wrong one."""
 MEMORY_MIB = 2048
 """Address space of the worker (ours; it starts at about 300)."""
 
@@ -26,14 +26,14 @@ class Comparison(NamedTuple):
 
     equal: bool
     detail: str
-    """Why not, where there is more to say than that the values differ."""
+    """The reason if they differ other than in value."""
 
 
 class Verifier:
-    """Compares answers in a worker process, one at a time, and remembers what it found.
+    """Compares answers in a worker process, one at a time, and caches the results.
 
-    The worker is started at the first comparison, and again after one that it did not survive; it ends with the process
-    that started it.
+    The first comparison starts the worker, as does the next one after a crash; the worker ends with the process that
+    started it.
     """
 
     def __init__(self, cpu_seconds: float = CPU_SECONDS, memory_mib: int = MEMORY_MIB) -> None:
@@ -42,19 +42,19 @@ class Verifier:
         self._worker: WorkerProcess | None = None
         # One thread, so that comparisons wait for the worker off the event loop and never overlap in it.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="math-verify")
-        self._remembered = lru_cache(maxsize=10_000)(self._compare)
+        self._cached_compare = lru_cache(maxsize=10_000)(self._compare)
 
     async def compare(self, gold: str, answer: str, question: str = "") -> Comparison:
         """Compare an answer, LaTeX without a box around it, with the right one.
 
-        question: the problem's text, which tells what may go without saying (see `comparable`).
-        An answer on which the worker dies or runs out of time is not equal. Raises DataError when math-verify cannot
+        question: the problem's text, which decides what an answer may omit (see `comparable`).
+        An answer on which the worker crashes or runs out of time is not equal. Raises DataError when math-verify cannot
         be imported.
         """
         texts = comparable(gold, answer, question)
         if isinstance(texts, str):
             return Comparison(False, texts)
-        return await asyncio.wrap_future(self._thread.submit(self._remembered, *texts))
+        return await asyncio.wrap_future(self._thread.submit(self._cached_compare, *texts))
 
     def close(self) -> None:
         """End the worker."""

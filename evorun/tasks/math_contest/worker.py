@@ -1,8 +1,8 @@
-"""Compares answers with math-verify, in a process of its own: `verification.py` starts it, and the kernel ends it.
+"""Compares answers with math-verify, in a separate process: `verification.py` starts it, and the kernel ends it.
 
-Reads one JSON array (gold, answer) a line and replies with one JSON object a line. Imports nothing of evorun: it is run
-as a file. An algebra system may compute without end on an answer such as a tower of powers, and can be stopped neither
-from a thread nor, inside its loops in C, by an exception; a signal that ends the process can.
+Reads one JSON array (gold, answer) per line and replies with one JSON object per line. Imports nothing of evorun: it
+runs as a file. An algebra system may compute without end on an answer such as a tower of powers. Neither a thread nor,
+inside its loops in C, an exception can stop it; a signal that ends the process can.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ import sys
 from typing import Any
 
 RELATIVE = 1e-5
-"""How far a number may be from the right one, relatively (ours)."""
+"""Relative tolerance of numbers (ours)."""
 
 
 def main() -> None:
-    """Serve until the input ends. Arguments: CPU seconds for one comparison, MiB of address space for the process."""
+    """Serve until the input ends. Arguments: CPU seconds per comparison, MiB of address space of the process."""
     seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
-    # Whatever a library prints must not end up among the replies.
+    # A library's prints must not end up among the replies.
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def compare(math_verify: Any, gold: str, answer: str) -> dict[str, Any]:
-    """Return whether the answer has the gold answer's value, and why not where the reason is not that it differs."""
+    """Return whether the answer has the gold answer's value, and the reason if they differ other than in value."""
     with contextlib.suppress(Exception):
         expected, stated = (math_verify.parse(f"${text}$", parsing_timeout=None) for text in (gold, answer))
         if not stated:
@@ -54,7 +54,7 @@ def compare(math_verify: Any, gold: str, answer: str) -> dict[str, Any]:
 
 
 def _as_near(expected: Any, stated: Any) -> bool:
-    """Say whether numbers are equal in their first digits too: math-verify rounds to six decimal places."""
+    """Return whether numbers are equal in their first digits, too: math-verify rounds to six decimal places."""
     with contextlib.suppress(Exception):
         numbers = [complex(value.doit()) for value in (expected, stated)]
         return abs(numbers[0] - numbers[1]) <= RELATIVE * abs(numbers[0])

@@ -1,4 +1,4 @@
-"""MathBench: four-option questions of three stages; prompts (Duel-Evolve, B.1), reading of answers, and its files."""
+"""MathBench: four-option questions of three stages, with prompts (Duel-Evolve, B.1), parsing of answers, and files."""
 
 import logging
 import re
@@ -14,11 +14,11 @@ from evorun.errors import DataError
 from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, LoadedTask, Problem
-from evorun.tasks.benchmark import Question, StratifiedBenchmark, digest_of, distinct
+from evorun.tasks.benchmark import Question, StratifiedBenchmark, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import Record, Source, read_sources
-from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
+from evorun.tasks.corrections import cut_at_next_question, read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object
-from evorun.tasks.multiple_choice import answer_schema, lettered, letters, option_text, read_letter
+from evorun.tasks.multiple_choice import answer_schema, format_options, letters, option_text, read_letter
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -27,7 +27,7 @@ OPTIONS = 4
 FILE = "single_choice_en.jsonl"
 """The English single-choice application questions of a stage; `<stage>_knowledge` folders are never read (§4.1)."""
 ARCHIVE = "mathbench_v1"
-"""Folder that the benchmark's archive unpacks to."""
+"""Folder into which the benchmark's archive unpacks."""
 RELEASE = "https://github.com/open-compass/MathBench/releases/tag/v0.1.0"
 SAMPLE = Path(__file__).parent / "sample"
 
@@ -55,7 +55,7 @@ class MathBench(TextTask):
     def __init__(
         self, *, prompts: str | None = None, reasoning_max_chars: int = 3000, shown_reasoning_chars: int | None = None
     ) -> None:
-        """Compile the prompts; see `TextTask`. reasoning_max_chars: longest reasoning that the schema allows."""
+        """Compile the prompts; see `TextTask`. reasoning_max_chars: maximum reasoning in the schema."""
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.reply_schema = answer_schema(OPTIONS, reasoning_max_chars)
         self.answer_format = self.prompts.render("answer_format", letters=letters(OPTIONS))
@@ -64,14 +64,14 @@ class MathBench(TextTask):
         return {**super().shared_values(), "letters": letters(OPTIONS)}
 
     def problem_values(self, problem: Problem) -> Mapping[str, Any]:
-        return {**super().problem_values(problem), "options": lettered(problem.data["options"])}
+        return {**super().problem_values(problem), "options": format_options(problem.data["options"])}
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
-        # A response that could not be parsed is still shown: as its text, without an answer.
+        # An unparsed response is shown as its text, without an answer.
         answer = response.answer
         reasoning = response.reasoning if answer else response.reasoning or response.text
         return {
-            "answer": _shown(answer, problem) if answer else "none",
+            "answer": _format_option(answer, problem) if answer else "none",
             "answer_letter": answer or "none",
             "option_text": option_text(answer, problem.data["options"]) if answer else "",
             "reasoning": self.excerpt(reasoning),
@@ -85,7 +85,7 @@ class MathBench(TextTask):
         right = demonstration.answer if demonstration else ""
         return {
             **truth,
-            "right_answer": _shown(right, problem) if right else "",
+            "right_answer": _format_option(right, problem) if right else "",
             "right_letter": right,
             "right_text": option_text(right, problem.data["options"]) if right else "",
         }
@@ -94,7 +94,7 @@ class MathBench(TextTask):
         def read(part: str) -> str:
             return read_letter(part, problem.data["options"])
 
-        text = before_next_question(read, text)
+        text = cut_at_next_question(read, text)
         return read_unless_withdrawn(read, text, begin=end_of_object(text, "solution"), only_sure=True)
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
@@ -104,12 +104,12 @@ class MathBench(TextTask):
         return msgspec.json.encode({"reasoning": reasoning, "solution": answer}).decode()
 
 
-def _shown(letter: str, problem: Problem) -> str:
+def _format_option(letter: str, problem: Problem) -> str:
     return f"{letter} ({option_text(letter, problem.data['options'])})"
 
 
 class MathBenchSimulator(TextSimulator):
-    """Errs by one of the other letters."""
+    """Gives one of the other letters as a wrong answer."""
 
     filler: ClassVar[Filler] = Filler(
         "Write down what is given, set up the relation it asks for, compute one step and check it against the options."
@@ -154,8 +154,8 @@ class MathBenchConfig(StratifiedBenchmark):
     )
 
     validation_per_stratum: int | None
-    """Further problems of each stage, held out for demonstrations and for the search of prompts; null: what the
-    smallest stage has beyond 100, at least 6 and at most 50."""
+    """Further problems per stage, held out for demonstrations and prompt search; null: those of the smallest stage
+    beyond 100, at least 6 and at most 50."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,14 +181,15 @@ class MathBenchConfig(StratifiedBenchmark):
         if held_out is None:
             held_out = min(50, max(6, min(map(len, stages.values())) - 100))
         draw = self.draw(stages, held_out)
-        # A folder with the right names may hold other questions; the archive's other parts are the best evidence at
-        # hand.
+        # A folder with the right names may hold other questions; the archive's other parts are the best evidence.
         is_own = all(
             (root / stage / "single_choice_cn.jsonl").is_file() and (root / f"{stage}_knowledge").is_dir()
             for stage in self.strata
         )
-        digest = digest_of([{"problem": one.problem, "answer": one.answers[0]} for one in draw.selected])
-        return self.loaded(task, *draw, self.describe(is_own, place, digest))
+        digest = hash_content(
+            [{"problem": question.problem, "answer": question.answers[0]} for question in draw.selected]
+        )
+        return self.assemble(task, *draw, self.describe(is_own, place, digest))
 
 
 def archive_root(folder: Path, stages: Sequence[str]) -> Path:
@@ -199,13 +200,13 @@ def archive_root(folder: Path, stages: Sequence[str]) -> Path:
     if not folder.is_dir():
         hint = "; unpack the archive first" if folder.is_file() else ""
         raise DataError(f"task.data: expected a folder with MathBench's files, got '{folder}'{hint}")
-    # The archive unpacks into a folder of its own; either level may be given.
+    # The archive unpacks into a subfolder; either level may be given.
     root = folder / ARCHIVE if (folder / ARCHIVE).is_dir() else folder
     missing = [stage for stage in stages if not (root / stage / FILE).is_file()]
     if missing:
         raise DataError(
-            f"task.data: expected the file {root / missing[0] / FILE}; the folder must hold what MathBench's archive "
-            f"does ({ARCHIVE}/<stage>/{FILE}), which {RELEASE} offers"
+            f"task.data: expected the file {root / missing[0] / FILE}; the folder must have the layout of MathBench's "
+            f"archive ({ARCHIVE}/<stage>/{FILE}), which {RELEASE} offers"
         )
     return root
 
@@ -213,9 +214,8 @@ def archive_root(folder: Path, stages: Sequence[str]) -> Path:
 def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
     """Read every stage's file, in file order.
 
-    A question that is repeated with the same options and answer, in its own stage or another, is kept where it comes
-    first, with a warning. Raises DataError naming file and line for a malformed record, an id used twice, or a question
-    repeated with another answer.
+    Repeats of an earlier question with the same options and answer, in any stage, are left out with a warning. Raises
+    DataError naming file and line for a malformed record, an id used twice, or a repeat with another answer.
     """
 
     def repeated(earlier: Question, later: Question) -> None:
@@ -224,15 +224,15 @@ def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
         _log.warning("%s: left out, the same question as %s", later.where, earlier.where)
 
     records = read_sources(Source(stage, [root / stage / FILE]) for stage in stages)
-    questions = distinct(map(read_question, records), repeated=repeated)
-    return {stage: [one for one in questions if one.problem.stratum == stage] for stage in stages}
+    questions = drop_repeats(map(read_question, records), repeated=repeated)
+    return {stage: [question for question in questions if question.problem.stratum == stage] for stage in stages}
 
 
 def read_question(record: Record) -> Question:
     """Check a record, whose source is its stage, and return its question.
 
-    Tolerated: numbers as options, options that all carry their own letter ("A. 12"), and a padded, lower-case or
-    bracketed answer letter. Raises DataError for everything else.
+    It accepts numbers as options, options that all begin with their letter ("A. 12"), and a padded, lower-case or
+    bracketed answer letter. Raises DataError for anything else.
     """
     where, stage = record.where, record.source
     for key in ("options", "question", "answer"):
@@ -243,11 +243,11 @@ def read_question(record: Record) -> Question:
     answer = match[1].upper() if match else ""
     if not answer or answer not in letters(OPTIONS):
         raise DataError(f"{where}: answer: expected one of {', '.join(letters(OPTIONS))}, got {given!r:.60}")
-    own = record.values.get("id", where.rpartition(":")[2])
-    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
-        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
-    # A mere number, and the line where there is no id, is unique within its stage only.
-    identity = f"{stage}/{str(own).strip()}" if str(own).strip().isdecimal() else str(own).strip()
+    given_id = record.values.get("id", where.rpartition(":")[2])
+    if isinstance(given_id, bool) or not isinstance(given_id, str | int) or not str(given_id).strip():
+        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {given_id!r:.60}")
+    # A bare number, and the line number without an id, are unique only within the stage.
+    identity = f"{stage}/{str(given_id).strip()}" if str(given_id).strip().isdecimal() else str(given_id).strip()
     problem = Problem(id=identity, stratum=stage, data={"question": question, "options": options})
     return Question(problem=problem, answers=(answer,), where=where)
 
@@ -255,11 +255,11 @@ def read_question(record: Record) -> Question:
 def _options(record: Record) -> tuple[str, ...]:
     options = record.values["options"]
     fits = isinstance(options, list) and len(options) == OPTIONS
-    plain = fits and all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in options)
+    plain = fits and all(isinstance(option, str | int | float) and not isinstance(option, bool) for option in options)
     texts = tuple(str(option).strip() for option in options) if plain else ()
     if not texts or not all(texts):
         raise DataError(f"{record.where}: options: expected a list of {OPTIONS} strings, got {options!r:.60}")
-    # The options' own letters are cut off only where every option carries its own: "A. 12" may be a name.
+    # Letters are removed only if every option has its own, since "A. 12" may be a name.
     patterns = (rf"\(?{letter}[.):]+\s*(\S.*)" for letter in letters(OPTIONS))
     matches = [re.fullmatch(pattern, text, re.DOTALL) for pattern, text in zip(patterns, texts, strict=True)]
-    return tuple(found[1] for found in matches if found) if all(matches) else texts
+    return tuple(match[1] for match in matches if match) if all(matches) else texts

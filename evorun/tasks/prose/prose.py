@@ -1,4 +1,4 @@
-"""Tasks in prose: prompts that speak of drafts, a reply that is the answer as a whole, and their settings."""
+"""Tasks whose answers are prose: prompts about drafts, replies that are the answer as a whole, and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from typing import Any, ClassVar
 from evorun.errors import ConfigError
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Provenance
-from evorun.tasks.benchmark import SPLIT_HELP, SPLITS, Found, Part, Question, SplitBenchmark, digest_of
+from evorun.tasks.benchmark import SPLIT_HELP, SPLITS, Part, Question, SplitBenchmark, SplitData, hash_content
 from evorun.tasks.benchmark_files import Record, Source, download_records
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.text_task import TextTask
 
 MAX_CHARS = 20_000
-"""Longest text that is read (ours: five times what these tasks ask for, so that no judge has to read a flood)."""
+"""Maximum characters of a text (ours): five times what these tasks ask for, to bound what judges read."""
 PROMPTS = Path(__file__).parent / "prompts"
 
 
 class Prose(TextTask):
-    """Asks for a text of at most so many words; a subclass states its `words`, among them those that prompts here use.
+    """Asks for a text of at most `max_words` words. A subclass sets `words`, including those that the prompts here use.
 
-    `piece`: what is written. `source`: the heading of what it is written about. `criteria`: what makes it good, as
-    judges and improvers are told.
+    `piece`: the kind of text. `source`: the heading above its subject. `criteria`: what makes a text good, for judges
+    and revisers.
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = (PROMPTS,)
     draw_help = SPLIT_HELP
 
     def __init__(self, *, max_words: int, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
-        """Compile the prompts as `TextTask` does. max_words: as prompts ask for; nothing is cut."""
+        """Compile the prompts as `TextTask` does. max_words: the maximum in prompts; nothing is cut."""
         self._max_words = max_words
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format", max_words=max_words)
@@ -38,7 +38,7 @@ class Prose(TextTask):
         return {**super().shared_values(), "max_words": self._max_words}
 
     def read(self, problem: Problem, text: str) -> str:
-        """Return the whole text: whether it is any good, a judge or a metric says. Kind of error: `too_long`."""
+        """Return the whole text; a judge or a metric decides about its quality. Kind of error: `too_long`."""
         answer = text.strip()
         if len(answer) > MAX_CHARS:
             raise ValueError(f"too_long: expected a text of at most {MAX_CHARS} characters, got {len(answer)}")
@@ -48,13 +48,13 @@ class Prose(TextTask):
         return answer
 
     def judged(self, problem: Problem, response: Response) -> str:
-        # What a writer wrote must not end its part of a judge's prompt, nor begin the rival's.
+        # A writer's text must not end its section of a judge's prompt or begin the rival's.
         return escape_tags(super().judged(problem, response))
 
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None
     ) -> Mapping[str, Any]:
-        """Return the reference text, where there is one: how near a response comes is not said in a word."""
+        """Return the reference text, where there is one; no single word says how good the response is."""
         return {"right": False, "right_answer": demonstration.answer if demonstration else "", "grade": ""}
 
 
@@ -74,10 +74,10 @@ class ProseConfig(SplitBenchmark):
     hub: dict[str, list[str]]
     """Hub data sets by split: OWNER/NAME/PATTERN each."""
     train_problems: int | None
-    """Problems of the train split; null: all that there are. The sample set has its own number, of both splits."""
+    """Problems of the train split; null: all. The sample set has fixed numbers for both splits."""
     test_problems: int | None
     max_words: int
-    """Longest text that prompts ask for."""
+    """Maximum words of a text, as stated in prompts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,9 +96,9 @@ class ProseConfig(SplitBenchmark):
         }
 
     def identity(self, record: Record) -> str:
-        """Return a record's own id, or one made of its file's name and its line."""
-        own = record.values.get("id") or record.values.get("bill_id") or f"{record.source}_{record.number:05d}"
-        return str(own).replace("|", "/")  # '|' separates the parts of a journal's keys
+        """Return a record's id, or one made from its file's name and its number."""
+        name = record.values.get("id") or record.values.get("bill_id") or f"{record.source}_{record.number:05d}"
+        return str(name).replace("|", "/")  # '|' separates the parts of a journal's keys
 
     def part(self, name: str) -> Part:
         return Part(self.benchmark, self.files[name], self.hub[name], f"task.files.{name}", f"task.hub.{name}")
@@ -112,11 +112,11 @@ class ProseConfig(SplitBenchmark):
     def size(self, split: str) -> tuple[str, int | None]:
         return f"task.{split}_problems", self.train_problems if split == "train" else self.test_problems
 
-    def describe(self, found: Found, selected: Sequence[Question]) -> Provenance:
-        whole = found.records == self.sizes[found.split]
-        description = f"{len(selected)} problems of the {found.split} split of {self.benchmark}"
-        description += "" if whole else f", of which {found.records} records of {self.sizes[found.split]} are there"
-        left_out = found.records - len(found.questions)
-        place = ("hub" if self.source == "hub" else found.place) + (f", {left_out} left out" if left_out else "")
-        digest = digest_of([question.row for question in selected])
-        return self.provenance("benchmark" if whole else "stand_in", f"{description} ({place})", digest)
+    def describe(self, data: SplitData, selected: Sequence[Question]) -> Provenance:
+        is_complete = data.records == self.sizes[data.split]
+        description = f"{len(selected)} problems of the {data.split} split of {self.benchmark}"
+        description += "" if is_complete else f", of which {data.records} records of {self.sizes[data.split]} are there"
+        left_out = data.records - len(data.questions)
+        place = ("hub" if self.source == "hub" else data.place) + (f", {left_out} left out" if left_out else "")
+        digest = hash_content([question.row for question in selected])
+        return self.provenance("benchmark" if is_complete else "stand_in", f"{description} ({place})", digest)

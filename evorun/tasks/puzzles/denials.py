@@ -1,4 +1,4 @@
-"""Telling the grids and lists that a text answers with from those that it supposes, denies or calls worse."""
+"""Distinguishes the grids and lists that a text gives as its answer from those that it supposes or rejects."""
 
 import re
 
@@ -42,27 +42,26 @@ _DECIDED = re.compile(
     re.IGNORECASE,
 )
 
-# Where such words are looked for, and the longest label of the second block, as in "Another trip:" (ours)
+# Characters to search for such words, and maximum length of the second block's label, as in "Another trip:" (ours)
 _NEAR = 200
 _LABEL_CHARS = 20
 
 
-def chosen(text: str, one: Block, other: Block) -> Block | None:
-    """Return which of two neighbouring fenced blocks with different answers a text answers with.
+def choose_block(text: str, first: Block, second: Block) -> Block | None:
+    """Return the block that is the answer, of two neighbouring fenced blocks with different answers.
 
-    That is the last one, but where the two are offered as alternatives, the one that the text decides on; None where it
-    leaves that open.
+    It is the second one. If the text offers both as alternatives, it is the one for which the text decides, or None.
     """
-    between, behind = text[one.end : other.start].strip(), text[other.end :]
+    between, behind = text[first.end : second.start].strip(), text[second.end :]
     decided = _DECIDED.search(behind)
-    around = behind[:_NEAR] if between else f"{text[: one.start][-_NEAR:]}\n{behind[:_NEAR]}"
+    around = behind[:_NEAR] if between else f"{text[: first.start][-_NEAR:]}\n{behind[:_NEAR]}"
     if _OR.fullmatch(between) or (len(between) <= _LABEL_CHARS and _OFFERED.search(around)):
-        return None if decided is None else one if decided["first"] or decided["former"] else other
-    return other
+        return None if decided is None else first if decided["first"] or decided["former"] else second
+    return second
 
 
-def without_supposed(text: str) -> str:
-    """Return a text without the lines of numbers that such a sentence leads to."""
+def drop_supposed(text: str) -> str:
+    """Remove lines of numbers that a supposing or denying sentence introduces."""
     kept: list[str] = []
     is_dropped = goes_on = False
     at = 0
@@ -78,18 +77,18 @@ def without_supposed(text: str) -> str:
     return "".join(kept)
 
 
-def without_dismissed(text: str) -> str:
-    """Return a text without the lists of numbers that it supposes, or calls wrong or worse right beside them.
+def drop_dismissed(text: str) -> str:
+    """Remove lists of numbers that a text supposes, or calls wrong or worse right next to them.
 
-    text: numbers of a list stand with commas between them.
+    text: with commas between the numbers of a list.
     """
 
-    def kept(found: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         dismissed = (
-            _WORSE_BEFORE.search(text, max(0, found.start() - 80), found.start())
-            or _WORSE_BEHIND.match(text, found.end())
-            or is_supposed(text, found.start())
+            _WORSE_BEFORE.search(text, max(0, match.start() - 80), match.start())
+            or _WORSE_BEHIND.match(text, match.end())
+            or is_supposed(text, match.start())
         )
-        return "#" if dismissed else found[0]
+        return "#" if dismissed else match[0]
 
-    return _LIST.sub(kept, text)
+    return _LIST.sub(replace, text)

@@ -1,10 +1,9 @@
-"""Configuration that the puzzles share: which instances, from where, and in which split.
+"""Configuration that the puzzles share: the source, number and split of their instances.
 
-The split of a generated instance is decided by what it is, not by when it was drawn: a digest of its content puts it
-into the evaluation, the validation or the training split, each with a chance of a third. So no instance is in two of
-them, however many of each are asked for, whatever the `draw_seed`, and however few there are in all. Each split has
-a random stream of its own, from which instances are drawn until enough are found that belong to it. That is decided
-before anything is solved, and no more is drawn than is used.
+A generated instance's content decides its split, not the time of its draw: a digest puts it into the evaluation, the
+validation or the training split, each with probability one third. So no instance is in two splits, whatever their sizes
+and the `draw_seed`, and however few instances there are. Each split draws from a separate random stream until enough
+instances belong to it. This is decided before anything is solved, and no more is drawn than used.
 """
 
 from abc import abstractmethod
@@ -32,8 +31,8 @@ _SIZES = {
     "validation": "validation_instances",
     TRAINING: "training_instances",
 }
-# Draws without a new instance of a split after which there are no more
-_TRIES = 3000
+# After this many draws without a new instance, a split counts as exhausted
+_MAX_MISSES = 3000
 
 
 class Instance(NamedTuple):
@@ -41,16 +40,16 @@ class Instance(NamedTuple):
 
     problem: Problem
     solution: str
-    """In canonical form; the best that is known where no right one exists."""
+    """In canonical form; the best known one where no right one exists."""
 
 
 class Draft(NamedTuple):
     """A generated instance before it is solved."""
 
     content: bytes
-    """Decides its split: instances that are equal in this are in the same one."""
+    """Decides the split: instances with equal content are in the same split."""
     finish: Callable[[], Instance | None]
-    """Solves it; its problem's id is empty. None when it does not fit the settings."""
+    """Solves it; returns None if it does not fit the settings. The problem's id is still empty."""
 
 
 @dataclass(kw_only=True)
@@ -62,14 +61,14 @@ class PuzzleConfig(TaskConfig):
     training_split = TRAINING
 
     split: str
-    """evaluation | training: the instances that results are reported on, or those that fine-tuning data is made of."""
+    """evaluation | training: the instances for reported results, or those for fine-tuning data."""
     instances: int
     """Instances of the evaluation split."""
     training_instances: int
     """Instances of the training split, disjoint from the others."""
     validation_instances: int
-    """Further instances, for demonstrations and prompt optimisation. They are solved in every run: where that
-    takes long and the method needs none, set 0."""
+    """Further instances, for demonstrations and prompt optimization. Every run solves them: set 0 if that
+    takes long and the method needs none."""
     data: str | None
     """File with instances to use instead of generated ones; null: generate."""
     limit: int | None
@@ -77,7 +76,8 @@ class PuzzleConfig(TaskConfig):
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
     shown_reasoning_chars: int | None
-    """As much of a response's reasoning as a later prompt shows, its beginning and its end; null: all."""
+    """Maximum characters of a response's reasoning in later prompts, which show its beginning and end; null: no
+    limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +86,7 @@ class PuzzleConfig(TaskConfig):
             at_least(f"task.{key}", getattr(self, key), 1)
         at_least("task.validation_instances", self.validation_instances, 0)
 
-    # --- what a subclass knows ---
+    # --- what a subclass defines ---
 
     @abstractmethod
     def draft(self, rng: np.random.Generator) -> Draft:
@@ -94,11 +94,11 @@ class PuzzleConfig(TaskConfig):
 
     @abstractmethod
     def more_room(self) -> str:
-        """Say which settings allow for more different instances: an imperative."""
+        """Return an imperative that says which settings allow for more distinct instances."""
 
     @abstractmethod
     def read_data(self, path: Path) -> Iterable[Callable[[], Instance]]:
-        """Read the user's file, one by one: what is yielded solves an instance. Both raise DataError with one line."""
+        """Yield, for each instance of the user's file, a function that solves it. Both raise DataError."""
 
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
         """Return the task for these instances."""
@@ -109,57 +109,55 @@ class PuzzleConfig(TaskConfig):
     def load(self) -> LoadedTask:
         """Generate or read the instances.
 
-        Raises DataError for a file that cannot be used or settings that leave too few instances, ConfigError for
-        prompt files.
+        Raises DataError for an unusable file or too few instances, ConfigError for prompt files.
         """
         if self.data is not None:
             selected, held_out = self._from_file()
         else:
-            selected, held_out = self._drawn(self.split, self.limit), self._drawn("validation")
+            selected, held_out = self._draw(self.split, self.limit), self._draw("validation")
         task = self.make_task([*selected, *held_out])
         provenance = self._provenance(selected)
         return load_rows(task, selected, validation=held_out, provenance=provenance, simulator=self.simulator)
 
     def training(self) -> LoadedTask:
-        """Give the whole training split.
+        """Return the whole training split.
 
         Raises ConfigError with a file, and with task.split=training; DataError as `load` does.
         """
         if self.data is not None:
-            raise ConfigError("task.data: expected null where weights are trained: a file has no training split")
+            raise ConfigError("task.data: expected null for a run that trains: a file has no training split")
         if self.split == TRAINING:
             raise ConfigError(
-                "task.split: expected evaluation where weights are trained, got training: that split is what is "
-                "trained on"
+                "task.split: expected evaluation for a run that trains, got training: training uses that split"
             )
         # Training needs no demonstrations, and solving them can take long.
         return replace(self, split=TRAINING, validation_instances=0, limit=None).load()
 
-    def _drawn(self, split: str, limit: int | None = None) -> list[Instance]:
-        """Return a split's first `limit` instances; None: all. Raises DataError where too few are different."""
+    def _draw(self, split: str, limit: int | None = None) -> list[Instance]:
+        """Return a split's first `limit` instances; None: all. Raises DataError for too few distinct ones."""
         key, splits = _SIZES[split], tuple(_SIZES)
         size: int = getattr(self, key)
         wanted = size if limit is None else min(size, limit)
-        found: dict[bytes, Instance] = {}
+        instances: dict[bytes, Instance] = {}
         index = last = 0
-        while len(found) < wanted and index - last <= _TRIES:
-            # A stream for each draw, so that what solving one instance draws does not change the next one.
+        while len(instances) < wanted and index - last <= _MAX_MISSES:
+            # A stream per draw, so that solving an instance does not affect the next draw.
             draft = self.draft(stream(self.draw_seed, "instances", self.name, split, index))
             digest = int.from_bytes(blake2b(draft.content, digest_size=8).digest(), "big")
             # Solving is the expensive part, so drafts of other splits are dropped before it.
             instance = draft.finish() if splits[digest % len(splits)] == split else None
             content = b"" if instance is None else msgspec.json.encode(instance.problem.data)
-            if instance is not None and content not in found:
-                name = f"{self.name}_{self.draw_seed}_{split}_{len(found):03d}"
-                found[content] = instance._replace(problem=msgspec.structs.replace(instance.problem, id=name))
+            if instance is not None and content not in instances:
+                name = f"{self.name}_{self.draw_seed}_{split}_{len(instances):03d}"
+                instances[content] = instance._replace(problem=msgspec.structs.replace(instance.problem, id=name))
                 last = index
             index += 1
-        if len(found) < wanted:
+        if len(instances) < wanted:
             raise DataError(
-                f"task={self.name}: expected {wanted} different instances in the {split} split, found {len(found)}; "
-                f"lower task.{key}, or {self.more_room()}"
+                f"task={self.name}: expected {wanted} different instances in the {split} split, found "
+                f"{len(instances)}; lower task.{key}, or {self.more_room()}"
             )
-        return list(found.values())
+        return list(instances.values())
 
     def _from_file(self) -> tuple[list[Instance], list[Instance]]:
         path = Path(str(self.data)).expanduser()
@@ -167,11 +165,11 @@ class PuzzleConfig(TaskConfig):
             raise ConfigError(
                 f"task.split: expected evaluation with a file (task.data), which has no splits, got {self.split}"
             )
-        # Held-out instances come after those to work on: a limit does not change them.
-        given = list(islice(self.read_data(path), self.instances + self.validation_instances))
-        if not given:
+        # Held-out instances come after the others, so a limit does not change them.
+        solvers = list(islice(self.read_data(path), self.instances + self.validation_instances))
+        if not solvers:
             raise DataError(f"{path}: expected at least one instance, found none")
-        selected, held_out = given[: self.instances][: self.limit], given[self.instances :]
+        selected, held_out = solvers[: self.instances][: self.limit], solvers[self.instances :]
         return [solve() for solve in selected], [solve() for solve in held_out]
 
     def _provenance(self, selected: Sequence[Instance]) -> Provenance:

@@ -1,13 +1,13 @@
-"""Reading answers in other forms than the one that was asked for: lists and grids as models write them.
+"""Parses answers in other forms than the requested one: lists and grids as models write them.
 
-A paper's form is strict (XE, section 4.1.1 of the Lyria paper); but an answer that is plain to any reader says more
-about the model than its brackets do. What could mean two answers is refused here.
+The paper's form is strict (XE, section 4.1.1 of the Lyria paper), but an answer that is clear to any reader says more
+about the model than its brackets do. Ambiguous answers are refused.
 """
 
 import re
 from collections.abc import Iterator
 
-# Characters of other scripts' keyboards and of drawn tables, and what they stand for
+# ASCII equivalents of characters from other scripts and of drawn tables
 _CHARACTERS = str.maketrans(
     {
         **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
@@ -15,7 +15,7 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("\u00a0\u2007\u202f\u3000", " "),
         **dict.fromkeys("\u200b\ufeff", None),
         **dict.fromkeys("\u2502\u2503\u2551\u2506\u250a\uff5c", "|"),
-        # all other lines and corners that boxes are drawn with
+        # all other box-drawing characters
         **{chr(code): "-" for code in range(0x2500, 0x2580) if chr(code) not in "\u2502\u2503\u2551\u2506\u250a"},
     }
 )
@@ -34,9 +34,9 @@ _NUMBER = r"[+-]?[0-9]{1,9}+(?![\w]|\.[0-9])"
 _SPAN = re.compile(rf"(?<![\w.+-]){_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+")
 _WORD = re.compile("[A-Za-z=:]")
 _LABEL = re.compile(r"[^\n0-9:]{1,60}:")
-# An announcement is followed by the answer, and that by a remark at most
+# The answer follows an announcement, and at most a remark follows the answer
 _LAST_PARAGRAPHS = 2
-# A list by itself before a remark that does not question it
+# A bare list before a remark that does not question it
 _ENTRY_WORD = re.compile(
     r"\b(?:city|node|stop|vertex|colou?rs?|v|c|is|gets|has|receives|assigned|to)(?![A-Za-z])", re.IGNORECASE
 )
@@ -49,18 +49,18 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _SAYS_ANSWER = re.compile(r"\b(?:answer|solution)\b|\\boxed", re.IGNORECASE)
 
 
-def plain(text: str) -> str:
-    """Return a text without what only sets it in type: markdown, LaTeX, drawn lines, asides; arrows are `->`."""
+def strip_markup(text: str) -> str:
+    """Remove formatting from a text: markdown, LaTeX, drawn lines, asides; arrows become `->`."""
     text = _ARROW.sub("->", text.translate(_CHARACTERS))
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
     return _ASIDE.sub("", _MARKUP.sub("", text))
 
 
-def spans(text: str) -> Iterator[list[int]]:
-    """Yield the lists of integers in a text: runs of them with nothing but commas, semicolons and blanks between.
+def integer_lists(text: str) -> Iterator[list[int]]:
+    """Yield the lists of integers in a text, separated by commas, semicolons and blanks.
 
-    A list goes on in the next line behind a comma, and where neither line has words: "k = 3" does not begin one.
+    A list continues in the next line after a comma, or if neither line has words: "k = 3" does not begin a list.
     """
     for passage in _joined_lines(text):
         for span in _SPAN.finditer(passage):
@@ -79,10 +79,10 @@ def _joined_lines(text: str) -> Iterator[str]:
 
 
 def closing_passages(text: str) -> Iterator[str]:
-    """Yield the paragraphs in which an answer outside of any block may stand: the last one, then those that name it.
+    """Yield the paragraphs that may hold an answer without a block: the last one, then those that announce it.
 
-    "Final answer:" is often a paragraph of its own, the answer the next one. Near the end any announcement or label
-    will do, and a remark may follow. A remark that questions nothing may follow a list by itself, too.
+    "Final answer:" is often a separate paragraph before the answer. Near the end any announcement or label counts, and
+    a remark may follow. A bare list may also be followed by a remark, unless that questions it.
     """
     paragraphs = [paragraph.strip() for paragraph in _BLANK_LINE.split(text) if paragraph.strip()]
     yield from paragraphs[-1:]
@@ -96,5 +96,5 @@ def closing_passages(text: str) -> Iterator[str]:
 
 
 def _is_bare(paragraph: str) -> bool:
-    """Tell whether a paragraph is a list and nothing else."""
-    return not _LETTER.search(_ENTRY_WORD.sub("", plain(paragraph)))
+    """Return whether a paragraph is only a list."""
+    return not _LETTER.search(_ENTRY_WORD.sub("", strip_markup(paragraph)))

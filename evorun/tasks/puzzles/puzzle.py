@@ -17,7 +17,7 @@ from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, T
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.clauses import is_supposed
 from evorun.tasks.corrections import read_unless_withdrawn
-from evorun.tasks.puzzles.denials import chosen, without_supposed
+from evorun.tasks.puzzles.denials import choose_block, drop_supposed
 from evorun.tasks.puzzles.lenient import closing_passages
 from evorun.tasks.puzzles.reading import Block, blocks, fenced, last_block
 from evorun.tasks.simulator import TextSimulator
@@ -25,22 +25,21 @@ from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
 
 PENALISED_SCORE = "penalised_score"
-"""PS of section 3, in [0, 100]: every puzzle has it, and it is the oracle's fitness (section 4.1.4)."""
+"""PS of section 3, in [0, 100]: a score of every puzzle, and the oracle's fitness (section 4.1.4)."""
 PENALISED_SCORE_PAPER = "penalised_score_paper"
-"""PS by the paper's formula to the letter, from which evorun's reading differs in some cases (see each `metrics`)."""
+"""PS by the paper's literal formula, from which evorun's differs in some cases (see each `metrics`)."""
 _OWN_FILES = ("rules", "puzzle", "answer_format", "error_format", "fitness_rule")
 
 
 class Puzzle(TextTask):
-    """Answers in a fenced block (Lyria paper, prompt templates 1 to 15); a subclass knows one kind of puzzle.
+    """Answers in a fenced block (Lyria paper, prompt templates 1 to 15); a subclass defines a kind of puzzle.
 
-    The prompt files `rules`, `puzzle`, `answer_format`, `error_format` and `fitness_rule` are given its
-    `puzzle_values`, of which `instance` is what `puzzle` shows; all others are given those five texts too. Answers are
-    in canonical form: equal ones have equal texts.
+    The prompt files `rules`, `puzzle`, `answer_format`, `error_format` and `fitness_rule` receive its `puzzle_values`;
+    all other files receive those five texts, too. Answers are in canonical form: equal answers have equal texts.
 
-    The rules of fitness in the prompts follow the metrics of section 3, also where the templates do not: template 4
-    adds a `delta` to each share, and template 6 divides the missing cities by the route's own length less one, not by
-    their number.
+    The fitness rules in prompts follow the metrics of section 3, even where the templates differ: template 4 adds a
+    `delta` to each share, and template 6 divides the missing cities by the route's length less one, not by their
+    number.
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
@@ -55,7 +54,7 @@ class Puzzle(TextTask):
     def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
 
-    # --- what a subclass knows ---
+    # --- what a subclass defines ---
 
     @abstractmethod
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
@@ -63,11 +62,11 @@ class Puzzle(TextTask):
 
     @abstractmethod
     def read_answer(self, problem: Problem, block: str) -> str:
-        """Return the answer that a fenced block holds, in canonical form. Raises ValueError with what is wrong."""
+        """Return the answer in a fenced block, in canonical form. Raises ValueError with the fault."""
 
     @abstractmethod
     def measure(self, problem: Problem, answer: str | None) -> Grade:
-        """Return the metrics of an answer, CR as `correct`; None stands for a text that could not be read."""
+        """Return the metrics of an answer, with CR as `correct`; None means an unparsed text."""
 
     @abstractmethod
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
@@ -75,11 +74,11 @@ class Puzzle(TextTask):
 
     @abstractmethod
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
-        """Return errors as prompts show them, in the form that `error_format` asks a model for."""
+        """Describe errors for prompts, in the form of `error_format`."""
 
     @abstractmethod
     def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
-        """Return the errors that a model names in the form of `error_format`; None when they cannot be read."""
+        """Parse errors in the form of `error_format`; None when they cannot be read."""
 
     # --- the symbolic system ---
 
@@ -88,10 +87,10 @@ class Puzzle(TextTask):
         return self.verified(problem, response, max_errors)
 
     def verified(self, problem: Problem, response: Response, max_errors: int) -> Verification:
-        """Do the same at once: it is a pure function."""
+        """Return the same without awaiting; it is a pure function."""
         fitness = self.measure(problem, response.answer).scores[PENALISED_SCORE]
         if response.answer is None:
-            # A syntax error takes no part in the limit but for a limit of none (XE, section 4.1.1).
+            # A syntax error does not count towards the limit, except for a limit of 0 (XE, section 4.1.1).
             text = f"The answer cannot be read: {response.error or 'it has another format'}" if max_errors else ""
             return Verification(fitness=fitness, errors=Diagnosis(text=text))
         errors = self._diagnosis(problem, self.findings(problem, response.answer), max_errors)
@@ -104,7 +103,7 @@ class Puzzle(TextTask):
         return Diagnosis(text=self.describe(problem, named) if named else "", findings=named)
 
     def response(self, answer: str) -> Response:
-        """Return an answer that no model wrote as a response."""
+        """Wrap an answer that no model wrote in a response."""
         return Response(text=fenced(answer), answer=answer)
 
     # --- what differs from the default ---
@@ -114,38 +113,38 @@ class Puzzle(TextTask):
         return text
 
     def shared_values(self) -> Mapping[str, Any]:
-        return {}  # the form of an answer depends on the puzzle's size
+        return {}  # the answer's format depends on the puzzle's size
 
     def problem_values(self, problem: Problem) -> Mapping[str, Any]:
-        # Five small files instead of one: judges, evaluators and solvers are told the same rules in the same words.
+        # Five small files instead of one, so that judges, evaluators and solvers get the same wording of the rules.
         values = self.puzzle_values(problem)
         own = {name: self.prompts.render(name, **values) for name in _OWN_FILES}
         return {**values, **own, "question": f"{own['rules']}\n\n{own['puzzle']}"}
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
-        # A response that could not be read is still shown, as its text.
+        # An unparsed response is shown as its text.
         answer = self.excerpt(response.text) if response.answer is None else response.answer
         return {"answer": answer, "reasoning": self.excerpt(response.reasoning)}
 
     def reasoning(self, text: str, answer: str | None) -> str:
-        """Return what comes before the last fenced block; all of a text that answers without one."""
+        """Return the text before the last fenced block; the whole text if its answer is not in a block."""
         found = last_block(text)
         return text[: found.start].strip() if found else text.strip() if answer else ""
 
     def read(self, problem: Problem, text: str) -> str:
-        """Read the last fenced block that holds an answer; without any, the passages where the text comes to its end.
+        """Read the last fenced block with an answer; without blocks, the closing passages of the text.
 
-        What follows the answer may be fenced too: a check, a program, the puzzle. An answer that is taken back is none.
-        Raises ValueError with what is wrong in the last block.
+        Fenced blocks without an answer may follow: a check, a program, the puzzle. A withdrawn answer does not count.
+        Raises ValueError with the fault of the last block.
         """
         return read_unless_withdrawn(partial(self._read_last, problem), text)
 
     def _read_last(self, problem: Problem, text: str) -> str:
-        fences = [*blocks(text)]
-        found = [block for block in fences if not is_supposed(text, block.start)]
-        if fences and not found:
-            raise ValueError("supposed: the answer is denied, or belongs to a case that is not so")
-        passages = [block.content for block in reversed(found)] or self.closing_passages(without_supposed(text))
+        all_blocks = [*blocks(text)]
+        answer_blocks = [block for block in all_blocks if not is_supposed(text, block.start)]
+        if all_blocks and not answer_blocks:
+            raise ValueError("supposed: the answer is denied or counterfactual")
+        passages = [block.content for block in reversed(answer_blocks)] or self.closing_passages(drop_supposed(text))
         errors = []
         for behind, passage in enumerate(passages, 1):
             try:
@@ -153,24 +152,24 @@ class Puzzle(TextTask):
             except ValueError as error:
                 errors.append(f"format: {error}")
                 continue
-            return self._chosen(problem, text, found[: len(found) - behind + 1], answer)
-        raise ValueError(errors[0] if found else "no_block: no fenced block with an answer")
+            return self._choose(problem, text, answer_blocks[: len(answer_blocks) - behind + 1], answer)
+        raise ValueError(errors[0] if answer_blocks else "no_block: no fenced block with an answer")
 
-    def _chosen(self, problem: Problem, text: str, found: Sequence[Block], answer: str) -> str:
-        """Return the answer, or the one in the block before it where the text offers both and chooses that one."""
-        if len(found) < 2:
+    def _choose(self, problem: Problem, text: str, answer_blocks: Sequence[Block], answer: str) -> str:
+        """Return the answer, or that of the previous block if the text offers both and chooses that one."""
+        if len(answer_blocks) < 2:
             return answer
         try:
-            other = self.read_answer(problem, found[-2].content)
+            previous = self.read_answer(problem, answer_blocks[-2].content)
         except ValueError:
             return answer
-        choice = found[-1] if other == answer else chosen(text, *found[-2:])
+        choice = answer_blocks[-1] if previous == answer else choose_block(text, *answer_blocks[-2:])
         if choice is None:
-            raise ValueError("ambiguous: expected one answer, got two, between which the text does not decide")
-        return answer if choice is found[-1] else other
+            raise ValueError("ambiguous: expected one answer, got two between which the text does not decide")
+        return answer if choice is answer_blocks[-1] else previous
 
     def closing_passages(self, text: str) -> Iterable[str]:
-        """Return the parts of a text without fenced blocks in which its answer may stand, the likeliest first."""
+        """Return the parts of a text without fenced blocks that may hold its answer, most likely first."""
         return closing_passages(text)
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
@@ -180,20 +179,20 @@ class Puzzle(TextTask):
         return self.write(demonstration.problem, demonstration.answer, demonstration.reasoning)
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Grade by the metrics of section 3; a response that could not be read has the worst value of each."""
+        """Grade by the metrics of section 3; an unparsed response has the worst value of each."""
         grade = self.measure(problem, response.answer)
         detail = response.error or ", ".join(f"{name} {value:.4g}" for name, value in grade.scores.items())
         return msgspec.structs.replace(grade, detail=detail)
 
     def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
         prompt = super().ask(role, file, problem, *args, **values)
-        # The paper's evaluators reason first and end with a fenced block or a number, so no schema binds them.
+        # The paper's evaluators reason first and end with a fenced block or a number, so they get no schema.
         return prompt if role == "judge" else msgspec.structs.replace(prompt, json_schema=None)
 
     def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
-        """Parse the last fenced block that reads: `unreadable`, `none`, or errors in the form of `error_format`."""
+        """Parse the last readable fenced block: `unreadable`, `none`, or errors in the form of `error_format`."""
         for block in reversed([*blocks(without_thinking(text))]):
-            # Both words are part of the format that the prompt asks for; they are no errors of a puzzle.
+            # Both words are part of the requested format, not errors of a puzzle.
             if block.content.lower() in ("none", "unreadable"):
                 unreadable = block.content.lower() == "unreadable" and max_errors > 0
                 return Diagnosis(text="The answer cannot be read." if unreadable else "")
@@ -203,14 +202,14 @@ class Puzzle(TextTask):
         return None
 
 
-# Share of a model's mistakes from scratch that it makes again where it revises something right (ours)
-_SLIPS = 0.1
-# Share of `Skill.improvement` with which it mends a single wrong decision: an answer has many (ours)
-_MENDS = 0.25
+# Share of a model's mistakes from scratch that it repeats when it revises a right decision (ours)
+_SLIP_SHARE = 0.1
+# Share of `Skill.improvement` for repairing a single wrong decision, since an answer has many (ours)
+_REPAIR_SHARE = 0.25
 
 
 class SolvedPuzzle(ABC):
-    """One problem with a solution: what a simulated model makes of it. A decision is a cell, a vertex, a place."""
+    """A problem with a solution, as a simulated model solves it. A decision is a cell, a vertex or a stop."""
 
     def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
         """Hold the problem and its solution, in canonical form."""
@@ -226,10 +225,10 @@ class SolvedPuzzle(ABC):
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
-        """Return an answer made from others, at least one.
+        """Return an answer made from at least one other.
 
-        Where they differ, a decision comes from one that has it right with probability `choice`; then each wrong one
-        is mended with probability `repair` and each right one is lost with probability `slip`.
+        Where they differ, a decision comes from a right one with probability `choice`. Then each wrong decision is
+        repaired with probability `repair`, and each right one is lost with probability `slip`.
         """
 
     def fitness(self, answer: str | None) -> float:
@@ -237,15 +236,15 @@ class SolvedPuzzle(ABC):
         return self._task.measure(self._problem, answer).scores[PENALISED_SCORE]
 
     def errors(self, answer: str | None) -> str:
-        """Return what a detector without mistakes would put into its block."""
+        """Return the block of an error detector without mistakes."""
         if answer is None:
             return "unreadable"
-        found = self._task.findings(self._problem, answer)
-        return self._task.describe(self._problem, found) if found else "none"
+        findings = self._task.findings(self._problem, answer)
+        return self._task.describe(self._problem, findings) if findings else "none"
 
 
 class PuzzleSimulator(TextSimulator):
-    """Decides a puzzle's cells, vertices or places one by one: `Skill.skill` is the probability of each."""
+    """Decides a puzzle's cells, vertices or stops one by one, each right with probability `Skill.skill`."""
 
     filler: ClassVar[Filler] = Filler(
         "Look at what is fixed, see what it leaves open, decide the narrowest choice first and check it."
@@ -278,20 +277,20 @@ class PuzzleSimulator(TextSimulator):
         if hints["role"] == "fitness":
             reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
         elif hints["role"] == "errors":
-            # An unreadable answer is seen by every detector, however careless.
+            # Every detector notices an unreadable answer, however careless it is.
             reply = fenced(puzzle.errors(answers[0]) if careful or answers[0] is None else "none")
         else:
             chance = skill.answer_chance(request, ())
             readable = [answer for answer in answers if answer is not None]
-            # A careful model rarely spoils what is right already; without any slips a search could only rise.
-            slip = _SLIPS * max(0.0, 1 - chance)
+            # A careful model rarely spoils right decisions; without any slips a search could only improve.
+            slip = _SLIP_SHARE * max(0.0, 1 - chance)
             reply = fenced(
-                puzzle.revise(readable, skill.judge_skill, _MENDS * skill.improvement, slip, rng)
+                puzzle.revise(readable, skill.judge_skill, _REPAIR_SHARE * skill.improvement, slip, rng)
                 if readable
                 else puzzle.attempt(chance, rng)
             )
         return f"{self.filler.text(skill.words(last))}\n{reply}"
 
     def value(self, problem: Problem, answer: str | None) -> float:
-        # Below every readable answer, whose penalised score is 0 at least.
+        # Below every readable answer, whose penalised score is at least 0.
         return -1.0 if answer is None else self._puzzles[problem.id].fitness(answer)

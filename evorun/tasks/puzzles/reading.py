@@ -1,4 +1,4 @@
-"""Reading what models write around their answers: fenced blocks."""
+"""Parses fenced blocks in models' texts."""
 
 import re
 from collections import deque
@@ -28,13 +28,12 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Yield the fenced blocks of a text, in order; one that is never closed goes on to the end.
+    """Yield the fenced blocks of a text in order; an unclosed block extends to the end.
 
-    A block can stand on one line, which it ends, and its fences can stand at the end of other lines. Takes time linear
-    in the text's length.
+    A block may be on a single line, which it ends, and its fences may end other lines. Takes linear time.
     """
     opening: re.Match[str] | None = None
-    # Fences are paired in order, an odd one at the end opens a block that the token limit has cut off.
+    # Fences are paired in order; an unpaired last one opens a block that the token limit cut off.
     for fence in _FENCE.finditer(text):
         if opening is not None:
             yield _block(text, opening, fence.start(), fence.end())
@@ -48,13 +47,13 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def last_block(text: str) -> Block | None:
-    """Return the last fenced block; None without any."""
+    """Return the last fenced block; None if there is none."""
     last = deque(blocks(text), maxlen=1)
     return last.pop() if last else None
 
 
 def fenced(content: str) -> str:
-    """Return a content in a fenced block."""
+    """Put a text into a fenced block."""
     return f"```\n{content}\n```"
 
 

@@ -1,1 +1,1 @@
-"""A benchmark of one's own: rows of a file, whose columns are mapped by keys, under one of several graders."""
+"""A user's own benchmark: rows of a file, with columns mapped by config keys, and a choice of graders."""

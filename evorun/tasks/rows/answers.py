@@ -1,4 +1,4 @@
-"""How the answers to rows are asked for, read and graded: as exact strings, numbers, options, expressions or texts."""
+"""Prompts, parsing and grading of answers to rows: exact strings, numbers, options, expressions or texts."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -13,7 +13,7 @@ from evorun.tasks.billsum.billsum import BillSum
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.math_contest.math_contest import MathContest
 from evorun.tasks.math_contest.reading import canonical, read_integer
-from evorun.tasks.multiple_choice import lettered, letters, read_choice, read_letter
+from evorun.tasks.multiple_choice import format_options, letters, read_choice, read_letter
 from evorun.tasks.prose.prose import PROMPTS
 from evorun.tasks.search_qa.reading import read_answer
 from evorun.tasks.simulator import TextSimulator
@@ -30,13 +30,13 @@ _DIGITS = frozenset("0123456789/-")
 
 
 class Rows(TextTask):
-    """Answers a question in free text that ends in `Answer: ...`; right is what equals an accepted answer."""
+    """Answers a question in free text that ends in `Answer: ...`; a right answer equals an accepted one."""
 
     name = "rows"
     draw_help = DRAW_HELP
     prompt_folders: ClassVar[Sequence[Path]] = (FOLDER,)
     form: ClassVar[str] = "your answer"
-    """What the last line holds, as prompts ask for it."""
+    """Description of the last line in prompts."""
 
     def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         """Compile the prompts as `TextTask` does."""
@@ -47,18 +47,18 @@ class Rows(TextTask):
         return {**super().shared_values(), "form": self.form}
 
     def read(self, problem: Problem, text: str) -> str:
-        """Return what follows the last `Answer:`. Kinds of errors: `withdrawn`, and those of `read_part`."""
+        """Return the text after the last `Answer:`. Kinds of errors: `withdrawn`, and those of `read_part`."""
         return read_unless_withdrawn(lambda part: self.read_part(part, problem), text, only_sure=True)
 
     def read_part(self, text: str, problem: Problem) -> str:
-        """Return the answer of a reply, or of the part of it behind what it takes back; see `read_answer`."""
+        """Return the answer of a reply, or of its part after a withdrawal; see `read_answer`."""
         return read_answer(text, self.question(problem))
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Compare the answer as `signature` has it with an accepted one."""
+        """Compare the answer with an accepted one by `comparable`."""
         if response.answer is None:
             return Grade(correct=False, detail=response.error or "no answer")
         return Grade(correct=self.comparable(response.answer) == self.comparable(gold or ""))
@@ -67,7 +67,7 @@ class Rows(TextTask):
         return self.comparable(response.answer or "")
 
     def comparable(self, answer: str) -> str:
-        """Return a text that is equal for equal answers: white space alone makes no difference."""
+        """Return a text that is equal for answers that differ only in white space."""
         return " ".join(answer.split())
 
 
@@ -103,7 +103,7 @@ class ChoiceRows(Rows):
     form = "the letter of one option"
 
     def question(self, problem: Problem) -> str:
-        return f"{super().question(problem)}\n\n{lettered(problem.data['options'])}"
+        return f"{super().question(problem)}\n\n{format_options(problem.data['options'])}"
 
     def read_part(self, text: str, problem: Problem) -> str:
         """Return the letter; kinds of errors: see `read_letter`."""
@@ -115,7 +115,7 @@ class ChoiceRows(Rows):
 
 
 class ChoiceSimulator(TextSimulator):
-    """Errs by one of the other letters."""
+    """Gives one of the other letters as a wrong answer."""
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         return letters(len(problem.data["options"])).replace(gold, "")
@@ -129,7 +129,7 @@ class MathRows(MathContest):
     setting = _SUBJECT
 
     def question(self, problem: Problem) -> str:
-        return TextTask.question(self, problem)  # a contest's problem is under another name
+        return TextTask.question(self, problem)  # contests store the problem under another key
 
 
 class TextRows(BillSum):
@@ -149,16 +149,16 @@ class TextRows(BillSum):
 
 
 def read_number(text: str) -> Fraction:
-    """Return the value of an integer, a decimal, a fraction or a number like 1.5e-3; a unit behind it does not count.
+    """Return the value of an integer, a decimal, a fraction or a number like 1.5e-3, ignoring a unit after it.
 
-    Raises ValueError with `not_a_number: ...` for everything else.
+    Raises ValueError with `not_a_number: ...` for anything else.
     """
     plain = canonical(text)
     integer = read_integer(text)
     try:
         if plain and _DIGITS.issuperset(plain):
             return Fraction(plain)
-        # By way of a float, which has a largest exponent: the value of 1e999999999 would fill the memory.
+        # Through a float, whose exponent is bounded: the exact value of 1e999999999 would fill the memory.
         return Fraction(integer) if integer is not None else Fraction(float(plain.replace(",", "")))
     except (ValueError, OverflowError, ZeroDivisionError) as error:
         raise ValueError(f"not_a_number: expected a number, got {text!r:.60}") from error

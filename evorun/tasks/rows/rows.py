@@ -1,4 +1,4 @@
-"""A benchmark of one's own: the rows of a file in JSON lines, CSV or Parquet, their columns mapped by keys."""
+"""A user's own benchmark: the rows of a JSON lines, CSV or Parquet file, with columns mapped by config keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import msgspec
 from evorun.errors import ConfigError, DataError, one_of, within
 from evorun.runs.streams import stream
 from evorun.tasks.base import Grader, LoadedTask, Problem
-from evorun.tasks.benchmark import BenchmarkConfig, Question, digest_of, distinct, refuse_training_on
+from evorun.tasks.benchmark import BenchmarkConfig, Question, drop_repeats, hash_content, refuse_training_on
 from evorun.tasks.benchmark_files import MissingFilesError, Record, Source, download_records, read_sources
 from evorun.tasks.billsum.billsum import BillSumSimulator
 from evorun.tasks.billsum.rouge import RougeGrader
@@ -37,14 +37,14 @@ TASKS: Mapping[str, tuple[type[TextTask], type[TextSimulator]]] = {
     "choice": (ChoiceRows, ChoiceSimulator),
     "rouge": (TextRows, BillSumSimulator),
 }
-"""By grader: the task, and the model of simulated runs."""
+"""By grader: the task, and the simulated model."""
 SPLITS = ("test", "validation", "train")
 _MAX_OPTIONS = 26
 
 
 @dataclass(kw_only=True)
 class RowsConfig(BenchmarkConfig):
-    """The rows of a file, which are questions with answers, drawn from its own splits or from shares of it."""
+    """Rows of a file as questions with answers, split by a column of the file or by shares."""
 
     task_class: ClassVar[type[TextTask]] = Rows
     training_split = "train"
@@ -56,30 +56,30 @@ class RowsConfig(BenchmarkConfig):
     question: str
     """Column of the questions."""
     answer: str
-    """Column of the right answers; for exact, number and math a row may have a list of those that are accepted."""
+    """Column of the right answers; for exact, number and math a row may have a list of accepted answers."""
     grader: str
     """exact: as strings. number: by value. math: expressions by value, by math-verify. choice: as one of the options.
     rouge: texts by their overlap with a reference."""
     id: str | None
     """Column of the rows' ids; null: the file's name and the row's number."""
     stratum: str | None
-    """Column of the groups that results are broken down by."""
+    """Column of the groups by which results are broken down."""
     options: list[str] | None
-    """With `choice`: the column that has each row's options as a list, or several columns of an option each."""
+    """With `choice`: the column with a list of each row's options, or several columns with one option each."""
     split: str
     """train | validation | test: which rows the run works on."""
     split_by: str | None
-    """Column that says train, validation or test; null: shares, or the sample set's own."""
+    """Column with train, validation or test; null: shares, or the sample set's column."""
     train_share: float
-    """Share of the rows to train on, drawn by `draw_seed`; what neither share takes is tested on."""
+    """Share of the rows to train on, drawn by `draw_seed`; rows in neither share are the test split."""
     validation_share: float
     """Share of the rows for demonstrations and for the choice of prompts."""
     tolerance: float
-    """With `number`: how far an answer may be from the right one, relatively."""
+    """With `number`: maximum relative error of an answer."""
     max_words: int
-    """With `rouge`: longest text that prompts ask for."""
+    """With `rouge`: maximum words of a text, as stated in prompts."""
     stemmer: bool
-    """With `rouge`: words are compared without their suffixes."""
+    """With `rouge`: compare words without their suffixes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +102,7 @@ class RowsConfig(BenchmarkConfig):
             raise ConfigError(f"task.options: expected {given} with task.grader={self.grader}, got {self.options}")
         if (self.source == "hub") != (self.hub_id is not None):
             raise ConfigError(f"task.hub_id: expected exactly with task.source=hub, got {self.hub_id}")
-        # What is refused before anything is loaded depends on the grader, such as votes on texts.
+        # The grader decides which methods are refused before anything is loaded, such as votes on texts.
         self.task_class, self.simulator = TASKS[self.grader]  # type: ignore[misc]
 
     # --- the task ---
@@ -127,14 +127,14 @@ class RowsConfig(BenchmarkConfig):
     # --- loading ---
 
     def load(self) -> LoadedTask:
-        """Read the rows, and return those of the chosen split.
+        """Read the rows and return those of the chosen split.
 
-        Raises DataError for a file or a row that cannot be used and for an empty split, ConfigError for prompt files.
+        Raises DataError for an unusable file or row and for an empty split, ConfigError for prompt files.
         """
         return self._loaded(self.split)
 
     def training(self) -> LoadedTask:
-        """Give the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
+        """Return the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
         refuse_training_on(self.split)
         return self._loaded("train")
 
@@ -143,7 +143,7 @@ class RowsConfig(BenchmarkConfig):
         read = [self.read(record) for record in read_sources(sources)]
         if not read:
             raise DataError(f"task.data: expected rows, {place} has none")
-        questions = distinct(read, repeated=_same_answers)
+        questions = drop_repeats(read, repeated=_same_answers)
         splits = self._splits(questions)
         drawn = splits[split]
         if not drawn:
@@ -162,8 +162,8 @@ class RowsConfig(BenchmarkConfig):
         )
         task = self.make_task()
         self._read_back(task, [*selected, *held_out])
-        digest = digest_of([[question.identity for question in selected], self.grader])
-        return self.loaded(task, selected, held_out, self.provenance("benchmark", description, digest))
+        digest = hash_content([[question.identity for question in selected], self.grader])
+        return self.assemble(task, selected, held_out, self.provenance("benchmark", description, digest))
 
     def _locate(self) -> tuple[list[Source], str]:
         if self.source == "sample":
@@ -184,12 +184,14 @@ class RowsConfig(BenchmarkConfig):
         return [Source(path.stem, [path])], path.name
 
     def _splits(self, questions: Sequence[Question]) -> dict[str, list[Question]]:
-        """Return the rows of each split, in drawn order."""
+        """Return the rows of each split in random order."""
         order = stream(self.draw_seed, "draw", self.name).permutation(len(questions))
         shuffled = [questions[index] for index in order]
         if self._split_column is not None:
-            return {split: [one for one in shuffled if one.details["split"] == split] for split in SPLITS}
-        # Test from the front, train from the back: another share leaves the order of the others as it is.
+            return {
+                split: [question for question in shuffled if question.details["split"] == split] for split in SPLITS
+            }
+        # Test from the front, train from the back, so that one share does not change the order of the others.
         train, validation = (round(share * len(shuffled)) for share in (self.train_share, self.validation_share))
         end = len(shuffled) - train
         return {
@@ -204,7 +206,7 @@ class RowsConfig(BenchmarkConfig):
         return "split" if self.source == "sample" and not shares and self.split_by is None else self.split_by
 
     def _read_back(self, task: TextTask, questions: Sequence[Question]) -> None:
-        """Raise DataError for a right answer that the task would not read or grade as right: no reply could give it."""
+        """Raise DataError for a right answer that no reply could give, since the task would not grade it as right."""
         for question in questions:
             for answer in question.answers:
                 response = task.parse(question.problem, task.write(question.problem, answer))
@@ -252,9 +254,9 @@ class RowsConfig(BenchmarkConfig):
     def _options(self, record: Record, columns: Sequence[str]) -> tuple[str, ...]:
         given: Any = [self._column(record, "options", column) for column in columns]
         if len(columns) == 1:
-            given = _listed(given[0])
+            given = _decode_list(given[0])
         fits = isinstance(given, list) and 2 <= len(given) <= _MAX_OPTIONS
-        texts = [str(one).strip() for one in given if _is_plain(one)] if fits else []
+        texts = [str(option).strip() for option in given if _is_plain(option)] if fits else []
         if not texts or len(texts) < len(given) or not all(texts) or len(set(texts)) < len(texts):
             raise self._wrong(
                 record,
@@ -266,19 +268,19 @@ class RowsConfig(BenchmarkConfig):
 
     def _answers(self, record: Record, options: Sequence[str]) -> tuple[str, ...]:
         given = self._column(record, "answer", self.answer)
-        several = given if isinstance(given, list) and self.grader in ("exact", "number", "math") else [given]
+        answers = given if isinstance(given, list) and self.grader in ("exact", "number", "math") else [given]
         try:
-            if not several or not all(_is_plain(one) and str(one).strip() for one in several):
+            if not answers or not all(_is_plain(answer) and str(answer).strip() for answer in answers):
                 raise ValueError(f"expected a non-empty text or a number, got {given!r:.60}")
             if self.grader == "choice":
                 return (read_option(given, options),)
             if self.grader == "number":
-                for one in several:
-                    read_number(str(one))
+                for answer in answers:
+                    read_number(str(answer))
         except ValueError as error:
             reason = str(error).removeprefix("not_a_number: ")
             raise self._wrong(record, "answer", self.answer, f"{reason}, with task.grader={self.grader}") from error
-        return tuple(dict.fromkeys(str(one).strip() for one in several))
+        return tuple(dict.fromkeys(str(answer).strip() for answer in answers))
 
     def _column(self, record: Record, key: str, column: str) -> Any:
         if column not in record.values:
@@ -294,8 +296,8 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
-def _listed(value: object) -> object:
-    """Return the list that a CSV field holds as JSON; everything else as it is."""
+def _decode_list(value: object) -> object:
+    """Decode a CSV field that holds a list as JSON; return anything else unchanged."""
     if isinstance(value, str):
         try:
             return msgspec.json.decode(value)

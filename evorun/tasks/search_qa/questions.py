@@ -1,4 +1,4 @@
-"""The questions of NQ and HotpotQA: their files, the two splits, and what is searched how."""
+"""The questions of NQ and HotpotQA: their files, the two splits, and their retrievers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from evorun.errors import ConfigError, DataError, above, one_of
 from evorun.models.server.http import checked_url
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem
-from evorun.tasks.benchmark import Found, Part, Question, SplitBenchmark, digest_of, refuse_training_on
+from evorun.tasks.benchmark import Part, Question, SplitBenchmark, SplitData, hash_content, refuse_training_on
 from evorun.tasks.benchmark_files import Record, Source
 from evorun.tasks.search_qa.retrieval.base import Corpus, Retriever
 from evorun.tasks.search_qa.retrieval.bm25 import bm25
@@ -22,10 +22,10 @@ SAMPLE_TRAIN, SAMPLE_TEST = 12, 8
 """Problems of the sample's two splits."""
 PASSAGES = "passages.jsonl"
 """The corpus in a data folder."""
-WHOLE = {"nq": 3610, "hotpotqa": 7405}
+BENCHMARK_SIZES = {"nq": 3610, "hotpotqa": 7405}
 """Questions in the benchmarks' own test files: NQ's open version, HotpotQA's development set."""
 ANSWERS = ("answers", "golden_answers", "answer")
-"""Fields that may hold the accepted answers, a list or a single one; the first that is there counts."""
+"""Fields that may hold the accepted answers, a list or a single answer; the first present field counts."""
 
 
 @dataclass(kw_only=True)
@@ -54,16 +54,16 @@ class SearchQaConfig(SplitBenchmark):
     retriever_url: str | None
     """With `http`: the address that queries are posted to."""
     retriever_timeout: float
-    """With `http`: seconds for one request."""
+    """With `http`: seconds per request."""
     retriever_retries: int
     """With `http`: further attempts at a request that failed."""
     max_turns: int
-    """Turns of the model at most; the last one is its response."""
+    """Most turns of the model; the last turn is its response."""
     max_queries: int
-    """Queries of one call at most."""
+    """Most queries per call."""
     passages_per_query: int
     passage_chars: int
-    """As much of a passage's text as the model is shown."""
+    """Most characters of a passage's text in the prompt."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +86,7 @@ class SearchQaConfig(SplitBenchmark):
         return read_question(record)
 
     def part(self, name: str) -> Part:
-        """Return where the questions of a stratum are to be found: both splits are drawn from all of them."""
+        """Return the sources of a stratum's questions: both splits are drawn from all of them."""
         files, hub = ([group[name]] if name in group else [] for group in (self.files, self.hub))
         return Part(name, files, hub, f"task.files.{name}", f"task.hub.{name}")
 
@@ -96,7 +96,9 @@ class SearchQaConfig(SplitBenchmark):
         if self.source == "auto":
             self._folder()
         found = {name: self.search(self.part(name))[0] for name in (self.hub if self.source == "hub" else self.files)}
-        return [Source(name, [path for one in of for path in one.paths]) for name, of in found.items()], self.source
+        return [
+            Source(name, [path for source in sources for path in source.paths]) for name, sources in found.items()
+        ], self.source
 
     def _folder(self) -> Path:
         place = self.place()
@@ -116,20 +118,20 @@ class SearchQaConfig(SplitBenchmark):
         found = self.find("train")
         return self._with_corpus(found, self._drawn(found, "train"), ())
 
-    def _drawn(self, found: Found, split: str) -> list[Question]:
-        """Return the questions of a split: drawn from all together, test from the front and train from the back."""
-        sample, there = self.source == "sample", len(found.questions)
+    def _drawn(self, found: SplitData, split: str) -> list[Question]:
+        """Return the questions of a split: drawn from all strata, test from the front and train from the back."""
+        sample, available = self.source == "sample", len(found.questions)
         train, test = (SAMPLE_TRAIN, SAMPLE_TEST) if sample else (self.train_problems, self.test_problems)
-        if there < train + test:
+        if available < train + test:
             raise DataError(
-                f"task={self.name}: expected at least {train + test} different questions to draw from, found {there}; "
-                "lower task.train_problems or task.test_problems"
+                f"task={self.name}: expected at least {train + test} different questions to draw from, found "
+                f"{available}; lower task.train_problems or task.test_problems"
             )
         # From both ends, so that the size of one split does not change the other.
-        order = stream(self.draw_seed, "draw", self.name).permutation(there).tolist()
+        order = stream(self.draw_seed, "draw", self.name).permutation(available).tolist()
         return [found.questions[index] for index in (order[:test] if split == "test" else order[-train:])]
 
-    def _with_corpus(self, found: Found, selected: Sequence[Question], held_out: Sequence[Question]) -> LoadedTask:
+    def _with_corpus(self, found: SplitData, selected: Sequence[Question], held_out: Sequence[Question]) -> LoadedTask:
         corpus = self._corpus()
         task = SearchQa(
             self._retriever(corpus),
@@ -140,29 +142,29 @@ class SearchQaConfig(SplitBenchmark):
             prompts=self.prompts,
             shown_reasoning_chars=self.shown_reasoning_chars,
         )
-        # The corpus belongs to the problems: another one makes them easier or harder.
+        # The corpus belongs to the problems: another corpus makes them easier or harder.
         searched = self.retriever_url if corpus is None else corpus.digest
-        digest = digest_of(([question.identity for question in selected], searched))
+        digest = hash_content(([question.identity for question in selected], searched))
         counts = Counter(question.problem.stratum for question in found.questions)
         pool = ", ".join(f"{stratum} {count}" for stratum, count in counts.items())
         place = "a search server" if corpus is None else f"the passages of {corpus.path.name}"
-        whole = all(counts[stratum] >= count for stratum, count in WHOLE.items())
+        whole = all(counts[stratum] >= count for stratum, count in BENCHMARK_SIZES.items())
         description = f"{len(selected)} questions of {pool} ({self.source}), searching {place}"
         provenance = self.provenance("benchmark" if whole else "stand_in", description, digest)
-        return self.loaded(task, selected, held_out, provenance)
+        return self.assemble(task, selected, held_out, provenance)
 
     def _corpus(self) -> Corpus | None:
-        """Return what is searched; None where a server searches."""
+        """Return the corpus to search; None where a server searches."""
         if self.retriever == "http":
             return None
         if self.corpus is not None:
-            return Corpus.of(Path(self.corpus).expanduser())
+            return Corpus.from_file(Path(self.corpus).expanduser())
         if self.source == "hub":
             raise ConfigError(
                 "task.corpus: expected a file of passages with task.source=hub, which fetches questions alone; or set "
                 "task.retriever=http"
             )
-        return Corpus.of((SAMPLE if self.source == "sample" else self._folder()) / PASSAGES)
+        return Corpus.from_file((SAMPLE if self.source == "sample" else self._folder()) / PASSAGES)
 
     def _retriever(self, corpus: Corpus | None) -> Retriever:
         if corpus is None:
@@ -176,7 +178,7 @@ def read_question(record: Record) -> Question:
     text = record.text("question")
     if isinstance(name, bool) or not isinstance(name, str | int) or "|" in str(name):
         raise DataError(f"{record.where}: id: expected a string without '|' or an integer, got {name!r:.60}")
-    # Ids are unique in a file only, and those of some collections are bare numbers.
+    # Ids are unique within a file only, and some collections use bare numbers.
     identity = f"{record.source}/{str(name).strip() or record.number}"
     return Question(
         problem=Problem(id=identity, stratum=record.source, data={"question": text}),
@@ -189,6 +191,10 @@ def read_question(record: Record) -> Question:
 def _answers(record: Record) -> tuple[str, ...]:
     given = next((record.values[field] for field in ANSWERS if field in record.values), None)
     answers = [given] if isinstance(given, str) else given
-    if not isinstance(answers, list) or not answers or not all(isinstance(one, str) and one.strip() for one in answers):
+    if (
+        not isinstance(answers, list)
+        or not answers
+        or not all(isinstance(answer, str) and answer.strip() for answer in answers)
+    ):
         raise DataError(f"{record.where}: expected accepted answers under {' or '.join(ANSWERS)}, got {given!r:.60}")
-    return tuple(dict.fromkeys(" ".join(one.split()) for one in answers))
+    return tuple(dict.fromkeys(" ".join(answer.split()) for answer in answers))

@@ -1,4 +1,4 @@
-"""Reading of the model's turns, a search call or the answer behind the last `Answer:`, and SQuAD's measures of it."""
+"""Reading the model's turns (a search call, or the answer behind the last `Answer:`), and SQuAD's measures."""
 
 import re
 import string
@@ -40,7 +40,7 @@ _BOLD = re.compile(
 _MARKED = re.compile(r"^[ \t]*####[ \t]+(?P<said>[^\n]{1,200})\s*\Z", re.MULTILINE)
 # A name in bold with a remark behind it: "**Rome**, the capital"
 _REMARKED = re.compile(r"\*\*([^*\n]{1,100})\*\*,(?!.*(?:\*\*|\b(?:not|or|but|however|unless|if)\b))", re.IGNORECASE)
-# A whole reply of a few words that are no sentence
+# A whole reply of a few words that do not form a sentence
 _WORDS = re.compile(r"\s*(?P<said>[A-Z0-9$][^\s?]*(?:[ ][^\s?]+){0,4}?)\.?\s*")
 _NO_NAME = re.compile(
     r"\b(?:I|me|my|it|we|let|need|search|not|none|nothing|unknown|unclear|unsure|maybe|perhaps|probably|possibly|likely|or"
@@ -51,16 +51,16 @@ _NO_NAME = re.compile(
 _WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _KEYS = ("answer", "final_answer", "solution")
 _NAMED = re.compile(r'"(?:(?:final_)?answer|solution)"\s*:\s*"([^"\\\n]{1,400})"', re.IGNORECASE)
-# A question that yes or no answers, and such an answer with a remark behind it
+# A yes-no question, and its answer with a remark behind it
 _POLAR = re.compile(
     r"\s*(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should)\b(?!.*\bor\b)", re.IGNORECASE
 )
-# What stands in the form that was asked for, not filled in
+# The placeholder of the requested form, not filled in
 _PLACEHOLDER = re.compile(
     r"[\[<{(][^\[\]<>{}()]*\b(?:answer|your|name|words?|here)\b[^\[\]<>{}()]*[\]>})]\.?|[.\u2026_?\[\]<> ]+",
     re.IGNORECASE,
 )
-_EITHER = re.compile(r"(?P<either>either\s+)?(?P<one>.+?)\s+or\s+(?P<other>.+?)\.?", re.IGNORECASE)
+_EITHER = re.compile(r"(?P<either>either\s+)?(?P<first>.+?)\s+or\s+(?P<other>.+?)\.?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(yes|no)\s*[,.;:\u2013\u2014](?!.*\b(?:but|however|yes|no|unless|if)\b)", re.IGNORECASE)
 
 
@@ -74,7 +74,7 @@ class _Arguments(msgspec.Struct):
 
 
 def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
-    """Return the queries of a turn's search call; None for a turn without a tag, which calls nothing.
+    """Return the queries of a turn's search call; None for a turn without a tag.
 
     Raises ValueError with `kind: reason` for a call that cannot be carried out.
     """
@@ -83,7 +83,7 @@ def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
     if not openings and not closings:
         return None
     if openings > 1 or closings > 1:
-        raise ValueError("several_calls: expected one call a turn; put all queries into its query_list")
+        raise ValueError("several_calls: expected one call per turn; put all queries into its query_list")
     start, end = text.find(OPENING), text.find(CLOSING)
     if start < 0 or end < start:
         raise ValueError("unclosed: expected the tag tool_call to be opened before the call and closed behind it")
@@ -109,10 +109,10 @@ def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
 def read_answer(text: str, question: str = "") -> str:
     """Return what follows the last `Answer:` on its line, or on the next one.
 
-    A label at the beginning of a line goes before one within a line. Without any, the answer is in tags, in a box, in a
-    JSON object, under a heading, in a last sentence "The answer is ...", in bold at the end, or a few words by itself.
-    Where the question is answered by yes or no, "Yes, both were." is yes. Raises ValueError with `kind: reason` where
-    there is no answer; a turn that calls a tool is none.
+    A label at the beginning of a line precedes one within a line. Without a label, the answer is in tags, in a box, in
+    a JSON object, under a heading, in a last sentence "The answer is ...", in bold at the end, or a reply of a few
+    words. Where the question is answered by yes or no, "Yes, both were." is yes. Raises ValueError with `kind: reason`
+    where there is no answer; a tool call is no answer.
     """
     if OPENING in text or CLOSING in text:
         raise ValueError("tool_call: expected an answer, the turn calls a tool")
@@ -125,11 +125,11 @@ def read_answer(text: str, question: str = "") -> str:
     said = text[label.end() :].lstrip(" \t\r\n*_`").partition("\n")[0] if label else _unlabelled(text)
     answer = said.removesuffix("</answer>").strip(" \t\r*_`")
     if not answer:
-        raise ValueError("no_answer: expected a line 'Answer: ...', found none with something behind it")
+        raise ValueError("no_answer: expected a line 'Answer: ...', found none with content")
     if len(answer) > MAX_ANSWER_CHARS:
         raise ValueError(f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}")
     if _PLACEHOLDER.fullmatch(answer):
-        raise ValueError(f"no_answer: expected an answer, got the place for one: {answer!r:.60}")
+        raise ValueError(f"no_answer: expected an answer, got a placeholder: {answer!r:.60}")
     if label and _is_undecided(answer, f"{question}\n{text[: label.start()]}"):
         raise ValueError(f"ambiguous: expected one answer, got {answer!r:.60}")
     polar = _YES_OR_NO.match(answer) if _POLAR.match(question) else None
@@ -137,7 +137,7 @@ def read_answer(text: str, question: str = "") -> str:
 
 
 def _unlabelled(text: str) -> str:
-    """Return the answer of a text without a label; empty where it has none, or different ones."""
+    """Return the answer of a text without a label; empty where it has none or several."""
     said = [found[1] for found in _TAGGED.finditer(text)]
     said += [named[1] for named in _NAMED.finditer(text)]
     reply = read_object(text, *_KEYS)
@@ -161,39 +161,39 @@ def _unlabelled(text: str) -> str:
     whole = _WORDS.fullmatch(text)
     if whole and not said and not _NO_NAME.search(whole["said"]):
         said.append(whole["said"])
-    return said[-1] if len(set(map(normalised, said))) == 1 and not said[-1].endswith("?") else ""
+    return said[-1] if len(set(map(normalise, said))) == 1 and not said[-1].endswith("?") else ""
 
 
 def _is_undecided(answer: str, before: str) -> bool:
-    """Say whether an answer is "X or Y" of two things that stand one by one before it, not a name with an "or"."""
+    """Return whether an answer is "X or Y" of two alternatives named before it, not a name that contains "or"."""
     either = _EITHER.fullmatch(answer)
     if either is None:
         return False
-    parts = (either["one"].casefold(), either["other"].casefold())
+    parts = (either["first"].casefold(), either["other"].casefold())
     return bool(either["either"]) or (
         answer.casefold() not in before.casefold() and all(part in before.casefold() for part in parts)
     )
 
 
 def is_in_form(text: str) -> bool:
-    """Tell whether a text ends in a line `Answer: ...`, and calls no tool."""
+    """Return whether a text ends in a line `Answer: ...`, and calls no tool."""
     last = text.rstrip().rpartition("\n")[2].strip()
     return last.startswith("Answer:") and last != "Answer:" and OPENING not in text and CLOSING not in text
 
 
-def normalised(text: str) -> str:
-    """Return the text in lower case, without ASCII punctuation and articles, its words a blank apart."""
+def normalise(text: str) -> str:
+    """Return the text in lower case, without ASCII punctuation and articles, with single blanks between words."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, gold: str) -> bool:
-    """Tell whether two answers are equal once normalised (Rajpurkar et al., 2016, section 6.1)."""
-    return normalised(answer) == normalised(gold)
+    """Return whether two answers are equal once normalised (Rajpurkar et al., 2016, section 6.1)."""
+    return normalise(answer) == normalise(gold)
 
 
 def f1(answer: str, gold: str) -> float:
     """Return the harmonic mean of precision and recall of the answer's words, in [0, 1]."""
-    said, expected = normalised(answer).split(), normalised(gold).split()
+    said, expected = normalise(answer).split(), normalise(gold).split()
     if not said or not expected:  # SQuAD 2.0: without words, only nothing equals nothing
         return float(said == expected)
     common = (Counter(said) & Counter(expected)).total()

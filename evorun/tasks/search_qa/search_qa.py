@@ -21,7 +21,7 @@ from evorun.tasks.search_qa.reading import (
     exact_match,
     f1,
     is_in_form,
-    normalised,
+    normalise,
     read_answer,
     read_call,
 )
@@ -32,7 +32,7 @@ from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
 
 MAX_TITLE_CHARS = 200
-"""As much of a passage's title as the model is shown (ours)."""
+"""Most characters of a passage's title in the prompt (ours)."""
 
 
 class SearchQa(TextTask):
@@ -63,7 +63,7 @@ class SearchQa(TextTask):
     ) -> None:
         """Compile the prompts as `TextTask` does.
 
-        max_queries: of a call. passages: for each query. passage_chars: as much of a passage's text as is shown.
+        max_queries: per call. passages: per query. passage_chars: most characters of a passage's text in the prompt.
         """
         self._retriever = retriever
         self._max_turns = max_turns
@@ -83,9 +83,9 @@ class SearchQa(TextTask):
         return self._max_turns
 
     async def answer_tools(self, problem: Problem, said: Message) -> Message | None:
-        """Answer a search call with passages, one that cannot be carried out with the reason.
+        """Answer a search call with passages, an invalid call with the reason.
 
-        Raises EvorunError where the retriever does not work.
+        Raises EvorunError where the retriever fails.
         """
         try:
             queries = read_call(without_thinking(said["content"]), self._max_queries)
@@ -94,11 +94,11 @@ class SearchQa(TextTask):
         if queries is None:
             return None
         found = await self._retriever.find(queries, self._passages)
-        blocks = [self._shown(query, passages) for query, passages in zip(queries, found, strict=True)]
+        blocks = [self._format_passages(query, passages) for query, passages in zip(queries, found, strict=True)]
         return Message(role="tool", content="\n\n".join(blocks))
 
-    def _shown(self, query: str, passages: Sequence[Passage]) -> str:
-        """Return what was found for a query, each passage on two lines, so that none can look like several."""
+    def _format_passages(self, query: str, passages: Sequence[Passage]) -> str:
+        """Format the passages of a query, two lines per passage, so that none can look like several."""
         lines = [f"Passages for: {escape_tags(query)}"]
         for number, passage in enumerate(passages, 1):
             title, text = (" ".join(replace_lone_surrogates(part).split()) for part in (passage.title, passage.text))
@@ -116,7 +116,7 @@ class SearchQa(TextTask):
         return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Compare with one accepted answer; the grader takes the best of all that are."""
+        """Compare with one accepted answer; the grader takes the best of all accepted answers."""
         said, expected = response.answer, gold or ""
         measured = (exact_match(said, expected), f1(said, expected)) if said is not None else (False, 0.0)
         form = float(response.answer is not None and is_in_form(response.text))
@@ -124,8 +124,8 @@ class SearchQa(TextTask):
         return Grade(correct=measured[0], scores={"f1": measured[1], "format": form}, detail=detail)
 
     def signature(self, problem: Problem, response: Response) -> str:
-        """Return the answer as exact match compares it, so that votes are counted by what counts."""
-        return normalised(response.answer or "")
+        """Return the answer as exact match compares it, so that votes count equal answers together."""
+        return normalise(response.answer or "")
 
 
 class SearchSimulator(TextSimulator):
@@ -147,7 +147,7 @@ class SearchSimulator(TextSimulator):
 
 
 def search_call(question: str, searched: int) -> str:
-    """Return a turn that searches for the question, or later on for parts of it."""
+    """Return a turn that searches for the question, or in later turns for parts of it."""
     words = question.split()
     queries = [question[:200]] if not searched else [" ".join(words[:4]), " ".join(words[-4:])]
     call = msgspec.json.encode({"name": "search", "arguments": {"query_list": queries}}).decode()

@@ -1,21 +1,21 @@
-"""Making puzzles: a random completed grid, of which cells are emptied while its solution stays the only one."""
+"""Making puzzles: empty cells of a random completed grid while its solution stays the only one."""
 
 from random import Random
 
 from evorun.tasks.sudoku.grid import layout
 from evorun.tasks.sudoku.solver import GaveUp, Search
 
-MOST_EMPTY = {2: 12, 3: 58, 4: 160, 5: 330}
-"""By box: as many empty cells as can be reached in practice. For box 2 there is no puzzle with more."""
+MAX_EMPTY = {2: 12, 3: 58, 4: 160, 5: 330}
+"""Most empty cells that can be reached in practice, by box. For box 2, no puzzle has more."""
 # Guesses after which a random grid is restarted (a 25 x 25 grid takes some 500)
 _GRID_GUESSES = 1000
-# Guesses that showing one cell to be superfluous may take; after them the cell keeps its number
+# Guesses to show that one cell is superfluous; after them the cell keeps its number
 _REMOVAL_GUESSES = 30
 
 
 def random_grid(box: int, random: Random) -> list[int]:
-    """Return a completed grid in reading order. Every one can come up, not all with the same probability."""
-    # Some random orders lead into very long searches; another order is faster than waiting for their end.
+    """Return a completed grid in reading order. Every grid is possible, but not all are equally probable."""
+    # Some random orders lead to very long searches; trying another order is faster.
     search = Search(box, max_guesses=_GRID_GUESSES, random=random)
     while True:
         try:
@@ -24,10 +24,10 @@ def random_grid(box: int, random: Random) -> list[int]:
             continue
 
 
-def emptied(grid: list[int], box: int, empty: int, random: Random) -> list[int] | None:
-    """Return the grid with exactly `empty` cells 0, and with this one solution; None when this try fails.
+def remove_numbers(grid: list[int], box: int, empty: int, random: Random) -> list[int] | None:
+    """Return the grid with exactly `empty` cells 0 and this only solution; None when this try fails.
 
-    Cells are tried in random order, each once: one that cannot be spared now cannot when there are fewer clues.
+    Each cell is tried once, in random order: a cell that is needed now is needed with fewer clues, too.
     """
     search = Search(box, max_guesses=_REMOVAL_GUESSES)
     peers = layout(box).peers
@@ -36,7 +36,7 @@ def emptied(grid: list[int], box: int, empty: int, random: Random) -> list[int] 
         if not empty:
             break
         values[cell] = 0
-        # Where the peers exclude all other numbers no search is needed: that is the case for most of the first cells.
+        # Where the peers exclude all other numbers, no search is needed: so it is for most of the first cells.
         excluded = {values[peer] for peer in peers[cell]} - {0}
         if len(excluded) == box * box - 1 or _forced(search, values, cell, grid[cell]):
             empty -= 1
@@ -46,7 +46,7 @@ def emptied(grid: list[int], box: int, empty: int, random: Random) -> list[int] 
 
 
 def _forced(search: Search, values: list[int], cell: int, number: int) -> bool:
-    """Say whether a cell can have no other number, which keeps the solution the only one."""
+    """Return whether a cell can have no other number, which keeps the solution the only one."""
     try:
         return not search.solve(values, 1, without=(cell, number))
     except GaveUp:

@@ -14,7 +14,7 @@ from evorun.tasks.base import Problem
 BOXES = range(2, 6)
 """Side lengths of a box: the grid has box**2 rows, columns, boxes and numbers."""
 EMPTY = "."
-"""An empty cell in texts; where cells are numbers it is 0."""
+"""An empty cell in texts; 0 where cells are numbers."""
 
 
 class Layout(NamedTuple):
@@ -44,7 +44,7 @@ def layout(box: int) -> Layout:
     return Layout(box, size, units, units_of, peers)
 
 
-# --- a puzzle, parsed once: metrics, errors and operators ask for it thousands of times ---
+# --- a puzzle, parsed once: metrics, errors and operators need it thousands of times ---
 
 Cells = tuple[str, ...]
 """A completed grid in reading order; each number as the canonical text has it, so equal texts are equal numbers."""
@@ -84,11 +84,11 @@ def _board(box: int, grid: str) -> Board:
 # --- texts ---
 
 
-def joined(texts: Sequence[str], size: int) -> str:
-    """Return the canonical text of a grid: a line a row, cells separated by single spaces."""
+def join_cells(texts: Sequence[str], size: int) -> str:
+    """Return the canonical text of a grid: one line per row, cells separated by single spaces."""
     return "\n".join(" ".join(texts[start : start + size]) for start in range(0, size * size, size))
 
 
-def written(values: Sequence[int], size: int) -> str:
+def format_grid(values: Sequence[int], size: int) -> str:
     """Return the canonical text of a grid of numbers in reading order; 0, an empty cell, becomes a dot."""
-    return joined([str(value) if value else EMPTY for value in values], size)
+    return join_cells([str(value) if value else EMPTY for value in values], size)

@@ -1,9 +1,9 @@
-"""Sudoku's puzzles: generated, how large and with how much left to fill, or read from files.
+"""Sudoku's puzzles: generated with a given size and number of empty cells, or read from files.
 
-Files are text with one grid a line, or JSONL. Text: the cells in reading order without blanks, `.` or `0` where they
+Files are text with one grid per line, or JSONL. Text: the cells in reading order without blanks, `.` or `0` where they
 are empty; 81 characters for 9 x 9, and 16, 256 or 625, where letters go on after 9 (A is 10). Empty lines and lines
-that begin with `#` are passed over. JSONL (by the file's ending): an object a line with such a `puzzle`; an `id`, where
-it has one, becomes the problem's.
+that begin with `#` are skipped. JSONL (by the file's ending): one object per line with such a `puzzle`; its optional
+`id` becomes the problem's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,27 +18,27 @@ import numpy as np
 from evorun.errors import ConfigError, DataError, within
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
-from evorun.tasks.sudoku.generator import MOST_EMPTY, emptied, random_grid
-from evorun.tasks.sudoku.grid import BOXES, written
+from evorun.tasks.sudoku.generator import MAX_EMPTY, random_grid, remove_numbers
+from evorun.tasks.sudoku.grid import BOXES, format_grid
 from evorun.tasks.sudoku.solver import GaveUp, Search
 from evorun.tasks.sudoku.sudoku import Sudoku, SudokuSimulator
 
 _SYMBOLS = "123456789ABCDEFGHIJKLMNOP"
-_BOX_OF = {box**4: box for box in BOXES}
-# A longer line is cut, and then refused as what it is not: no file can fill the memory
+_BOX_BY_LENGTH = {box**4: box for box in BOXES}
+# A longer line is cut, and then rejected: no file can fill the memory
 _LINE_BYTES = 1 << 20
-# Guesses for one puzzle, some seconds; the hardest 9 x 9 puzzles take about a thousand
-_GUESSES = 20_000
-# Solutions counted of a puzzle that has several
-_COUNTED = 100
+# Most guesses per puzzle, some seconds; the hardest 9 x 9 puzzles take about a thousand
+_MAX_GUESSES = 20_000
+# Most solutions that are counted of one puzzle
+_MAX_COUNTED = 100
 
 
 @dataclass(kw_only=True)
 class SudokuConfig(PuzzleConfig):
     """Sudoku puzzles with one solution each (section 3.1).
 
-    `data`: a file as this module describes; its first puzzles are used, and lines after them are not read. Their sizes
-    are the file's, and `box` and `empty_cells` do not apply to them.
+    `data`: a file as this module describes; its first puzzles are used, and later lines are not read. Their sizes
+    are the file's; `box` and `empty_cells` do not apply.
     """
 
     task_class = Sudoku
@@ -47,23 +47,23 @@ class SudokuConfig(PuzzleConfig):
     box: int
     """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns."""
     empty_cells: int
-    """Cells to fill, exactly as many in every puzzle."""
+    """Empty cells, the same number in every puzzle."""
     name_givens: bool
     """Tell models that the puzzle's numbers must stay, and name each that was changed as an error of the kind `given`,
-    which the paper's templates and detector do not; metrics count such changes anyway."""
+    as the paper's templates and detector do not; metrics count such changes anyway."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         within("task.box", self.box, BOXES[0], BOXES[-1])
-        if self.data is None and not 1 <= self.empty_cells <= MOST_EMPTY[self.box]:
+        if self.data is None and not 1 <= self.empty_cells <= MAX_EMPTY[self.box]:
             raise ConfigError(
-                f"task.empty_cells: expected a number in [1, {MOST_EMPTY[self.box]}] with task.box={self.box}, got "
+                f"task.empty_cells: expected a number in [1, {MAX_EMPTY[self.box]}] with task.box={self.box}, got "
                 f"{self.empty_cells}; with more, hardly any puzzle has a single solution"
             )
 
     def draft(self, rng: np.random.Generator) -> Draft:
         """Draw a completed grid. It decides the split, so that no two splits share even a solution."""
-        # Seeded from the stream: shuffling is most of what is drawn, and `Random` does that in place.
+        # Seeded from the stream: most draws are shuffles, which `Random` does in place.
         random = Random(int(rng.integers(1 << 62)))
         solution = random_grid(self.box, random)
         return Draft(bytes(solution), partial(self._emptied, solution, random))
@@ -81,42 +81,42 @@ class SudokuConfig(PuzzleConfig):
 
     def _emptied(self, solution: list[int], random: Random) -> Instance | None:
         """Return a puzzle with this solution; None when the cells that were tried could not be emptied."""
-        values = emptied(solution, self.box, self.empty_cells, random)
+        values = remove_numbers(solution, self.box, self.empty_cells, random)
         if values is None:
             return None
         size = self.box**2
-        problem = Problem(id="", stratum=f"{size}x{size}", data={"box": self.box, "grid": written(values, size)})
-        return Instance(problem=problem, solution=written(solution, size))
+        problem = Problem(id="", stratum=f"{size}x{size}", data={"box": self.box, "grid": format_grid(values, size)})
+        return Instance(problem=problem, solution=format_grid(solution, size))
 
 
 class Record(msgspec.Struct):
-    """A line of a JSONL file; other fields are passed over."""
+    """A line of a JSONL file; other fields are ignored."""
 
     puzzle: str
     id: str | None = None
 
 
 def read_puzzles(path: Path) -> Iterator[Callable[[], Instance]]:
-    """Yield what solves the file's puzzles, one by one.
+    """Yield, per puzzle of the file, a function that solves it.
 
-    Raises DataError naming file and line for what cannot be read and an id used twice; so does solving a puzzle that
+    Raises DataError naming file and line for an unreadable record or a repeated id; so does solving a puzzle that
     does not have exactly one solution.
     """
-    lines_of: dict[str, str] = {}
+    first_uses: dict[str, str] = {}
     for where, number, text in _lines(path):
         try:
             record = msgspec.json.decode(text, type=Record) if path.suffix == ".jsonl" else Record(text)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise DataError(f'{where}: expected {{"puzzle": "53..7...."}}, got a record with: {error}') from error
         name = record.id or f"line_{number:04d}"
-        if name in lines_of:
-            raise DataError(f"{where}: id '{name}' is already used in {lines_of[name]}")
-        lines_of[name] = where
+        if name in first_uses:
+            raise DataError(f"{where}: id '{name}' is already used in {first_uses[name]}")
+        first_uses[name] = where
         puzzle = record.puzzle.strip()
-        box = _BOX_OF.get(len(puzzle))
+        box = _BOX_BY_LENGTH.get(len(puzzle))
         if box is None:
-            sizes = ", ".join(map(str, _BOX_OF))
-            raise DataError(f"{where}: expected {sizes} characters, a cell each, got {len(puzzle)}")
+            sizes = ", ".join(map(str, _BOX_BY_LENGTH))
+            raise DataError(f"{where}: expected {sizes} characters, one per cell, got {len(puzzle)}")
         size = box * box
         values = []
         for character in puzzle:
@@ -125,7 +125,7 @@ def read_puzzles(path: Path) -> Iterator[Callable[[], Instance]]:
                 raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
             values.append(value)
         # The solution is computed when the instance is used: a file may hold millions of puzzles.
-        problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
+        problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": format_grid(values, size)})
         yield partial(_solved, problem, values, where)
 
 
@@ -149,10 +149,10 @@ def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
 def _solved(problem: Problem, values: list[int], where: str) -> Instance:
     box = problem.data["box"]
     try:
-        found = Search(box, max_guesses=_GUESSES).solve(values, _COUNTED)
+        found = Search(box, max_guesses=_MAX_GUESSES).solve(values, _MAX_COUNTED)
     except GaveUp as error:
-        raise DataError(f"{where}: the puzzle's solutions could not be counted in {_GUESSES} guesses") from error
+        raise DataError(f"{where}: the puzzle's solutions could not be counted in {_MAX_GUESSES} guesses") from error
     if len(found) != 1:
-        count = f"{_COUNTED} or more" if len(found) == _COUNTED else str(len(found))
+        count = f"{_MAX_COUNTED} or more" if len(found) == _MAX_COUNTED else str(len(found))
         raise DataError(f"{where}: expected a puzzle with exactly one solution, this one has {count}")
-    return Instance(problem=problem, solution=written(found[0], box * box))
+    return Instance(problem=problem, solution=format_grid(found[0], box * box))

@@ -4,7 +4,7 @@ Decisions:
 
 - The paper's formulas look at the answer alone, so a grid that solves another puzzle would be correct. Here a row,
   column or box in which a given number was changed counts as unsatisfied, in CR, SC and PS alike. Answers that keep the
-  givens, the only ones that the paper speaks of, are scored as there. Then PS is 100 exactly when CR is 1: both ask for
+  givens, the only ones that the paper considers, are scored as there. Then PS is 100 exactly when CR is 1: both ask for
   all 3n units, and Lyria stops at a fitness of 100.
 - The same holds for errors. The paper has them lie in the removed positions; so a cell that the puzzle gives is never
   in error for its row, column or box. It has the one error `given`, and only when it was changed. An answer without
@@ -34,7 +34,7 @@ KINDS = (*UNITS, "given")
 
 
 def measure(board: Board, answer: str | None) -> Grade:
-    """Return CR, SC and PS of an answer in canonical form; None stands for one that could not be read."""
+    """Return CR, SC and PS of an answer in canonical form; None: it could not be read."""
     if answer is None:
         return Grade(
             correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0, SCORE_PAPER: 0.0, PENALISED_SCORE_PAPER: 0.0}
@@ -59,10 +59,10 @@ def measure(board: Board, answer: str | None) -> Grade:
 
 
 def _shares(satisfied: Sequence[bool]) -> tuple[float, float]:
-    """Return SC and PS, of the rows, then the columns, then the boxes that count."""
+    """Return SC and PS from the satisfied rows, columns and boxes, in this order."""
     size = len(satisfied) // 3
     rows, columns, boxes = (sum(satisfied[kind * size : (kind + 1) * size]) for kind in range(3))
-    # The geometric mean of the three shares (section 3.1): it is 0 as soon as one of them is.
+    # The geometric mean of the three shares (section 3.1): 0 where one of them is 0.
     penalised = 100 * (rows / size * (columns / size) * (boxes / size)) ** (1 / 3)
     return 100 * sum(satisfied) / (3 * size), penalised
 
@@ -78,7 +78,7 @@ def findings(board: Board, answer: str) -> tuple[Any, ...]:
             if number != board.givens[cell]:
                 found.append([i, j, "given"])
             continue
-        # A number out of range is repeated nowhere, and wrong all the same: in each of its units.
+        # A number out of range is not repeated, but wrong in each of its units.
         outside = number not in board.numbers
         for kind, unit in zip(UNITS, board.layout.units_of[cell], strict=True):
             if outside or units[unit].count(number) > 1:

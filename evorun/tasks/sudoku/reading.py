@@ -1,11 +1,11 @@
-"""Reading a completed grid: the lines that were asked for, or a list or table that means one grid."""
+"""Reading a completed grid: lines in the requested form, or a list or table that means one grid."""
 
 import json
 import re
 from collections.abc import Iterator
 
 from evorun.tasks.json_text import find_object
-from evorun.tasks.puzzles.lenient import plain
+from evorun.tasks.puzzles.lenient import strip_markup
 from evorun.tasks.sudoku.grid import EMPTY
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
@@ -25,7 +25,7 @@ _LABEL = re.compile(
     r"[ \t:|.]*",
     re.IGNORECASE,
 )
-# Brackets, quotation marks and what stands between cells
+# Brackets, quotation marks and separators of cells become blanks
 _APART = str.maketrans(dict.fromkeys("[](){}\"'|,;", " "))
 
 
@@ -34,20 +34,20 @@ def read(block: str, size: int) -> str:
 
     Besides the canonical form: blanks and empty lines around rows, rows of digits without blanks (up to 9 x 9), rulers
     of `|`, `-` and `+`, commas and brackets, labels of rows and columns, and text before and behind the rows; a JSON
-    object's solution, be it a text or lists. A text with two different grids has none. A number need not
+    object's solution, as a text or as lists. A text with two different grids has no answer. A number need not
     lie in 1..n: that is an error of the answer, not of its form.
     """
     try:
-        return _asked_for(block, size)
+        return _read_requested_form(block, size)
     except ValueError:
-        grids = {_text(grid) for grid in _grids(plain(_solution_in(block)), size)}
+        grids = {_text(grid) for grid in _grids(strip_markup(_solution_in(block)), size)}
         if len(grids) != 1:
             raise
         return grids.pop()
 
 
 def _solution_in(block: str) -> str:
-    """Return a JSON object's solution as a text, each list of cells on a line; without any, the whole block."""
+    """Return a JSON object's solution as a text, each list of cells on a line; without an object, the whole block."""
     reply = find_object(block, *_KEYS)
     value = next(reply.value[key] for key in _KEYS if key in reply.value) if reply else None
     if isinstance(value, str) and "\n" in value:
@@ -56,7 +56,7 @@ def _solution_in(block: str) -> str:
     return _LIST.sub(lambda cells: " ".join(cells[0].split()), text)
 
 
-def _asked_for(block: str, size: int) -> str:
+def _read_requested_form(block: str, size: int) -> str:
     rows = [line for line in block.splitlines() if line.strip() and not set(line) <= _RULER]
     if len(rows) != size:
         raise ValueError(f"expected {size} rows, got {len(rows)}")
@@ -87,13 +87,13 @@ def _cells(row: str, size: int) -> list[str]:
 
 
 def _grids(text: str, size: int) -> Iterator[list[list[str]]]:
-    """Yield the runs of lines that are rows and nothing else, as many as the grid has; rulers may stand between."""
+    """Yield the runs of lines that are a grid's rows and nothing else; rulers may stand between them."""
     run: list[list[str]] = []
-    # A last line that is no row ends the last run.
-    for line in [*_ROW_END.sub("\n", _texts_apart(text, size)).splitlines(), "end"]:
+    # A final line that is not a row ends the last run.
+    for line in [*_ROW_END.sub("\n", _split_quoted_rows(text, size)).splitlines(), "end"]:
         if set(line) <= _DRAWN_RULER or not line.translate(_APART).strip():
             # A ruler below the first line makes a header of it, if it counts the columns.
-            run = [] if run == [_counted(size)] and line.strip() else run
+            run = [] if run == [_count_to(size)] and line.strip() else run
             continue
         row = _row(_COMMENT.sub("", line), size)
         if row:
@@ -105,10 +105,10 @@ def _grids(text: str, size: int) -> Iterator[list[list[str]]]:
         run = []
 
 
-def _texts_apart(text: str, size: int) -> str:
-    """Return a text with each quoted text that is a row in a line of its own: `["1 2 3 4", "3 4 1 2"]`.
+def _split_quoted_rows(text: str, size: int) -> str:
+    """Put each quoted text that is a row on a separate line: `["1 2 3 4", "3 4 1 2"]`.
 
-    A key that numbers the row stands with it.
+    A key that numbers the row goes with it.
     """
 
     def apart(found: re.Match[str]) -> str:
@@ -118,7 +118,7 @@ def _texts_apart(text: str, size: int) -> str:
 
 
 def _row(line: str, size: int) -> list[str] | None:
-    """Return the cells of a line, a number in front of them too; None for a line that is no row."""
+    """Return the cells of a line, with a row number in front of them, if any; None for a line that is not a row."""
     bare = line.translate(_APART).strip().rstrip(".")
     for rest in (bare, _LABEL.sub("", bare, count=1) if _LABEL.match(bare) else ""):
         cells = _cells(rest, size)
@@ -128,12 +128,12 @@ def _row(line: str, size: int) -> list[str] | None:
 
 
 def _without_labels(run: list[list[str]], size: int) -> list[list[str]]:
-    """Return the rows without a first column that numbers them, and without the columns' numbers above it."""
-    counted = _counted(size)
-    rows = run[1:] if len(run) == size + 1 and run[0] == counted else run
-    numbered = [row[0] for row in rows] in (counted, [str(number) for number in range(size)])
+    """Return the rows without a first column of row numbers, and without a first row of column numbers."""
+    column_numbers = _count_to(size)
+    rows = run[1:] if len(run) == size + 1 and run[0] == column_numbers else run
+    numbered = [row[0] for row in rows] in (column_numbers, [str(number) for number in range(size)])
     return [row[1:] for row in rows] if numbered and all(len(row) == size + 1 for row in rows) else run
 
 
-def _counted(size: int) -> list[str]:
+def _count_to(size: int) -> list[str]:
     return [str(number) for number in range(1, size + 1)]

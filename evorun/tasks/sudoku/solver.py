@@ -10,14 +10,14 @@ from evorun.tasks.sudoku.grid import Layout, layout
 
 
 class GaveUp(Exception):
-    """The search took more guesses than it was allowed."""
+    """The search needed more guesses than it was allowed."""
 
 
 class Search:
     """A search for the solutions of puzzles of one size."""
 
     def __init__(self, box: int, *, max_guesses: int | None = None, random: Random | None = None) -> None:
-        """max_guesses: guesses that one call may take (None: no limit). random: the order of guesses is drawn."""
+        """max_guesses: most guesses per call (None: no limit). random: draws the order of guesses; None: ascending."""
         self._layout = layout(box)
         self._all = (1 << self._layout.size) - 1
         self._max_guesses = max_guesses
@@ -34,7 +34,7 @@ class Search:
         if without is not None:
             cell, number = without
             candidates[cell] &= ~(1 << number - 1)
-        # The count is for this call: a search object is used for many puzzles.
+        # Per call: a search object is used for many puzzles.
         self._guesses = 0
         found: list[list[int]] = []
         decided = [(cell, 1 << value - 1) for cell, value in enumerate(values) if value]
@@ -43,7 +43,7 @@ class Search:
         return found
 
     def _extend(self, candidates: list[int], found: list[list[int]], limit: int) -> None:
-        """Add the solutions within these candidates, in which what is decided has been drawn upon."""
+        """Add the solutions within these candidates, from which decided cells have been propagated."""
         if not _fill_singles(self._layout, candidates, self._all):
             return
         cell = self._narrowest(candidates)
@@ -78,7 +78,7 @@ class Search:
 
 
 def _decide(board: Layout, candidates: list[int], decided: list[tuple[int, int]]) -> bool:
-    """Give cells their number and take it from their peers, and so on; False at a contradiction."""
+    """Decide cells and propagate them to their peers; return False at a contradiction."""
     peers = board.peers
     while decided:
         cell, bit = decided.pop()
@@ -98,7 +98,7 @@ def _decide(board: Layout, candidates: list[int], decided: list[tuple[int, int]]
 
 
 def _fill_singles(board: Layout, candidates: list[int], everything: int) -> bool:
-    """Decide every number that has one place left in a unit, until there is none; False at a contradiction."""
+    """Decide every number that has one cell left in a unit, until there is none; return False at a contradiction."""
     progress = True
     while progress:
         progress = False

@@ -18,14 +18,14 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.puzzle import PENALISED_SCORE_PAPER, Puzzle, PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.sudoku import metrics, operators, reading
-from evorun.tasks.sudoku.grid import EMPTY, joined, read_board, read_cells
+from evorun.tasks.sudoku.grid import EMPTY, join_cells, read_board, read_cells
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
 
 
 class Sudoku(Puzzle):
-    """Sudoku with boxes of 2 to 5 cells a side. A problem's data: `box`, and `grid` with dots for empty cells."""
+    """Sudoku with boxes of 2 to 5 cells per side. A problem's data: `box`, and `grid` with dots for empty cells."""
 
     name = "sudoku"
     scores = (
@@ -54,15 +54,15 @@ class Sudoku(Puzzle):
         return answer
 
     def closing_passages(self, text: str) -> Iterable[str]:
-        """Return the whole text: a grid is told from what surrounds it, and blank lines may stand between its bands."""
+        """Return the whole text: the reader finds the grid in it, and blank lines may stand between its bands."""
         return (text,)
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return the grid with a number in 1..n, each as likely, in every empty cell."""
+        """Return the grid with a uniform random number of 1..n in every empty cell."""
         board = read_board(problem)
         size = board.layout.size
         drawn = rng.integers(1, size + 1, size * size).tolist()
-        return joined([board.givens.get(cell, str(number)) for cell, number in enumerate(drawn)], size)
+        return join_cells([board.givens.get(cell, str(number)) for cell, number in enumerate(drawn)], size)
 
     def measure(self, problem: Problem, answer: str | None) -> Grade:
         return metrics.measure(read_board(problem), answer)
@@ -71,11 +71,11 @@ class Sudoku(Puzzle):
         return tuple(error for error in metrics.findings(read_board(problem), answer) if error[2] in self._kinds)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
-        """Return a line an error: `i,j,kind`."""
+        """Return one line per error: `i,j,kind`."""
         return "\n".join(f"{i},{j},{kind}" for i, j, kind in findings)
 
     def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
-        """Read lines of `i,j,kind`, each once; None when there is none, or one that is something else."""
+        """Read lines of `i,j,kind`, each once; None without any, or with any other line."""
         size = problem.data["box"] ** 2
         errors: dict[tuple[int, int, str], None] = {}
         for line in filter(str.strip, block.splitlines()):
@@ -113,7 +113,7 @@ class SolvedSudoku(SolvedPuzzle):
         for cell, luck in zip(self._empty, rng.random(len(self._empty)).tolist(), strict=True):
             if luck >= skill:
                 cells[cell] = self._wrong(cell, rng)
-        return joined(cells, self._size)
+        return join_cells(cells, self._size)
 
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
@@ -131,7 +131,7 @@ class SolvedSudoku(SolvedPuzzle):
                 cells[cell] = self._wrong(cell, rng)
             elif not good and mending >= repair:
                 cells[cell] = wrong[int(pick * len(wrong))]
-        return joined(cells, self._size)
+        return join_cells(cells, self._size)
 
     def _wrong(self, cell: int, rng: np.random.Generator) -> str:
         """Return another number in 1..n than the right one."""

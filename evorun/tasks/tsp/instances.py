@@ -1,9 +1,9 @@
-"""Travelling salesman problems: generated, how many cities and where they lie, or read from files.
+"""Travelling salesman problems: generated with a given number of cities, or read from files.
 
-Files are TSPLIB's .tsp, a folder of such files, or JSONL. A .tsp file has no optimum, so it is computed; up to
-`solver.MOST_CITIES` cities. JSONL: an object a line with `weights`, the full symmetric matrix; it may have `id`,
-`coords` (a pair a city), `optimal_tour` (cities from 0, each once; trusted to be a shortest one, so that no size is too
-large) and `optimum` (checked). Distances are rounded to two decimals; the matrix's diagonal is ignored.
+Files are TSPLIB's .tsp, a folder of such files, or JSONL. A .tsp file has no optimum, so it is computed, for up to
+`solver.MAX_CITIES` cities. JSONL: one object per line with `weights`, the full symmetric matrix; it may have `id`,
+`coords` (one pair per city), `optimal_tour` (cities from 0, each once; trusted to be shortest, so any size is allowed)
+and `optimum` (checked). Distances are rounded to two decimals; the matrix's diagonal is ignored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,13 +19,13 @@ from evorun.errors import DataError, above, within
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
 from evorun.tasks.tsp import tsplib
-from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, as_route, as_text, length
-from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
+from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, format_route, length, parse_route
+from evorun.tasks.tsp.solver import MAX_CITIES, optimal_route
 from evorun.tasks.tsp.tsp import Tsp, TspSimulator
 
-_MOST_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28
 # Distances are below this, so that hundredths of whole routes are exact integers
-_LONGEST = 1e9
+_MAX_DISTANCE = 1e9
 
 
 @dataclass(kw_only=True)
@@ -39,20 +39,20 @@ class TspConfig(PuzzleConfig):
     simulator = TspSimulator
 
     cities: int
-    """Cities of a problem, the start included, 3 to 120. Every optimum is computed and proven:
+    """Cities per problem, the start included, 3 to 120. Every optimum is computed and proven:
     milliseconds up to 14 cities, tenths of a second at 30, about a second at 50, minutes for some of 76 and more."""
     side: float
     """Coordinates are uniform in [0, side]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("task.cities", self.cities, 3, MOST_CITIES)
+        within("task.cities", self.cities, 3, MAX_CITIES)
         above("task.side", self.side, 0)
         within("task.side", self.side, 0, 1e8)
 
     def draft(self, rng: np.random.Generator) -> Draft:
         """Draw cities. Their distances decide the split."""
-        coordinates, distances = drawn_cities(self.cities, self.side, rng)
+        coordinates, distances = draw_cities(self.cities, self.side, rng)
         return Draft(msgspec.json.encode(distances), partial(_solve_drawn, coordinates, distances))
 
     def more_room(self) -> str:
@@ -63,25 +63,25 @@ class TspConfig(PuzzleConfig):
 
     def make_task(self, instances: Sequence[Instance]) -> Tsp:
         """Return the task, which knows the instances' shortest lengths."""
-        optima = {i.problem.id: length(i.problem.data["distances"], as_route(i.solution)) for i in instances}
+        optima = {i.problem.id: length(i.problem.data["distances"], parse_route(i.solution)) for i in instances}
         return Tsp(optima, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
 
-def drawn_cities(cities: int, side: float, rng: np.random.Generator) -> tuple[list[list[float]], list[list[float]]]:
+def draw_cities(cities: int, side: float, rng: np.random.Generator) -> tuple[list[list[float]], list[list[float]]]:
     """Return coordinates, uniform in a square, and their Euclidean distances to two decimals (section 3.3)."""
     points = rng.uniform(0, side, (cities, 2))
-    apart = points[:, None] - points
-    distances = np.round(np.hypot(apart[..., 0], apart[..., 1]), DECIMALS)
+    differences = points[:, None] - points
+    distances = np.round(np.hypot(differences[..., 0], differences[..., 1]), DECIMALS)
     return points.tolist(), distances.tolist()
 
 
 def _solve_drawn(coordinates: list[list[float]], distances: Distances) -> Instance | None:
-    """Return an instance; None when its cities are so close that two decimals put them in one place."""
+    """Return an instance; None when its cities are so close that they coincide at two decimals."""
     return make_instance("", distances, coordinates, optimal_route(distances)) if any(distances[0]) else None
 
 
 class Record(msgspec.Struct):
-    """A line of a JSONL file; other fields are passed over."""
+    """A line of a JSONL file; other fields are ignored."""
 
     weights: list[list[float]]
     id: str | None = None
@@ -96,10 +96,10 @@ class _Unsolved(NamedTuple):
 
 
 def read_instances(path: Path) -> Iterator[Callable[[], Instance]]:
-    """Yield what solves the instances, one by one, in the order of lines or file names.
+    """Yield, per instance, a function that solves it, in the order of lines or file names.
 
-    Raises DataError naming file and line for what cannot be read and an id used twice; so does solving an instance that
-    is too large or whose `optimum` is none.
+    Raises DataError naming file and line for an unreadable record or a repeated id; so does solving an instance that
+    is too large or has a wrong `optimum`.
     """
     unsolved: Iterable[_Unsolved]
     if path.is_dir():
@@ -123,8 +123,8 @@ def _content(path: Path) -> bytes:
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: expected a regular file")
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB, got {path.stat().st_size >> 20}")
+        if path.stat().st_size > _MAX_BYTES:
+            raise DataError(f"{path}: expected at most {_MAX_BYTES >> 20} MiB, got {path.stat().st_size >> 20}")
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror}") from error
@@ -132,8 +132,8 @@ def _content(path: Path) -> bytes:
 
 def _from_tsplib(path: Path) -> _Unsolved:
     try:
-        found = tsplib.parse(_content(path).decode("utf-8", "replace"), MOST_CITIES)
-        distances = _checked(found.distances)
+        found = tsplib.parse(_content(path).decode("utf-8", "replace"), MAX_CITIES)
+        distances = _check_matrix(found.distances)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     name = found.name or path.stem
@@ -143,13 +143,13 @@ def _from_tsplib(path: Path) -> _Unsolved:
 def _from_record(line: bytes, where: str, number: int) -> _Unsolved:
     try:
         record = msgspec.json.decode(line, type=Record)
-        distances = _checked(record.weights)
+        distances = _check_matrix(record.weights)
         cities, coordinates, tour = len(distances), record.coords, record.optimal_tour
         if coordinates is not None and (len(coordinates) != cities or not np.isfinite(coordinates).all()):
             raise ValueError(f"coords: expected {cities} pairs of numbers, got {len(coordinates)}")
         if tour is not None and sorted(tour) != list(range(cities)):
             raise ValueError(f"optimal_tour: expected each of the cities 0 to {cities - 1} once")
-    except ValueError as error:  # msgspec's errors are such, too
+    except ValueError as error:  # msgspec's errors are ValueErrors, too
         raise DataError(f"{where}: {error}") from error
     points = None if coordinates is None else [list(pair) for pair in coordinates]
     # A tour may begin anywhere; routes begin and end with city 0.
@@ -167,10 +167,10 @@ def _solved(
     given: Route | None = None,
     optimum: float | None = None,
 ) -> Instance:
-    """Return an instance with its shortest route, which is computed unless it is given. optimum: checked, if any."""
-    if given is None and len(distances) > MOST_CITIES:
+    """Return an instance with its shortest route, computed unless given. optimum: checked, if any."""
+    if given is None and len(distances) > MAX_CITIES:
         raise DataError(
-            f"{where}: expected at most {MOST_CITIES} cities, whose shortest route can be proven, got "
+            f"{where}: expected at most {MAX_CITIES} cities, whose shortest route can be proven, got "
             f"{len(distances)}; give the record's optimal_tour"
         )
     route = given or optimal_route(distances)
@@ -183,16 +183,16 @@ def _solved(
     return make_instance(name, distances, coordinates, route)
 
 
-def _checked(weights: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return a matrix as instances have it. Raises ValueError."""
+def _check_matrix(weights: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return a matrix rounded as in instances. Raises ValueError."""
     cities = len(weights)
     if cities < 3 or any(len(row) != cities for row in weights):
         raise ValueError(f"expected a square matrix of at least 3 cities, got {cities} rows, or rows of other lengths")
     matrix = np.round(np.array(weights, dtype=np.float64), DECIMALS)
     np.fill_diagonal(matrix, 0)
-    if not ((matrix >= 0) & (matrix < _LONGEST)).all():
-        raise ValueError(f"expected distances of at least 0 and below {_LONGEST:.0e}")
-    # Compared after rounding: what the prompt shows is what counts.
+    if not ((matrix >= 0) & (matrix < _MAX_DISTANCE)).all():
+        raise ValueError(f"expected distances of at least 0 and below {_MAX_DISTANCE:.0e}")
+    # Compared after rounding: the prompt's numbers count.
     if (matrix != matrix.T).any():
         raise ValueError("expected a symmetric matrix: the way back must be as long as the way there")
     if not matrix.any():
@@ -204,7 +204,7 @@ def _checked(weights: Sequence[Sequence[float]]) -> list[list[float]]:
 def make_instance(
     name: str, distances: Distances, coordinates: Sequence[Sequence[float]] | None, route: Route
 ) -> Instance:
-    """Return an instance with a shortest route. coordinates: None where there are none."""
+    """Return an instance with a shortest route. coordinates: None where they are unknown."""
     data = {"cities": len(distances), "distances": distances, "coordinates": coordinates}
     problem = Problem(id=name, stratum=f"cities_{len(distances)}", data=data)
-    return Instance(problem=problem, solution=as_text(route))
+    return Instance(problem=problem, solution=format_route(route))

@@ -2,8 +2,8 @@
 
 Decisions:
 
-- The paper's CR asks that r' equal "min D(r)", a route on one side and a length on the other. What is meant is an
-  argmin, of which there are always several (each route can be travelled backwards): a route is correct when its length
+- The paper's CR equates r' with "min D(r)", a route with a length. An argmin is meant,
+  and there are always several (each route can be travelled backwards): a route is correct when its length
   is the optimum's, up to a relative tolerance of 1e-9 for sums of floats, when it has |V| + 1 entries, and when no city
   is missing. The last condition is in "r' in R" already, but answers need not lie in R.
 - A route that leaves cities out can be shorter than the optimum, and by the formula alone its EDM would be negative and
@@ -40,7 +40,7 @@ _TOLERANCE = 1e-9
 
 
 def measure(distances: Distances, optimum: float, route: Route | None) -> Grade:
-    """Return CR, EDM, MC and PS of a route; None stands for a text that could not be read."""
+    """Return CR, EDM, MC and PS of a route; None: the text could not be read."""
     cities = len(distances)
     if route is None:
         return _grade(False, 0.0, _SATURATION, cities, 0.0, _SATURATION)
@@ -48,8 +48,8 @@ def measure(distances: Distances, optimum: float, route: Route | None) -> Grade:
     multiplier = min(_SATURATION, _excess(distances, optimum, route) / optimum)
     correct = not omitted and not multiplier and len(route) == cities + 1
     # The detour that costs nothing; see the decisions above.
-    counted = omitted if omitted or multiplier or correct else 1
-    score = 100 * min(1 - multiplier / _SATURATION, 1 - counted / cities)
+    omitted_or_detour = omitted if omitted or multiplier or correct else 1
+    score = 100 * min(1 - multiplier / _SATURATION, 1 - omitted_or_detour / cities)
     multiplier_paper = min(_SATURATION, (length(distances, route) - optimum) / optimum)
     score_paper = 100 * min(1 - multiplier_paper / _SATURATION, 1 - omitted / cities)
     return _grade(correct, score, multiplier, omitted, score_paper, multiplier_paper)
@@ -65,7 +65,7 @@ def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, .
 
 
 def _excess(distances: Distances, optimum: float, route: Route) -> float:
-    """Return by how much a route is longer than the optimum: 0 within the tolerance, and for a shorter one."""
+    """Return the excess of a route's length over the optimum; 0 within the tolerance, or for a shorter route."""
     excess = length(distances, route) - optimum
     # Floating-point sums of the same edges differ with their order.
     return excess if excess > _TOLERANCE * optimum else 0.0

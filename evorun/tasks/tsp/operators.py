@@ -5,14 +5,15 @@ Decisions:
 - Psi cuts both parents at the same index k, drawn from 1 to |V| - 1, and the child is closed with city 0. Parents need
   not have |V| + 1 entries: the child has the first k of one (all of it, when it is shorter) and what the other has
   after its first k (nothing, when it is shorter), the closing city apart.
-- Omega as it is written replaces every occurrence of a duplicated city, and so loses that city. What it is meant to do
-  ("becomes a route without missing cities") takes only the extra occurrences: all but the first, which for city 0 is
-  the start. The closing city is none of them. The first min(|Y|, |M|) of them, in the route's order, get cities of M.
-- phi is any injection, so it is drawn at random: another try at a child that was there before can then differ.
-- M is the missing cities as the detector reported them, of which `max_errors` may have cut some off. So a route whose
+- Omega as written replaces every occurrence of a duplicated city, and so loses that city. Its purpose ("becomes a
+  route without missing cities") requires replacing only the extra occurrences: all but the first, which for city 0 is
+  the start. The closing city is not one of them. The first min(|Y|, |M|) of them, in the route's order, get cities of
+  M.
+- phi is any injection, so it is drawn at random: another attempt at an earlier child can then differ.
+- M holds the missing cities that the detector reported, of which `max_errors` may have cut some off. So a route whose
   only error is a repeated city (see `metrics`) stays as it is: Omega drops none.
-- "SE(c) = (0, 0)", at which Psi returns c, means a fitness of 100 here (see `task`). Without a limit on the errors it
-  says the same; with a limit of 0, or a detector that sees nothing, the errors of wrong routes are empty too.
+- "SE(c) = (0, 0)", at which Psi returns c, means a fitness of 100 here (see `task`). Without a limit on the errors both
+  agree; with a limit of 0, or a detector that sees nothing, the errors of wrong routes are empty too.
 """
 
 from collections.abc import Sequence

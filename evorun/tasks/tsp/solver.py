@@ -1,10 +1,10 @@
 """Shortest routes, proven: dynamic programming for few cities, branch and cut for many.
 
 Branch and cut hands SciPy's mixed-integer solver (HiGHS) the edges, two at every city, and adds the subtour constraints
-that its solution breaks until it breaks none. The constraint solver of OR-Tools proves the same with its circuit
-constraint, but took more than forty seconds at 42 cities, where this takes one.
+that its solution violates until it violates none. The constraint solver of OR-Tools proves the same with its circuit
+constraint, but took more than forty seconds at 42 cities, where branch and cut takes one.
 
-Deterministic: a solver on one thread, and no limit of time.
+Deterministic: the solver has one thread and no time limit.
 """
 
 from functools import cache
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from evorun.errors import DataError
 from evorun.tasks.tsp.routes import DECIMALS, Distances
 
-MOST_CITIES = 120
-"""More are refused: of the instances of 76 to 105 cities that were tried, one took more than two minutes."""
-# Most cities for dynamic programming, whose time doubles and more with each; from here on it is the slower one
-_HELD_KARP = 14
-# Capacity, in a maximum flow that looks for cuts, of an edge that is wholly in a relaxed solution
+MAX_CITIES = 120
+"""Most cities of a problem to solve: one tested instance of 76 to 105 cities took more than two minutes."""
+# Most cities for dynamic programming, whose time more than doubles per city; above, branch and cut is faster
+_MAX_HELD_KARP_CITIES = 14
+# Capacity of an edge with weight 1 in a relaxed solution, for the maximum flows that find cuts
 _CAPACITY = 1_000_000
 
 _Weights = NDArray[np.int64]
@@ -28,14 +28,14 @@ _Flags = NDArray[np.bool_]
 
 
 def optimal_route(distances: Distances) -> list[int]:
-    """Return a shortest route through 3 to `MOST_CITIES` cities; of two directions the one whose second city is lower.
+    """Return a shortest route through 3 to `MAX_CITIES` cities, in the direction whose second city is lower.
 
     distances: symmetric, to two decimals, below 1e9. Lengths are compared in hundredths, as integers.
-    Raises DataError when the solver finds none.
+    Raises DataError when the solver finds no route.
     """
     # Integers: sums of hundredths are exact, so two routes of equal length compare as equal.
     weights = np.rint(np.asarray(distances) * 10**DECIMALS).astype(np.int64)
-    inner = held_karp(weights) if len(weights) <= _HELD_KARP else branch_and_cut(weights)
+    inner = held_karp(weights) if len(weights) <= _MAX_HELD_KARP_CITIES else branch_and_cut(weights)
     return [0, *(inner if inner[0] < inner[-1] else inner[::-1]), 0]
 
 
@@ -78,8 +78,7 @@ def _layers(others: int) -> list[tuple[Any, Any, Any]]:
 def branch_and_cut(weights: _Weights) -> list[int]:
     """Return the cities between the two visits of city 0 on a shortest route. weights: (n, n), n >= 3."""
     program = _Program(weights)
-    # First the relaxation, whose rounds are cheap, is cut until no subtour is left in it; then the same with whole
-    # edges.
+    # First cut the relaxation, whose rounds are cheap, until it has no subtour; then the integral program.
     for integral in (False, True):
         while program.cut_off(edges := program.solve(integral)):
             pass
@@ -100,19 +99,19 @@ class _Program:
         self._rows: list[Any] = [csr_array((np.ones(len(ends)), (ends, edges)))]
 
     def solve(self, integral: bool) -> NDArray[np.float64]:
-        """Return how much of each edge a cheapest solution has, under the constraints so far."""
+        """Return the weight of each edge in a cheapest solution under the constraints so far."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import vstack
 
         matrix = vstack(self._rows)
-        most = np.full(matrix.shape[0], np.inf)
+        upper = np.full(matrix.shape[0], np.inf)
         # The first n rows are the cities, with exactly two edges; all later ones are cuts, with at least two.
-        most[: self._n] = 2
+        upper[: self._n] = 2
         solved = milp(
             self._cost,
             integrality=np.full(len(self._cost), int(integral)),
             bounds=Bounds(0, 1),
-            constraints=LinearConstraint(matrix, np.full(len(most), 2.0), most),
+            constraints=LinearConstraint(matrix, np.full(len(upper), 2.0), upper),
             options={"mip_rel_gap": 0},
         )
         if solved.x is None:
@@ -121,14 +120,14 @@ class _Program:
         return found
 
     def cut_off(self, edges: NDArray[np.float64]) -> bool:
-        """Constrain every set of cities found to have less than two edges to the rest; False when there is none."""
+        """Constrain every set of cities that has less than two edges to the rest; return False when there is none."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
 
         used = edges > 1e-6
         graph = csr_array((edges[used], (self._from[used], self._to[used])), shape=(self._n, self._n))
         count, part = connected_components(graph, directed=False)
-        # Parts that hang together by nothing are found at once; thin cuts take a maximum flow for each city.
+        # Disconnected parts are found at once; thin cuts take one maximum flow per city.
         cuts = [part == number for number in range(count)] if count > 1 else self._thin_cuts(edges)
         self._rows += [self._leaving(inside) for inside in cuts]
         return bool(cuts)
@@ -136,18 +135,18 @@ class _Program:
     def route(self, edges: NDArray[np.float64]) -> list[int]:
         """Return the cities between the two visits of city 0 in a solution that is a single tour."""
         chosen = edges > 0.5
-        around: dict[int, list[int]] = {city: [] for city in range(self._n)}
+        neighbours: dict[int, list[int]] = {city: [] for city in range(self._n)}
         for u, v in zip(self._from[chosen].tolist(), self._to[chosen].tolist(), strict=True):
-            around[u].append(v)
-            around[v].append(u)
-        before, here, route = 0, around[0][0], []
-        while here:
-            route.append(here)
-            before, here = here, around[here][around[here][0] == before]
+            neighbours[u].append(v)
+            neighbours[v].append(u)
+        previous, current, route = 0, neighbours[0][0], []
+        while current:
+            route.append(current)
+            previous, current = current, neighbours[current][neighbours[current][0] == previous]
         return route
 
     def _thin_cuts(self, edges: NDArray[np.float64]) -> list[_Flags]:
-        """Return, for each city, a smallest cut between city 0 and it, where that is less than two edges."""
+        """Return, per city, a smallest cut between it and city 0, where the cut has less than two edges."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
@@ -155,12 +154,12 @@ class _Program:
         u, v = self._from[used], self._to[used]
         # SciPy's maximum flow takes integers only.
         capacity = np.rint(edges[used] * _CAPACITY).astype(np.int32)
-        both = np.concatenate([capacity, capacity])
-        graph = csr_array((both, (np.concatenate([u, v]), np.concatenate([v, u]))), shape=(self._n, self._n))
+        capacities = np.concatenate([capacity, capacity])
+        graph = csr_array((capacities, (np.concatenate([u, v]), np.concatenate([v, u]))), shape=(self._n, self._n))
         cuts: dict[bytes, _Flags] = {}
         for city in range(1, self._n):
             flow = maximum_flow(graph, 0, city)
-            # Less than two edges' worth, with a margin for the rounding of capacities.
+            # Less than two edges, with a margin for the rounding of capacities.
             if flow.flow_value < 1.999 * _CAPACITY:
                 left = graph - flow.flow
                 left.data[left.data < 0] = 0

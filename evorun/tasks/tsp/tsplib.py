@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Radius in kilometres, as TSPLIB has it
+# Earth's radius in kilometres, as TSPLIB has it
 _EARTH = 6378.388
 # TSPLIB's own value: its published lengths depend on it
 _PI = 3.141592
@@ -32,9 +32,9 @@ class Tsplib(NamedTuple):
     distances: list[list[float]]
 
 
-def parse(text: str, most_cities: int) -> Tsplib:
-    """Read a symmetric problem. Raises ValueError with one line for anything else, and for more than `most_cities`."""
-    header, sections = _parts(text)
+def parse(text: str, max_cities: int) -> Tsplib:
+    """Read a symmetric problem. Raises ValueError, in one line, for anything else and for more than `max_cities`."""
+    header, sections = _split_sections(text)
     kind = header.get("TYPE", "TSP").split()[0:1]
     if kind != ["TSP"]:
         raise ValueError(f"expected TYPE: TSP, got '{header['TYPE'][:20]}'")
@@ -42,25 +42,25 @@ def parse(text: str, most_cities: int) -> Tsplib:
     if not re.fullmatch("[0-9]{1,9}", dimension):
         raise ValueError(f"expected DIMENSION: a number of cities, got '{dimension[:20]}'")
     cities = int(dimension)
-    if cities > most_cities:
+    if cities > max_cities:
         raise ValueError(
-            f"expected at most {most_cities} cities, whose shortest route can be proven, got {cities}; larger "
+            f"expected at most {max_cities} cities, whose shortest route can be proven, got {cities}; larger "
             "problems can be read from JSONL with their optimal_tour"
         )
     weight_type = header.get("EDGE_WEIGHT_TYPE", "none")
     if weight_type == "EXPLICIT":
-        matrix = _explicit(header.get("EDGE_WEIGHT_FORMAT", "none"), sections.get("EDGE_WEIGHT_SECTION", ()), cities)
+        matrix = _read_matrix(header.get("EDGE_WEIGHT_FORMAT", "none"), sections.get("EDGE_WEIGHT_SECTION", ()), cities)
         return Tsplib(header.get("NAME", ""), None, matrix.tolist())
     if weight_type not in _KINDS:
         known = ", ".join(sorted({*_KINDS, "EXPLICIT"}))
         raise ValueError(f"expected EDGE_WEIGHT_TYPE to be one of {known}, got '{weight_type[:20]}'")
     points = _points(sections.get("NODE_COORD_SECTION", ()), cities)
-    matrix = _rounded(weight_type, points)
+    matrix = _compute_distances(weight_type, points)
     np.fill_diagonal(matrix, 0)
     return Tsplib(header.get("NAME", ""), points.tolist(), matrix.tolist())
 
 
-def _parts(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+def _split_sections(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return the header's values and each section's numbers, as texts."""
     header: dict[str, str] = {}
     sections: dict[str, list[str]] = {}
@@ -94,7 +94,7 @@ def _numbers(section: str, texts: Sequence[str], expected: int) -> _Array:
 def _points(texts: Sequence[str], cities: int) -> _Array:
     """Return coordinates in the order of the nodes' numbers, which may begin anywhere."""
     nodes = _numbers("NODE_COORD_SECTION", texts, 3 * cities).reshape(cities, 3)
-    # Numbers of nodes may begin anywhere and leave gaps, but each stands for one city.
+    # Numbers of nodes may begin anywhere and have gaps, but each denotes one city.
     if len(np.unique(nodes[:, 0])) < cities:
         raise ValueError("NODE_COORD_SECTION: expected each node once")
     points: _Array = nodes[np.argsort(nodes[:, 0]), 1:]
@@ -106,10 +106,10 @@ def _points(texts: Sequence[str], cities: int) -> _Array:
 # --- distances ---
 
 
-def _rounded(kind: str, points: _Array) -> _Array:
-    """Return the distances between all points, whole numbers as the description of a kind has them."""
+def _compute_distances(kind: str, points: _Array) -> _Array:
+    """Return the distances between all points, rounded to whole numbers by the rule of their kind."""
     if kind == "GEO":
-        # Degrees are cut off, not rounded as the description says: the published optima come from that.
+        # Degrees are truncated, not rounded as the description says: the published optima depend on it.
         degrees = np.trunc(points)
         latitude, longitude = (_PI * (degrees + 5 * (points - degrees) / 3) / 180).T
         q1 = np.cos(longitude[:, None] - longitude)
@@ -130,7 +130,7 @@ def _rounded(kind: str, points: _Array) -> _Array:
 
 
 # The columns of one triangle are the rows of the other.
-# Indices of a triangle in the order of its numbers in the file, and the diagonal that it begins at
+# Indices of a triangle in the order of its numbers in the file, and its first diagonal
 _TRIANGLES: dict[str, tuple[Callable[[int, int], Any], int]] = {
     "UPPER_ROW": (np.triu_indices, 1),
     "LOWER_COL": (np.triu_indices, 1),
@@ -143,7 +143,7 @@ _TRIANGLES: dict[str, tuple[Callable[[int, int], Any], int]] = {
 }
 
 
-def _explicit(layout: str, texts: Sequence[str], cities: int) -> _Array:
+def _read_matrix(layout: str, texts: Sequence[str], cities: int) -> _Array:
     if layout == "FULL_MATRIX":
         return _numbers("EDGE_WEIGHT_SECTION", texts, cities * cities).reshape(cities, cities)
     if layout not in _TRIANGLES:

@@ -13,7 +13,7 @@ from evorun.errors import ConfigError, DataError, ToolError
 from evorun.runs.candidates import Response
 from evorun.tasks.billsum import billsum, rouge
 from evorun.tasks.billsum.rouge import MEASURES, Rouge, RougeGrader
-from evorun.tasks.billsum.worker import in_lines
+from evorun.tasks.billsum.worker import put_sentences_on_lines
 from prose_data import TEST_DATA, ids, write
 
 NO_TOOLS: Any = None
@@ -69,7 +69,7 @@ async def test_lsum_has_two_readings(measured: Rouge) -> None:
 
 
 def test_sentences_end_where_readers_see_it() -> None:
-    assert in_lines("Amends U.S. Code sec. 3. Allows 1.5 percent. (1) Bans it! Ends.").split("\n") == [
+    assert put_sentences_on_lines("Amends U.S. Code sec. 3. Allows 1.5 percent. (1) Bans it! Ends.").split("\n") == [
         "Amends U.S. Code sec. 3.",
         "Allows 1.5 percent.",
         "(1) Bans it!",

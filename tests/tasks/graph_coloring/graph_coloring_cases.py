@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
-from evorun.tasks.graph_coloring.graph import Graph, graph
+from evorun.tasks.graph_coloring.graph import Graph, make_graph
 from evorun.tasks.graph_coloring.graph_coloring import GraphColoring
 
 TASK = GraphColoring()
 
 
 def problem(vertices: int, edges: Any, colors: int) -> Problem:
-    made = graph(vertices, edges)
+    made = make_graph(vertices, edges)
     data = {"vertices": vertices, "colors": colors, "edges": made.edges}
     return Problem(id="p", stratum=f"{vertices} vertices", data=data)
 
@@ -34,7 +34,7 @@ def graphs(draw: st.DrawFn, most: int = 9) -> Graph:
     joined = draw(
         st.integers(0, 2 ** len(pairs) - 1)
     )  # one draw for all pairs: a list would take most of the tests' time
-    return graph(vertices, [pair for bit, pair in enumerate(pairs) if joined >> bit & 1])
+    return make_graph(vertices, [pair for bit, pair in enumerate(pairs) if joined >> bit & 1])
 
 
 @st.composite

@@ -119,5 +119,5 @@ def test_places_without_graphs(tmp_path: Path) -> None:
     path = written(tmp_path, TRIANGLE)
     with pytest.raises(ConfigError, match=r"task\.split"):
         load_task("graph_coloring", data=str(path), split="training")
-    with pytest.raises(ConfigError, match=r"task\.colorable_only: .*leave one of the two out"):
+    with pytest.raises(ConfigError, match=r"task\.colorable_only: .*omit one of the two"):
         task_config("graph_coloring", data=str(path), colorable_only=True)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorun.tasks.graph_coloring import solver
-from evorun.tasks.graph_coloring.graph import Graph, graph, random_graph
+from evorun.tasks.graph_coloring.graph import Graph, make_graph, random_graph
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TEST_DATA = Path(os.environ.get("EVORUN_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
@@ -32,7 +32,7 @@ def dimacs() -> dict[str, dict[str, Any]]:
 
 def dimacs_graph(name: str) -> Graph:
     record = dimacs()[name]
-    return graph(record["n"], [(u, v) for u, v in record["edges"]])
+    return make_graph(record["n"], [(u, v) for u, v in record["edges"]])
 
 
 def names() -> list[str]:
@@ -75,12 +75,12 @@ def test_chromatic_numbers_by_brute_force(of: Graph) -> None:
 @pytest.mark.parametrize(
     ("of", "number"),
     [
-        (graph(1, []), 1),
-        (graph(40, []), 1),
-        (graph(12, combinations(range(12), 2)), 12),
-        (graph(30, [(v, (v + 1) % 30) for v in range(30)]), 2),
-        (graph(31, [(v, (v + 1) % 31) for v in range(31)]), 3),
-        (graph(400, [(u, v) for u in range(200) for v in range(200, 400) if (u * v) % 7]), 2),
+        (make_graph(1, []), 1),
+        (make_graph(40, []), 1),
+        (make_graph(12, combinations(range(12), 2)), 12),
+        (make_graph(30, [(v, (v + 1) % 30) for v in range(30)]), 2),
+        (make_graph(31, [(v, (v + 1) % 31) for v in range(31)]), 3),
+        (make_graph(400, [(u, v) for u in range(200) for v in range(200, 400) if (u * v) % 7]), 2),
     ],
 )
 def test_graphs_whose_number_is_plain(of: Graph, number: int) -> None:
@@ -107,18 +107,18 @@ def test_published_chromatic_numbers_lie_between_bounds(name: str) -> None:
 
 @needs_dimacs
 def test_the_constraint_solver_refutes_what_the_search_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "_STEPS", 1)
+    monkeypatch.setattr(solver, "_MAX_STEPS", 1)
     of = dimacs_graph("dimacs/queen6_6")
     assert solver.color(of, 6) == solver.Coloured(None, proven=True)
     assert solver.color(of, 6, work=1e-9) == solver.Coloured(None, proven=False)
-    monkeypatch.setattr(solver, "_LITERALS", 1)
+    monkeypatch.setattr(solver, "_MAX_LITERALS", 1)
     assert solver.color(of, 6) == solver.Coloured(None, proven=False)
 
 
 @needs_dimacs
 def test_the_constraint_solver_finds_what_the_searches_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "_STEPS", -100)
-    monkeypatch.setattr(solver, "_MOVES", 0)
+    monkeypatch.setattr(solver, "_MAX_STEPS", -100)
+    monkeypatch.setattr(solver, "_MAX_MOVES", 0)
     of = dimacs_graph("dimacs/queen7_7")
     found = solver.color(of, 7)
     assert found.coloring is not None
@@ -130,7 +130,7 @@ def test_the_local_search_finds_what_branch_and_bound_proves(monkeypatch: pytest
     drawn = [(random_graph(12, 0.7, rng), k) for k in (2, 3, 4) for _ in range(2)]
     exact = [solver.best(of, k) for of, k in drawn]
     assert all(best.proven for best in exact)
-    monkeypatch.setattr(solver, "_SMALL", 0)
+    monkeypatch.setattr(solver, "_MAX_EXACT_VERTICES", 0)
     near = [solver.best(of, k) for of, k in drawn]
     assert [best.conflicts for best in near] == [best.conflicts for best in exact]
     assert all(clashes(of, best.coloring) == best.conflicts for (of, _), best in zip(drawn, near, strict=True))
@@ -150,16 +150,16 @@ def test_a_planted_colouring_of_a_large_graph_is_found() -> None:
     rng = np.random.default_rng(3)
     planted = rng.integers(6, size=200)
     edges = [(u, v) for u, v in random_graph(200, 0.5, rng).edges if planted[u] != planted[v]]
-    found = solver.color(graph(200, edges), 6)
+    found = solver.color(make_graph(200, edges), 6)
     assert found.coloring is not None
-    assert clashes(graph(200, edges), found.coloring) == 0
+    assert clashes(make_graph(200, edges), found.coloring) == 0
 
 
 def test_branch_and_bound_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     of = random_graph(14, 0.6, np.random.default_rng(0))
     exact = solver.best(of, 3)
     assert exact.proven
-    monkeypatch.setattr(solver, "_BRANCHES", 3)
+    monkeypatch.setattr(solver, "_MAX_BRANCHES", 3)
     short = solver.best(of, 3)
     assert not short.proven
     assert clashes(of, short.coloring) == short.conflicts >= exact.conflicts > 0

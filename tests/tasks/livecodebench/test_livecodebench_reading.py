@@ -11,7 +11,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.livecodebench.programs import program_for, signature, syntax_error
+from evorun.tasks.livecodebench.programs import make_program, signature, syntax_error
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
 TASK = LiveCodeBench()
@@ -273,7 +273,7 @@ CLASS = "class Solution:\n    def solve(self, a: List[int]) -> int:\n        ret
 
 def entry(source: str, func_name: str | None = "solve") -> str | None:
     problem = Problem(id="p", stratum="easy", data={"func_name": func_name})
-    program = program_for(problem, source)
+    program = make_program(problem, source)
     assert program.source == source
     return program.entry
 

@@ -24,8 +24,8 @@ TEXTS = [*CIRCLES, *PRIMES, *COINS]
 
 def test_kindred_texts_share_a_cluster_and_the_largest_is_the_first() -> None:
     clusters = Clusters(TEXTS, 3, TfIdf(TEXTS))
-    assert clusters.of(TEXTS) == [2] * 3 + [1] * 4 + [3] * 2
-    assert clusters.of(["the coin is heads", "numbers that are prime", "no known wordings", ""])[:2] == [3, 1]
+    assert clusters.assign(TEXTS) == [2] * 3 + [1] * 4 + [3] * 2
+    assert clusters.assign(["the coin is heads", "numbers that are prime", "no known wordings", ""])[:2] == [3, 1]
 
 
 def test_the_order_of_texts_and_repeated_ones_change_nothing() -> None:
@@ -42,7 +42,7 @@ def test_a_text_belongs_to_the_nearest_centre_and_no_partition_into_two_is_bette
         return np.array([points[text] for text in texts])
 
     clusters = Clusters(list(points), 2, embed)
-    for name, number in zip(points, clusters.of(list(points)), strict=True):
+    for name, number in zip(points, clusters.assign(list(points)), strict=True):
         distances = [math.dist(points[name], centre) for centre in clusters.centres]
         assert number == 1 + distances.index(min(distances))
 
@@ -50,7 +50,7 @@ def test_a_text_belongs_to_the_nearest_centre_and_no_partition_into_two_is_bette
         there = embed(members)
         return float(((there - there.mean(axis=0)) ** 2).sum()) if len(members) else math.inf
 
-    found = [[name for name in points if clusters.of([name]) == [number]] for number in (1, 2)]
+    found = [[name for name in points if clusters.assign([name]) == [number]] for number in (1, 2)]
     assert len(found[0]) >= len(found[1])
     least = min(
         inertia(one) + inertia([name for name in points if name not in one])
@@ -63,9 +63,9 @@ def test_a_text_belongs_to_the_nearest_centre_and_no_partition_into_two_is_bette
 def test_fewer_different_texts_than_clusters_have_a_centre_each() -> None:
     clusters = Clusters(["prime number 7", "prime number 11", "circle"], 3, TfIdf(["prime number 7", "circle"]))
     assert len(clusters.centres) == 2  # numbers are no words
-    numbers = clusters.of(["prime number 2", "circle", "prime"])
+    numbers = clusters.assign(["prime number 2", "circle", "prime"])
     assert numbers[0] == numbers[2] != numbers[1]
-    assert Clusters(["1 + 1"], 3, TfIdf(["1 + 1"])).of(["2 + 2", "circle"]) == [1, 1]
+    assert Clusters(["1 + 1"], 3, TfIdf(["1 + 1"])).assign(["2 + 2", "circle"]) == [1, 1]
 
 
 @pytest.mark.parametrize("count", [9, 90])
@@ -118,7 +118,7 @@ def test_an_encoder_may_give_the_vectors_which_are_kept(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "sentence_transformers", package)
     for _ in range(2):
         embedding = Encoded("letters")
-        assert Clusters(CIRCLES + PRIMES, 2, embedding).of([*CIRCLES, *PRIMES]) == [2] * 3 + [1] * 4
+        assert Clusters(CIRCLES + PRIMES, 2, embedding).assign([*CIRCLES, *PRIMES]) == [2] * 3 + [1] * 4
     assert loaded == ["letters"]
     clusters = {one.data["cluster"] for one in load_task("math", source="sample", embeddings="letters").problems}
     assert loaded == ["letters"] * 2  # for texts that were not kept

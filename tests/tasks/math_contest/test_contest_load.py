@@ -170,7 +170,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
 
 def test_a_bad_record_names_file_and_line(tmp_path: Path) -> None:
     for given, message in [
-        (b"{", "one JSON object a line"),
+        (b"{", "one JSON object per line"),
         (b"[1]", "expected a JSON object, got list"),
         ({"answer": 1}, "'problem' is missing"),
         ({"problem": " ", "answer": 1}, "problem: expected a non-empty string"),

@@ -57,7 +57,7 @@ def test_what_is_tested_on_is_not_trained_on_even_from_files_of_their_own(tmp_pa
     assert "other" not in ids(training)
     assert training.validation == ()
     assert len(loaded.load().validation) == 6  # 12 are asked for
-    with pytest.raises(ConfigError, match=r"task.split: expected test where weights are trained"):
+    with pytest.raises(ConfigError, match=r"task.split: expected test for a run that trains"):
         task_config("essay", data=str(tmp_path), split="train").training()
 
 

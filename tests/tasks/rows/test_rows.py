@@ -88,7 +88,7 @@ def test_ids_are_made_where_there_is_no_column_of_them(tmp_path: Path) -> None:
         ([row(1, id=" ")], {"id": "id"}, ":1: task.id=id: expected a non-empty text without"),
         ([row(1, id="a|b")], {"id": "id"}, ":1: task.id=id: expected a non-empty text without"),
         ([row(1, id="x"), row(2, id="x")], {"id": "id"}, ":2: id 'x' is already used in "),
-        ([row(1), "{not json"], {}, ":2: expected one JSON object a line"),
+        ([row(1), "{not json"], {}, ":2: expected one JSON object per line"),
         ([row(1), [1]], {}, ":2: expected a JSON object, got list"),
         ([row(1, question="")], {}, ":1: task.question=question: expected a non-empty text, got ''"),
         ([row(1, answer=" ")], {}, ":1: task.answer=answer: expected a non-empty text or a number, got ' '"),
@@ -220,7 +220,7 @@ def test_a_column_says_which_split_a_row_is_in(tmp_path: Path) -> None:
     assert sorted(ids(loaded.problems)) == ["mine/2", "mine/5", "mine/8"]
     assert sorted(ids(training.problems)) == ["mine/1", "mine/4", "mine/7"]
     assert sorted(held_out(loaded)) == ["mine/3", "mine/6", "mine/9"]
-    with pytest.raises(ConfigError, match=r"^task\.split: expected test where weights are trained"):
+    with pytest.raises(ConfigError, match=r"^task\.split: expected test for a run that trains"):
         task_config("rows", data=str(path), split_by="part", split="train").training()
 
 

@@ -20,7 +20,7 @@ from evorun.errors import DataError
 from evorun.tasks.search_qa.questions import SAMPLE
 from evorun.tasks.search_qa.retrieval import bm25
 from evorun.tasks.search_qa.retrieval.base import Corpus
-from evorun.tasks.search_qa.retrieval.bm25 import Bm25, best
+from evorun.tasks.search_qa.retrieval.bm25 import Bm25, top_indices
 
 QUERIES = ("who designed the Kestrel Bridge", "river Harn", "opera of Harnmouth seats", "tin mines closed", "Keld Keld")
 
@@ -43,7 +43,7 @@ def formula(query: str, texts: list[str]) -> list[float]:
 
 
 async def test_the_best_passages_by_the_formula() -> None:
-    corpus = Corpus.of(SAMPLE / "passages.jsonl")
+    corpus = Corpus.from_file(SAMPLE / "passages.jsonl")
     passages = corpus.passages()
     found = await Bm25(corpus).find(QUERIES, 5)
     for query, one in zip(QUERIES, found, strict=True):
@@ -53,14 +53,14 @@ async def test_the_best_passages_by_the_formula() -> None:
 
 
 async def test_what_has_no_word_of_the_query_is_not_found() -> None:
-    found = await Bm25(Corpus.of(SAMPLE / "passages.jsonl")).find(["of the", "", "zebra", "zebra slate"], 60)
+    found = await Bm25(Corpus.from_file(SAMPLE / "passages.jsonl")).find(["of the", "", "zebra", "zebra slate"], 60)
     assert found[:3] == [[], [], []]
     assert {one.title for one in found[3]} == {"Dunmarrow", "Harn Slate Company"}
 
 
 def test_of_equal_scores_the_earliest() -> None:
     scores = np.array([0.0, 2.0, 1.0, 2.0, 1.0, 0.0, 1.0])
-    assert [best(scores, count) for count in (1, 2, 3, 4, 6, 9)] == [
+    assert [top_indices(scores, count) for count in (1, 2, 3, 4, 6, 9)] == [
         *([1], [1, 3], [1, 3, 2]),
         *([1, 3, 2, 4], [1, 3, 2, 4, 6], [1, 3, 2, 4, 6]),
     ]
@@ -72,18 +72,18 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Corpus:
     monkeypatch.setenv("EVORUN_CACHE", str(tmp_path / "cache"))
     lines = [{"id": n, "title": f"Place {n}", "text": f"It has {n % 7} towers and word{n}."} for n in range(1200)]
     (tmp_path / "passages.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return Corpus.of(tmp_path / "passages.jsonl")
+    return Corpus.from_file(tmp_path / "passages.jsonl")
 
 
 async def test_an_index_is_made_once_and_read_from_the_cache(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    real = bm25.made_index
+    real = bm25.make_index
 
     def counted(passages: Any) -> Any:
         made.append(threading.current_thread())
         return real(passages)
 
-    monkeypatch.setattr(bm25, "made_index", counted)
+    monkeypatch.setattr(bm25, "make_index", counted)
     first, second = Bm25(corpus), Bm25(corpus)
     results = await asyncio.gather(*(first.find([f"word{n}", "towers"], 3) for n in range(20)))
     assert [one[0][0].id for one in results] == [str(n) for n in range(20)]
@@ -110,7 +110,7 @@ async def test_a_cache_that_cannot_be_used_costs_a_warning(
 async def test_another_corpus_has_another_index(corpus: Corpus) -> None:
     await Bm25(corpus).find(["towers"], 1)
     corpus.path.write_text(corpus.path.read_text().replace("towers", "gates"))
-    changed = Corpus.of(corpus.path)
+    changed = Corpus.from_file(corpus.path)
     assert changed.digest != corpus.digest
     assert await Bm25(changed).find(["towers"], 1) == [[]]
 
@@ -121,20 +121,20 @@ async def test_another_corpus_has_another_index(corpus: Corpus) -> None:
         ("", "expected passages, found none"),
         ('{"id": 1, "title": "T"}', r":1: expected \{.id"),
         ('{"id": 1, "title": "T", "text": "x"}\n[]', r":2: expected \{.id"),
-        ('{"id": 1, "text": "x"', ":1: expected one JSON object a line"),
+        ('{"id": 1, "text": "x"', ":1: expected one JSON object per line"),
     ],
 )
 async def test_a_malformed_corpus_is_named(tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "passages.jsonl"
     path.write_text(text)
     with pytest.raises(DataError, match=error):
-        await Bm25(Corpus.of(path)).find(["x"], 1)
+        await Bm25(Corpus.from_file(path)).find(["x"], 1)
 
 
 def test_contents_as_search_servers_store_them(tmp_path: Path) -> None:
     path = tmp_path / "wiki.jsonl"
     path.write_text('{"id": "7", "contents": "\\"River Harn\\"\\nIt is long.\\nVery."}')
-    assert Corpus.of(path).passages() == [("7", "River Harn", "It is long.\nVery.")]
+    assert Corpus.from_file(path).passages() == [("7", "River Harn", "It is long.\nVery.")]
 
 
 @pytest.mark.skipif(not TEST_DATA.is_dir(), reason="needs the test data; set EVORUN_TEST_DATA to their folder")

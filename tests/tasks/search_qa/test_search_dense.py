@@ -58,7 +58,7 @@ def _package(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 
 
 async def test_the_nearest_passages_and_vectors_from_the_cache() -> None:
-    corpus = Corpus.of(SAMPLE / "passages.jsonl")
+    corpus = Corpus.from_file(SAMPLE / "passages.jsonl")
     passages, query = corpus.passages(), "a runner and a postman"
     nearness = [float(vector(query) @ vector(f"{one.title}\n{one.text}")) for one in passages]
     expected = [passages[n] for n in np.argsort(-np.array(nearness))[:3]]
@@ -71,7 +71,7 @@ async def test_the_nearest_passages_and_vectors_from_the_cache() -> None:
 
 async def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ToolError, match=r"task.retriever_model: cannot load 'absent': OSError: absent is not a local"):
-        await Dense(Corpus.of(SAMPLE / "passages.jsonl"), "absent").find(["x"], 3)
+        await Dense(Corpus.from_file(SAMPLE / "passages.jsonl"), "absent").find(["x"], 3)
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ToolError, match=r"pip install 'evorun\[dense\]'"):  # before any model loads
         config(retriever="dense", retriever_model="letters").load()

@@ -61,7 +61,7 @@ def test_the_train_split_is_what_is_trained_on(folder: Path) -> None:
     settings = {"data": str(folder), "source": "auto", "train_problems": 25, "test_problems": 10}
     training = config(**settings, limit=2).training()
     assert ids(training) == ids(of_folder(folder, split="train"))
-    with pytest.raises(ConfigError, match=r"task.split: expected test where weights are trained"):
+    with pytest.raises(ConfigError, match=r"task.split: expected test for a run that trains"):
         config(**settings, split="train").training()
 
 

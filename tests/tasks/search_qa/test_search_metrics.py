@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.search_qa.reading import exact_match, f1, normalised
+from evorun.tasks.search_qa.reading import exact_match, f1, normalise
 
 WORDS = (
     "a",
@@ -60,7 +60,7 @@ def reference_f1(said: str, gold: str) -> float:
 
 @given(answers, answers)
 def test_both_measures_are_squads(said: str, gold: str) -> None:
-    assert normalised(said).split() == reference_words(said)
+    assert normalise(said).split() == reference_words(said)
     assert exact_match(said, gold) == (reference_words(said) == reference_words(gold))
     assert f1(said, gold) == pytest.approx(reference_f1(said, gold))
 

@@ -98,13 +98,13 @@ async def test_a_retriever_that_does_not_work_is_no_answer() -> None:
 
 
 async def test_the_event_loop_goes_on_while_an_index_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    going_on, real = threading.Event(), bm25.made_index
+    going_on, real = threading.Event(), bm25.make_index
 
     def waiting(passages: Any) -> Any:
         assert going_on.wait(20)
         return real(passages)
 
-    monkeypatch.setattr(bm25, "made_index", waiting)
+    monkeypatch.setattr(bm25, "make_index", waiting)
     bm25.bm25.cache_clear()
     task = config().load().task
     assert isinstance(task, SearchQa)

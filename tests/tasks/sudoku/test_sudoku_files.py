@@ -84,8 +84,8 @@ def test_files_that_are_no_puzzles(tmp_path: Path) -> None:
         ("a.txt", b"", "expected at least one instance, found none"),
         ("a.txt", b"# nothing\n\n", "expected at least one instance, found none"),
         ("a.txt", b"\x00\xff\xfe\x89PNG\r\n", r"a\.txt:1: expected text in UTF-8"),
-        ("a.txt", b"\x00" * 5000, r"a\.txt:1: expected 16, 81, 256, 625 characters, a cell each, got 5000"),
-        ("a.txt", b"12" * 40, r"a\.txt:1: expected 16, 81, 256, 625 characters, a cell each, got 80"),
+        ("a.txt", b"\x00" * 5000, r"a\.txt:1: expected 16, 81, 256, 625 characters, one per cell, got 5000"),
+        ("a.txt", b"12" * 40, r"a\.txt:1: expected 16, 81, 256, 625 characters, one per cell, got 80"),
         ("a.txt", b"#\n" + b"1" * 3_000_000, r"a\.txt:2: expected 16, 81"),
         ("a.txt", b"." * 80 + b"x", r"a\.txt:1: expected '\.', '0' or one of 123456789, got 'x'"),
         ("a.txt", b"." * 80 + b"\x1b", r"got '\\x1b'"),
@@ -119,6 +119,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_puzzle_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "_GUESSES", 5)
+    monkeypatch.setattr(instances, "_MAX_GUESSES", 5)
     with pytest.raises(DataError, match=r"hard\.txt:1: .* could not be counted in 5 guesses"):
         load(write(tmp_path / "hard.txt", "." * 81))

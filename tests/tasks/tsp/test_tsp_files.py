@@ -13,7 +13,7 @@ from tsp_fixture import TEST_DATA, tsplib_records
 from evorun.errors import DataError
 from evorun.tasks.puzzles.instances import Instance
 from evorun.tasks.tsp import instances
-from evorun.tasks.tsp.solver import MOST_CITIES
+from evorun.tasks.tsp.solver import MAX_CITIES
 from evorun.tasks.tsp.tsplib import parse
 
 POINTS = [(0.0, 0.0), (3.0, 4.0), (10.5, 0.25), (-7.0, 2.5), (1e3, -1e3)]
@@ -159,7 +159,7 @@ def test_records_that_cannot_be_used(tmp_path: Path) -> None:
         (record(optimum=5), "expected the optimum 6, .* got 5"),
         (record(coords=[[0, 1]]), "3 pairs"),
         (record(id="a") + b"\n" + record(id="a"), "'a' twice"),
-        (large(MOST_CITIES + 1), "optimal_tour"),
+        (large(MAX_CITIES + 1), "optimal_tour"),
         (b'{"weights": ' + b"[" * 100_000, "x.jsonl:1: "),
     ]:
         path = tmp_path / "x.jsonl"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from tsp_fixture import Matrix, matrices, shortest, tsplib_records, walk
 
-from evorun.tasks.tsp.instances import drawn_cities
+from evorun.tasks.tsp.instances import draw_cities
 from evorun.tasks.tsp.routes import length
 from evorun.tasks.tsp.solver import branch_and_cut, held_karp, optimal_route
 
@@ -18,7 +18,7 @@ SLOW = 60
 
 
 def random_matrix(cities: int, seed: int) -> Any:
-    _, distances = drawn_cities(cities, 100.0, np.random.default_rng(seed))
+    _, distances = draw_cities(cities, 100.0, np.random.default_rng(seed))
     return np.rint(np.array(distances) * 100).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Passages, the corpus that they come from, and what finds some in it."""
+"""Passages, the corpus that they come from, and retrievers, which find passages in it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from evorun.errors import DataError
-from evorun.tasks.benchmark_files import records
+from evorun.tasks.benchmark_files import read_records
 
 
 class Passage(NamedTuple):
@@ -19,12 +19,12 @@ class Passage(NamedTuple):
 
 
 class Retriever(Protocol):
-    """Finds passages. Safe to call from many coroutines at once, none of which it blocks."""
+    """Finds passages. Safe to call from many coroutines at once; blocks none of them."""
 
     async def find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
-        """Return at most `count` passages for each query, the best first.
+        """Return at most `count` passages per query, the best first.
 
-        Raises EvorunError where nothing can be found at all: that is no answer, and must not be recorded as one.
+        Raises EvorunError where the search fails: a failure must not be recorded as an empty result.
         """
         ...
 
@@ -38,14 +38,14 @@ class Corpus:
     """SHA-256 of the file."""
 
     @classmethod
-    def of(cls, path: Path) -> "Corpus":
-        """Return the corpus in a file. Raises DataError where it cannot be read, or its first record is no passage."""
+    def from_file(cls, path: Path) -> "Corpus":
+        """Return the corpus in a file. Raises DataError for an unreadable file or a malformed first record."""
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise DataError(f"{path}: cannot read the passages: {error.strerror or error}") from error
-        first = next(records(path), None)
+        first = next(read_records(path), None)
         if first is None:
             raise DataError(f"{path}: expected passages, found none")
         _passage(*first)
@@ -53,10 +53,10 @@ class Corpus:
 
     def passages(self) -> list[Passage]:
         """Read all passages. Raises DataError naming the line of a malformed one."""
-        return [_passage(where, record) for where, record in records(self.path)]
+        return [_passage(where, record) for where, record in read_records(self.path)]
 
 
-def titled(text: str) -> tuple[str, str]:
+def split_title(text: str) -> tuple[str, str]:
     """Return title and text of `contents` as search servers store them: the title in quotes, a line feed, the text."""
     title, _, rest = text.partition("\n")
     return (title.strip().strip('"'), rest) if rest else ("", text)
@@ -66,7 +66,7 @@ def _passage(where: str, record: Any) -> Passage:
     known = record if isinstance(record, dict) else {}
     title, text = known.get("title", ""), known.get("text")
     if text is None and isinstance(known.get("contents"), str):
-        title, text = titled(known["contents"])
+        title, text = split_title(known["contents"])
     name = known.get("id")
     if not isinstance(name, str | int) or not isinstance(title, str) or not isinstance(text, str):
         raise DataError(

@@ -16,8 +16,8 @@ from evorun.tasks.search_qa.retrieval.base import Corpus, Passage
 if TYPE_CHECKING:
     import bm25s
 
-WORTH_KEEPING = 1_000
-"""Passages from which on an index is kept on disk (ours): of fewer it is made faster than it is read."""
+MIN_CACHED_PASSAGES = 1_000
+"""Least passages for which the index is cached on disk (ours): a smaller index is made faster than it is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Bm25:
         self._loaded: tuple[list[Passage], bm25s.BM25] | None = None
 
     async def find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
-        # In a thread: the first call makes the index, and those that come meanwhile wait for it.
+        # In a thread: the first call makes the index, and later calls wait for it.
         return await asyncio.to_thread(self._find, queries, count)
 
     def load(self) -> "tuple[list[Passage], bm25s.BM25]":
@@ -46,8 +46,10 @@ class Bm25:
         passages, index = self.load()
         words: list[list[str]] = _tokenized(queries, return_ids=False)
         return [
-            [passages[number] for number in best(index.get_scores(one), count)] if one else []  # stop words alone
-            for one in words
+            [passages[number] for number in top_indices(index.get_scores(tokens), count)]
+            if tokens
+            else []  # only stop words
+            for tokens in words
         ]
 
 
@@ -57,26 +59,26 @@ def bm25(corpus: Corpus) -> Bm25:
     return Bm25(corpus)
 
 
-def best(scores: "np.ndarray[Any, np.dtype[Any]]", count: int) -> list[int]:
+def top_indices(scores: "np.ndarray[Any, np.dtype[Any]]", count: int) -> list[int]:
     """Return the indices of the `count` highest scores above 0, the best first, of equal ones the earliest."""
-    # Not the library's own choice, which leaves it to numpy's partition, hence to the machine, which of equals come.
+    # Not the library's own choice: its numpy partition, hence the machine, decides among equal scores.
     count = min(count, len(scores))
-    least = np.partition(scores, -count)[-count]
-    found = np.flatnonzero((scores >= least) & (scores > 0))
+    lowest = np.partition(scores, -count)[-count]
+    found = np.flatnonzero((scores >= lowest) & (scores > 0))
     order = np.argsort(-scores[found], kind="stable")
     return [int(number) for number in found[order][:count]]
 
 
 def _index(passages: Sequence[Passage], digest: str) -> "bm25s.BM25":
     """Return the index from the cache, or make it and put it there."""
-    if len(passages) < WORTH_KEEPING:
-        return made_index(passages)
-    # All that an index depends on: the library, what is indexed, and the passages.
+    if len(passages) < MIN_CACHED_PASSAGES:
+        return make_index(passages)
+    # All that an index depends on: the library, the indexed fields, and the passages.
     folder = cache_folder("search") / f"bm25s-{version('bm25s')}-title-text-en-{digest[:32]}"
     try:
         if folder.is_dir():
             return _library().BM25.load(folder, load_corpus=False)
-        index = made_index(passages)
+        index = make_index(passages)
         with made_whole(folder) as unfinished:
             index.save(unfinished, show_progress=False)
     except (OSError, ValueError, KeyError) as error:
@@ -86,14 +88,14 @@ def _index(passages: Sequence[Passage], digest: str) -> "bm25s.BM25":
             folder,
             error,
         )
-        return made_index(passages)
+        return make_index(passages)
     return index
 
 
-def made_index(passages: Sequence[Passage]) -> "bm25s.BM25":
+def make_index(passages: Sequence[Passage]) -> "bm25s.BM25":
     """Index title and text of the passages."""
     index = _library().BM25()
-    index.index(_tokenized([f"{one.title} {one.text}" for one in passages]), show_progress=False)
+    index.index(_tokenized([f"{passage.title} {passage.text}" for passage in passages]), show_progress=False)
     return index
 
 
@@ -106,6 +108,6 @@ def _tokenized(texts: Sequence[str], *, return_ids: bool = True) -> Any:
 def _library() -> Any:
     import bm25s
 
-    # The library sets its logger to DEBUG, and would tell of every index in the run's log.
+    # The library sets its logger to DEBUG, and would log every index into the run's log.
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evorun.tasks.encoders import kept_vectors, load_encoder, require_encoders
+from evorun.tasks.encoders import cache_vectors, load_encoder, require_encoders
 from evorun.tasks.search_qa.retrieval.base import Corpus, Passage
 
 
@@ -19,7 +19,7 @@ class Dense:
         """model: a hub id or a folder, as sentence-transformers takes it."""
         self._corpus = corpus
         self._model = model
-        # One thread at a time has the encoder: it may be on a GPU, and batches what it is given.
+        # One thread at a time uses the encoder: it may be on a GPU, and batches its input.
         self._using = threading.Lock()
         self._loaded: tuple[list[Passage], Any, Any] | None = None
 
@@ -29,20 +29,20 @@ class Dense:
     def _find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
         with self._using:
             passages, encoder, vectors = self._loaded = self._loaded or self._load()
-            asked = encoder.encode_query(list(queries), normalize_embeddings=True, show_progress_bar=False)
-        scores = np.asarray(asked, dtype=np.float32) @ vectors.T
+            query_vectors = encoder.encode_query(list(queries), normalize_embeddings=True, show_progress_bar=False)
+        scores = np.asarray(query_vectors, dtype=np.float32) @ vectors.T
         # Stable: of equal scores the earliest passage.
         return [[passages[n] for n in np.argsort(-row, kind="stable")[:count]] for row in scores]
 
     def _load(self) -> tuple[list[Passage], Any, Any]:
         encoder = load_encoder(self._model, "task.retriever_model")
         passages = self._corpus.passages()
-        about = f"{self._model}\n{self._corpus.digest}"
-        return passages, encoder, kept_vectors(about, lambda: _encoded(encoder, passages))
+        cache_key = f"{self._model}\n{self._corpus.digest}"
+        return passages, encoder, cache_vectors(cache_key, lambda: _encode(encoder, passages))
 
 
-def _encoded(encoder: Any, passages: Sequence[Passage]) -> Any:
-    texts = [f"{one.title}\n{one.text}" for one in passages]
+def _encode(encoder: Any, passages: Sequence[Passage]) -> Any:
+    texts = [f"{passage.title}\n{passage.text}" for passage in passages]
     vectors = encoder.encode_document(texts, normalize_embeddings=True, show_progress_bar=False)
     return np.asarray(vectors, dtype=np.float32)
 

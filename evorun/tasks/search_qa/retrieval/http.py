@@ -1,4 +1,4 @@
-"""A search server of the user's, asked over HTTP as the public recipes' retrieval servers are."""
+"""A user's search server, queried over HTTP with the protocol of the public recipes' retrieval servers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import msgspec
 from evorun.errors import ToolError
 from evorun.models.server.http import MALFORMED, Answer, Failure, HttpTransport
 from evorun.models.server.retry import Patience, parse_retry_after
-from evorun.tasks.search_qa.retrieval.base import Passage, titled
+from evorun.tasks.search_qa.retrieval.base import Passage, split_title
 
 CONNECT_SECONDS = 10.0
 """Time for a connection to be made (ours)."""
@@ -31,20 +31,20 @@ class _Found(msgspec.Struct):
 class Http:
     """Asks a server: POST {"queries": [...], "topk": 3, "return_scores": true} -> {"result": [[{"document": ...}]]}.
 
-    A document has `title` and `text`, or `contents`. Failures of the server are repeated; then the run ends, and
-    records nothing of it.
+    A document has `title` and `text`, or `contents`. Failed requests are repeated; after the last
+    attempt the run ends, and records nothing of the search.
     """
 
     url: str
     timeout: float
-    """Seconds for one request."""
+    """Seconds per request."""
     retries: int
 
     async def find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
         body = msgspec.json.encode({"queries": list(queries), "topk": count, "return_scores": True})
         # Waits between attempts: ours, much like the server engine's.
         patience = Patience(self.retries, backoff_base=0.5, backoff_cap=30.0, max_retry_after=60.0)
-        # A session a call: tasks have no end at which one could be closed, and search servers are near.
+        # One session per call: tasks have no end at which to close it, and search servers are near.
         transport = HttpTransport(total=self.timeout, connect=min(CONNECT_SECONDS, self.timeout), key=None)
         try:
             attempt = 0
@@ -59,15 +59,15 @@ class Http:
                         f"{found.cause}; check that the server works and resume, or raise task.retriever_timeout or "
                         "task.retriever_retries"
                     )
-                asked = min(found.retry_after or 0.0, patience.max_retry_after)
-                await asyncio.sleep(max(asked, patience.backoff(attempt)))
+                wait = min(found.retry_after or 0.0, patience.max_retry_after)
+                await asyncio.sleep(max(wait, patience.backoff(attempt)))
                 attempt += 1
         finally:
             await transport.close()
 
     def _read(self, answer: Answer, transport: HttpTransport, queries: int) -> list[list[Passage]] | Failure:
         if answer.status != 200:
-            # A client's error is the same however often it is repeated, but for "too many requests" and time-outs.
+            # Repeating a client's error changes nothing, except for "too many requests" and time-outs.
             hopeless = 400 <= answer.status < 500 and answer.status not in (408, 425, 429)
             cause = f"HTTP {answer.status} {transport.message(answer)}".strip()
             after = parse_retry_after(answer.headers)
@@ -85,5 +85,5 @@ class Http:
 def _passage(hit: _Hit) -> Passage:
     """Return a document, bare or beside its score, as a passage."""
     document = hit.document or hit
-    title, text = (document.title, document.text) if document.text else titled(document.contents)
+    title, text = (document.title, document.text) if document.text else split_title(document.contents)
     return Passage(str(document.id), title, text)
