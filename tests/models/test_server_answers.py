@@ -13,7 +13,7 @@ import hostile_server as hostile
 from evorun.models.base import Completion, Message, Request, Sampling
 from evorun.models.server.messages import error_text
 from evorun.models.server.wire import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     ChatResponse,
     decode_response,
     read_draw,
@@ -121,7 +121,7 @@ ANSWERS = st.fixed_dictionaries(
 @given(ANSWERS | VALUES)
 def test_whatever_a_server_answers_is_malformed_or_a_reply(value: Any) -> None:
     body = json.dumps(value).encode()
-    assert 0 <= spent_tokens(body, b"asked") <= 2 * MOST_TOKENS
+    assert 0 <= spent_tokens(body, b"asked") <= 2 * MAX_TOKENS
     assert isinstance(error_text(body), str)
     try:
         response = decode_response(body)
@@ -129,7 +129,7 @@ def test_whatever_a_server_answers_is_malformed_or_a_reply(value: Any) -> None:
         return
     draw = read_draw(response, ask("Hello.", n=3), 3)
     counts = [draw.prompt_tokens, *(completion.tokens for completion in draw.completions)]
-    assert all(0 <= count <= MOST_TOKENS for count in counts)
+    assert all(0 <= count <= MAX_TOKENS for count in counts)
     assert msgspec.json.decode(msgspec.json.encode(draw.completions), type=list[Completion]) == draw.completions
 
 

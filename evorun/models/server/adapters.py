@@ -1,8 +1,8 @@
-"""Adapters on servers, loaded while these serve with vLLM's `POST /load_lora_adapter`.
+"""Adapters on running servers, loaded with vLLM's `POST /load_lora_adapter`.
 
 A server gets the adapter's path, and reads the files itself: vLLM 0.32 takes nothing else. SGLang takes tensors, at
-`/load_lora_adapter_from_tensors` beside `/v1`, but pickled, one copy for each GPU, and in fields that differ between
-its versions (0.5.8, 0.5.18); that is not written here.
+`/load_lora_adapter_from_tensors` beside `/v1`, but pickled, one copy per GPU, and in fields that differ between
+its versions (0.5.8, 0.5.18); evorun does not support that.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class AdapterLoader:
     """Loads and unloads adapters on every server of one model."""
 
     def __init__(self, http: HttpTransport, pool: EndpointPool, model: str, patience: Patience, timeout: float) -> None:
-        """model: its id, for messages. timeout: seconds of the look at a server's models."""
+        """model: its id, for messages. timeout: seconds for listing a server's models."""
         self._http = http
         self._pool = pool
         self._model = model
@@ -45,9 +45,9 @@ class AdapterLoader:
         """Newest first."""
 
     async def load(self, adapter: Adapter) -> None:
-        """Load an adapter under its `served_name` on the servers that work; the others get it when they answer again.
+        """Load an adapter under its `served_name` on the servers that work; the others load it when they answer again.
 
-        Raises EngineError, saying how to start a server, when one refuses, and when none works.
+        Raises EngineError, with how to start a server, when a server refuses or none works.
         """
         self._held = [adapter, *(held for held in self._held if held.digest != adapter.digest)]
         endpoints = [endpoint for endpoint in self._pool.endpoints if not endpoint.cause]
@@ -64,13 +64,15 @@ class AdapterLoader:
         self._held = [held for held in self._held if held.digest != adapter.digest]
         fields = {"lora_name": adapter.served_name}
         endpoints = [endpoint for endpoint in self._pool.endpoints if not endpoint.cause]
-        answers = await asyncio.gather(*(self._post(one.url, "unload_lora_adapter", fields) for one in endpoints))
+        answers = await asyncio.gather(
+            *(self._post(endpoint.url, "unload_lora_adapter", fields) for endpoint in endpoints)
+        )
         for endpoint, answer in zip(endpoints, answers, strict=True):
-            if isinstance(answer, Failure) or answer.status >= 300:  # harmless: the server keeps one name too many
+            if isinstance(answer, Failure) or answer.status >= 300:  # harmless: the server keeps a superfluous name
                 log.info("%s does not unload adapter %s", endpoint.url, adapter.served_name)
 
     async def restore(self, endpoint: Endpoint) -> None:
-        """Load all adapters on a server that may have been started anew, the present step's first."""
+        """Load all adapters on a server that may have restarted, the current step's first."""
         for adapter in self._held:
             try:
                 await self._load_on(endpoint.url, adapter)
@@ -78,13 +80,13 @@ class AdapterLoader:
                 log.warning("%s", refused)
 
     async def _load_on(self, url: str, adapter: Adapter) -> str | None:
-        """Return why a server could not be asked; None when it has the adapter. Raises EngineError when it refuses."""
+        """Return why a server is unreachable; None when it has the adapter. Raises EngineError when it refuses."""
         # Without `load_inplace`, for which vLLM 0.32 reads the files again at every step of every request.
         fields = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
         answer = await self._post(url, "load_lora_adapter", fields)
         if isinstance(answer, Failure):
             return answer.cause
-        # A server refuses a name that it has already. The name carries the weights' digest, so that is no error.
+        # A server refuses a name that it already has: no error, since the name holds the weights' digest.
         if answer.status >= 300 and not await self._has(url, adapter):
             raise EngineError(
                 f"{url} does not load adapter {adapter.folder}: HTTP {answer.status}: {self._http.message(answer)}; "
@@ -94,7 +96,7 @@ class AdapterLoader:
         return None
 
     async def _post(self, url: str, action: str, fields: Mapping[str, object]) -> Answer | Failure:
-        """Ask a server, again where it cannot be reached."""
+        """POST to a server; repeat where it is unreachable."""
         body, retry = msgspec.json.encode(fields), 0
         while True:
             answer = await self._http.post(f"{url}/{action}", body)
@@ -104,7 +106,7 @@ class AdapterLoader:
             retry += 1
 
     async def _has(self, url: str, adapter: Adapter) -> bool:
-        """Tell whether a server lists the adapter among its models."""
+        """Return whether a server lists the adapter among its models."""
         answer = await self._http.get(f"{url}/models", self._timeout)
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if isinstance(answer, Answer):

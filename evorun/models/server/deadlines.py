@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass, field
 
 ANSWERS_BEFORE_LEARNED = 20
-"""Answers before they say how long one may take. `ours`."""
+"""Answers before a deadline is derived from them. `ours`."""
 TIMES_SLOWEST = 4.0
-"""An attempt ends after so many times the slowest answer, and twice that when it is repeated. `ours`."""
+"""Deadline as a multiple of the slowest answer's time; doubled for a repeated attempt. `ours`."""
 MIN_DEADLINE = 0.25
 """Shortest deadline in seconds, after hundreds of answers. `ours`."""
 DEADLINE_OF_FIRST = 40.0
@@ -22,25 +22,25 @@ class Attempt:
     ends: asyncio.Timeout
     started: float
     times: float
-    """Patience with it, as a multiple of the usual."""
+    """Its deadline as a multiple of the usual one."""
     spared: bool = False
     """True once it got more time because this process could not have read its answer."""
 
 
 @dataclass(eq=False, slots=True)
 class _Size:
-    """What is known of requests that may take the same number of tokens."""
+    """Answer times of the requests with the same limit of tokens."""
 
     answers: int = 0
     slowest: float = 0.0
-    """Seconds of the slowest answer lately."""
+    """Seconds of the slowest recent answer."""
     running: dict[Attempt, None] = field(default_factory=dict)
-    """In the order of their beginnings."""
+    """In the order of their starts."""
     timer: asyncio.TimerHandle | None = None
 
 
 class Deadlines:
-    """Ends attempts, in the event loop that made it; those of requests of other sizes say nothing of each other."""
+    """Ends attempts, in the event loop that made it; requests of different sizes do not affect each other."""
 
     def __init__(self, max_seconds: float) -> None:
         """max_seconds: for any attempt."""
@@ -49,7 +49,7 @@ class Deadlines:
         self._loop = asyncio.get_running_loop()
 
     def begin(self, max_tokens: int, ends: asyncio.Timeout, timeouts: int) -> Attempt:
-        """Watch an attempt that `ends` will end. timeouts: attempts of the same request that ended so."""
+        """Watch an attempt that `ends` will end. timeouts: earlier attempts of the same request that timed out."""
         size = self._sizes.setdefault(max_tokens, _Size())
         attempt = Attempt(ends, self._loop.time(), 2.0**timeouts)
         size.running[attempt] = None
@@ -62,7 +62,7 @@ class Deadlines:
         self._sizes[max_tokens].running.pop(attempt, None)
 
     def learn(self, max_tokens: int, seconds: float) -> None:
-        """Note how long an answer took."""
+        """Record how long an answer took."""
         size = self._sizes[max_tokens]
         size.slowest = max(seconds, size.slowest - FORGOTTEN * (size.slowest - seconds))
         size.answers += 1
@@ -76,9 +76,9 @@ class Deadlines:
         return min(self._max_seconds, attempt.times * max(seconds, TIMES_SLOWEST * size.slowest))
 
     def _watch(self, size: _Size, expected: float | None = None) -> None:
-        """End the attempts whose time is over, and look again when the next one's will be.
+        """End the attempts whose time is over, and check again at the next deadline.
 
-        expected: the moment for which this look was planned.
+        expected: the time for which this check was planned.
         """
         if size.timer is not None:
             size.timer.cancel()
@@ -89,8 +89,8 @@ class Deadlines:
             if attempt.started + self._seconds(size, attempt) > now:
                 continue
             if not attempt.spared:
-                # What has kept this process from looking has kept it from reading answers, too. But only once: every
-                # look is a little late.
+                # A delay of this check has delayed reading answers, too. Extend only once: every check is slightly
+                # late.
                 attempt.spared = True
                 attempt.started += 2 * late
             else:
@@ -101,7 +101,7 @@ class Deadlines:
             size.timer = self._loop.call_at(first, self._watch, size, first)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all attempts."""
         for size in self._sizes.values():
             if size.timer is not None:
                 size.timer.cancel()

@@ -39,18 +39,18 @@ class ServerConfig(EngineConfig):
 
     name: str = "server"
     base_urls: list[str] = field(default_factory=lambda: ["http://localhost:8000/v1"])
-    """URLs of servers of the same model, with the version part of the path (`/v1`); a request goes to the one that is
-    expected to answer first. The default is that of `vllm serve`."""
+    """URLs of servers of the same model, with the version part of the path (`/v1`); a request goes to the server that
+    is expected to answer first. The default is that of `vllm serve`."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Null sends no key."""
     proxy: str | None = None
     """URL of an HTTP proxy (`http://proxy:3128`), or `environment`: HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide. Null
     connects directly."""
     concurrency: PositiveInt = 64
-    """Requests in flight at once, on each server. `ours`."""
+    """Most requests in flight per server. `ours`."""
     timeout: PositiveFloat = 600.0
-    """Seconds for one attempt at most, from sending to the last byte of the answer. Less where answers have shown how
-    long they take. `ours`."""
+    """Most seconds per attempt, from sending to the last byte of the answer; fewer once answers show how long they
+    take. `ours`."""
     connect_timeout: PositiveFloat = 10.0
     """Seconds to connect, and for the check of each server when the engine opens. `ours`."""
     max_outage: str = "30m"
@@ -61,7 +61,7 @@ class ServerConfig(EngineConfig):
     backoff_base: NonNegativeFloat = 0.25
     """Seconds; the upper bound of the first wait, doubled with each retry. `ours`."""
     backoff_cap: NonNegativeFloat = 2.0
-    """Seconds; the longest wait between attempts, Retry-After and outages aside. `ours`."""
+    """Most seconds between attempts, except for Retry-After and outages. `ours`."""
     max_retry_after: NonNegativeFloat = 300.0
     """Seconds; a server that asks for longer waits than this (a used-up daily quota, say) is an error. `ours`."""
     structured_outputs: Annotated[str, OneOf(STRUCTURED_OUTPUTS)] = "json_schema"
@@ -119,7 +119,7 @@ class ServerModel:
     def __init__(
         self, config: ServerConfig, model: ModelConfig, key: str | None, adapter: Adapter | None = None
     ) -> None:
-        """adapter: the one that the model is served under."""
+        """adapter: the adapter under which the model is served."""
         self.name = model.identity
         self._model = model
         self._adapter = adapter
@@ -149,7 +149,7 @@ class ServerModel:
         )
 
     def _advice(self) -> dict[int, str]:
-        """Return what to check after a status that every request would get."""
+        """Return advice for a status that every request would get."""
         variable = self._config.api_key_env
         key = (
             f"check the API key in the environment variable {variable}"
@@ -188,8 +188,8 @@ class ServerModel:
         """Return the model under an adapter, whose folder the servers must be able to read."""
         if self._adapter is not None:
             raise EngineError(
-                f"model '{self.name}' is served under an adapter, and no server puts another on top of it; merge the "
-                "first into a model of its own, or set model.adapter=null"
+                f"model '{self.name}' is served under an adapter, and no server stacks another on it; merge the "
+                "first into a separate model, or set model.adapter=null"
             )
         adapter = await asyncio.to_thread(read_adapter, folder)
         await self._loader.load(adapter)
@@ -199,7 +199,7 @@ class ServerModel:
         return ModelUnderAdapter(name, partial(self._answer, encoder=self._encoder_for(adapter.served_name)))
 
     async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
-        """Answer one request; where a server gives fewer completions than asked for, ask again with the next seeds."""
+        """Answer one request; where a server returns too few completions, ask again with the next seeds."""
         prompt: list[int] | None = None
         channels: Channels | None = None
         if request.token_ids or request.seen is not None or self._model.by_token_ids:
@@ -251,7 +251,7 @@ class ServerModel:
         await self._http.close()
 
     async def _probe(self, endpoint: Endpoint) -> str | None:
-        """Return why a server cannot be reached, or None. Raises EngineError for a refused key or a redirect."""
+        """Return why a server is unreachable, or None. Raises EngineError for a refused key or a redirect."""
         # Other answers pass, 403 and 404 too: some keys may not list models, and some servers have no /models.
         answer = await self._http.get(f"{endpoint.url}/models", self._config.connect_timeout)
         if isinstance(answer, Failure):
@@ -271,7 +271,7 @@ class ServerModel:
 def _control(
     request: Request, encoder: RequestEncoder, prompt: list[int] | None, stops: Sequence[int], number: int
 ) -> bytes:
-    """Return the body of a request that differs from another one in its texts alone; each number gives other ones."""
+    """Return the body of a request; different numbers yield different texts, and nothing else differs."""
     if prompt is not None:
         return encoder.encode(request, n=1, drawn=0, prompt=prompt[:number], stops=stops)
     messages = tuple(Message(role=message["role"], content=f"Say {number}.") for message in request.messages)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 LARGEST_BODY = 32 * 2**20
-"""Bytes of an answer beyond which it counts as broken and is no longer read. `ours`."""
+"""Most bytes of an answer; a longer one counts as broken and is not read further. `ours`."""
 # Uvicorn, hence vLLM, closes idle connections after 5 s: the client must be first, or requests are sent over
 # connections that are just being closed.
 KEEP_ALIVE = 4.0
@@ -50,7 +50,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
     """Seconds of the server's Retry-After, if it sent one."""
     tokens: int = 0
-    """Tokens that a server may have spent on it all the same, mostly an estimate."""
+    """Tokens that a server may have spent on it anyway, mostly an estimate."""
     advice: str = "check that the server works"
     hopeless: bool = False
     """True for an answer that every request would get, as far as is known before any has been answered."""
@@ -69,10 +69,10 @@ class HttpTransport:
         self._proxy = proxy
         known = [proxy_for(proxy, f"{scheme}://host") for scheme in ("http", "https")]
         self.redactor = Redactor(key, *(urlsplit(url).password for url in known if url))
-        """Takes the key out of foreign texts."""
+        """Removes the key from foreign texts."""
         self._limits = aiohttp.ClientTimeout(total=total, sock_connect=connect)
         self._session = aiohttp.ClientSession(
-            # No limit of its own: the engine's slots bound the requests in flight.
+            # No limit here: the engine's slots bound the requests in flight.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
             timeout=self._limits,
             headers=headers,
@@ -167,6 +167,6 @@ def checked_url(key: str, text: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL for messages: without query and fragment, and from its host on where a user comes before that."""
+    """Return a URL for messages: without query and fragment, and from its host on where it names a user."""
     # The last @, and before ? and # are looked for: passwords may hold any of these unescaped.
     return url.rpartition("@")[2].partition("?")[0].partition("#")[0]

@@ -1,4 +1,4 @@
-"""Texts of a server made fit for our messages and records: one line, cut, without the API key."""
+"""A server's texts, prepared for messages and records: one line, cut, without the API key."""
 
 import re
 import sys
@@ -13,19 +13,19 @@ _HIDDEN = "***"
 # Characters searched for secrets before a message is cut to a fraction of them; secrets are shorter.
 _SEARCHED = 2**16
 _SHORTEST_IN_BASE64 = 8
-"""Bytes of a secret that is looked for in base64: shorter ones would be found where they are not."""
+"""Least bytes of a secret to search for in base64: shorter ones would match by chance."""
 
 
 class Redactor:
-    """Replaces secrets in texts that come from elsewhere, however often these were escaped."""
+    """Replaces secrets in foreign texts, however often these were escaped."""
 
     def __init__(self, *secrets: str | None) -> None:
-        """secrets: None and the empty string are none."""
+        """secrets: None and empty strings are ignored."""
         forms = [form for secret in secrets if secret for form in (_escaped(secret), *_in_base64(secret.encode()))]
         self._form = re.compile("|".join(forms)) if forms else None
 
     def text(self, text: str) -> str:
-        """Return a text without the secrets: as they are, in base64, or in escapes, nested or not.
+        """Return a text without the secrets: verbatim, in base64, or in escapes, nested or not.
 
         Escapes are those of JSON, Python, C, JavaScript, URLs and HTML.
         """
@@ -46,9 +46,9 @@ def _escaped(secret: str) -> str:
 
 
 def _in_base64(secret: bytes) -> list[str]:
-    """Return patterns of what base64 makes of a secret within a longer text, at each of the three places in a group.
+    """Return patterns of what base64 makes of a secret within a longer text, at each of the three offsets in a group.
 
-    A character that the text before it shares is not in them.
+    They omit characters that depend on the text before the secret.
     """
     if len(secret) < _SHORTEST_IN_BASE64:
         return []
@@ -102,7 +102,7 @@ def _without(form: re.Pattern[str], text: str) -> str:
 
 
 def _character(escape: re.Match[str]) -> str | None:
-    """Return the character that an escape stands for; None for a name that no character has, and for several."""
+    """Return the character that an escape stands for; None for a name of no character or of several."""
     *hexadecimal, decimal, octal, name, entity = escape.groups()
     if entity:
         meant = html5.get(entity, "")

@@ -1,4 +1,4 @@
-"""The time to ask again, and the number of failures after which a request is at fault: backoff, Retry-After."""
+"""The wait before a retry, and the failures after which a request is at fault: backoff, Retry-After."""
 
 import math
 import random
@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 CHANCE = 1e-6
-"""Probability at which failures in a row are no chance any more, and the request is at fault. `ours`."""
+"""Probability below which failures in a row are not chance: the request is at fault. `ours`."""
 MIN_FAILURES = 3
 """Failures in a row, while others are answered, before a request may be at fault. `ours`."""
 FAILING_AT_FIRST, SEEN_AT_FIRST = 0.05, 32
 """Share of requests that is taken to fail before any is known, as if so many had been seen. `ours`."""
 REMEMBERED = 256
-"""Requests that the share of failing ones is a mean of, about. `ours`."""
+"""Approximate number of requests over which the share of failures is a mean. `ours`."""
 MAX_LIMITED = 100
 """Attempts of a request that a rate limit may turn away while others are answered, before they count as its failures.
 `ours`: a limit is nothing about the request, but a request that is larger than the whole limit must end."""
@@ -42,7 +42,7 @@ class Patience:
 
 
 class FailureRate:
-    """The share of requests that fail by chance, and what a request's failures in a row then say of it."""
+    """The share of requests that fail by chance, and the number of failures in a row that exceeds chance."""
 
     def __init__(self) -> None:
         self.share = FAILING_AT_FIRST
@@ -58,10 +58,9 @@ class FailureRate:
         self.share += (failed - self.share) / self._seen
 
     def failures_of_own(self, max_retries: int) -> int:
-        """Return the failures in a row, while others are answered, that a request at fault has.
+        """Return the failures in a row, while others are answered, after which a request is at fault.
 
-        As many as would hardly ever come by chance where so large a share of attempts fails; `max_retries` and one at
-        most.
+        So many would be improbable by chance at the current share of failing attempts; at most `max_retries` + 1.
         """
         by_chance = math.log(CHANCE) / math.log(min(max(self.share, CHANCE), 0.9))
         return min(max(MIN_FAILURES, math.ceil(by_chance)), max_retries + 1)

@@ -1,8 +1,8 @@
-"""Prompts of completions to learn from: token ids, made here, for a server that is known to agree with them.
+"""Prompts of completions to learn from: token ids, made here, for a server whose tokenizer agrees with them.
 
 A server that is given messages renders and tokenizes them itself, the text of earlier turns too, which may then have
 other tokens than those that were drawn. So a prompt goes out as ids, with the model's own tokenizer and chat template,
-as training has them; before the first one, the server is asked whether its own are the same.
+as training has them; before the first, evorun checks that the server's own ids are the same.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from evorun.models.server.wire import (
 )
 
 PROBED = Sampling(max_tokens=4)
-"""Of the two requests that look at the server (ours): a few tokens, drawn as they come."""
+"""Sampling of the two requests that check the server (ours): a few tokens, without truncation."""
 
 
 class TokenPrompts:

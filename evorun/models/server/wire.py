@@ -18,14 +18,14 @@ from evorun.models.server.messages import one_line
 
 BYTES_PER_TOKEN = 4
 """Length of a token where a server reports no usage: a rule of thumb for English text. `ours`."""
-MOST_TOKENS = 10**8
-"""Token counts beyond which an answer is malformed: ten times the longest context that a model has. `ours`."""
+MAX_TOKENS = 10**8
+"""Largest plausible token count; an answer with more is malformed. Ten times the longest context of a model. `ours`."""
 
 CHAT, TOKENS = "chat/completions", "completions"
 """Endpoints: of messages, and of prompts as token ids."""
 
 INSTEAD = "serve the model with `vllm serve`, or use engine=vllm or engine=transformers"
-"""For whoever wants to learn from the completions of a server that does not give what that takes."""
+"""Advice for learning from completions of a server that does not return what learning needs."""
 WITHOUT_IDS = (
     f"this server returns no token ids, which learning from completions and model.by_token_ids=true need: {INSTEAD}"
 )
@@ -53,7 +53,7 @@ PLAIN_SAMPLING = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 # A server's numbers are not trusted: they are recorded, summed, and set against budgets.
-TokenCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Logprob = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]
 """Up to rounding, at most 0; servers send a large negative number for minus infinity."""
@@ -74,7 +74,7 @@ class Function(msgspec.Struct):
 
 
 class ToolCall(msgspec.Struct):
-    """A tool's call as servers give it where a parser of theirs takes it out of the text."""
+    """A tool call as servers return it where their parser removes it from the text."""
 
     function: Function
 
@@ -209,7 +209,7 @@ class RequestEncoder:
         if stops:
             body["stop_token_ids"] = stops
         if self._send_seed:
-            # Another seed for each further call, or a server that gives one completion a call would repeat the first.
+            # Another seed for each further call, or a server that gives one completion per call would repeat the first.
             body["seed"] = (request.seed + drawn) % 2**31
         if request.token_ids:
             body |= {"return_token_ids": True, **PLAIN_SAMPLING}
