@@ -1,4 +1,4 @@
-"""Model calls of a method: under a key and a role, within a budget, with random streams of their own."""
+"""Model calls of a method: under a key and a role, within a budget, with separate random streams."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ class Role(NamedTuple):
     """The model role that answers the calls of a call role."""
 
     model: str
-    """policy: with the weights of a step. reference: without what the run trains. judge, reward, meta, reflection:
-    models of their own. judge.0, judge.1, ...: the judges of a panel."""
+    """policy: with the weights of a step. reference: the policy before training. judge, reward, meta, reflection:
+    separate models. judge.0, judge.1, ...: the judges of a panel."""
     lag: int = 0
-    """The policy's weights of so many steps before the call's. A call's weights are those of its step, never of the
-    moment; what is asked while the step's update is under way has them without it (1)."""
+    """Steps by which the policy's weights lag behind the call's step. The step decides a call's weights, never the
+    time: a call during the step's update uses the weights before it (1)."""
 
 
 POLICY = Role("policy")
@@ -33,7 +33,7 @@ class Caller(Protocol):
     """A model behind the journal."""
 
     def recorded(self, key: str, request: Request, step: int) -> Reply | None:
-        """Return the journal's answer to the request that belongs to `key`, None where the call is to be made."""
+        """Return the journal's answer to the request that belongs to `key`, None where the call has to be made."""
         return None
 
     async def complete(self, key: str, request: Request, step: int) -> Reply:
@@ -57,7 +57,7 @@ class Remember(Protocol):
 
 
 class Calls:
-    """Random streams, a budget and model calls under one name: a problem's, or those that a method makes for all."""
+    """Random streams, a budget and model calls under one name: a problem's, or a method's for all problems."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Calls:
         roles: Mapping[str, Role],
         remember: Remember,
     ) -> None:
-        """models: of each model role that is asked for. roles: who answers each role of the calls; else the policy."""
+        """models: by model role. roles: the model role that answers each call role; by default the policy."""
         self.name = name
         self.task: Any = task  # methods rely on the protocols that they declare in `needs`
         self._seed = seed
@@ -79,7 +79,7 @@ class Calls:
         self._roles = roles
         self._remember = remember
         self._made: dict[tuple[int, str, int, int], int] = {}
-        """The calls made: by step, role, attempt and 64 indices, a bit for each; a run makes more than a million."""
+        """The calls made: by step, role, attempt and 64 indices, one bit per call; a run makes more than a million."""
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this problem and these names."""
@@ -87,7 +87,7 @@ class Calls:
 
     @property
     def judges(self) -> list[str]:
-        """The call roles of the judges, all of which are asked: those of a panel, or `judge` alone."""
+        """The call roles of the judges: those of a panel, or `judge` alone."""
         return [role for role in self._roles if role.startswith("judge.")] or ["judge"]
 
     @property
@@ -101,7 +101,7 @@ class Calls:
         return self._meter.total.calls
 
     def affordable(self, calls: int, role: str) -> int:
-        """Return how many of so many calls the budget still allows; fewer than asked marks it as exhausted."""
+        """Return how many of the requested calls the budget still allows; fewer mark it as exhausted."""
         return self._meter.admit(calls, role)
 
     def calls_left_in_share(self, share: float, role: str) -> int | None:
@@ -126,11 +126,11 @@ class Calls:
         attempt: int | Sequence[int] = 0,
         indices: Sequence[int] | None = None,
     ) -> list[Reply]:
-        """Put the prompts to the role's model all at once and return the replies, in order.
+        """Send all prompts to the role's model at once and return the replies, in order.
 
-        When the budget does not allow them all, the first ones only. A call is known by its problem, step, role,
-        index (in `prompts`, unless `indices` gives others) and attempt (role and attempt: one for all, or each its
-        own): the same call must have the same index on every repetition.
+        When the budget does not allow all, send only the first. Problem, step, role, index (in `prompts`, unless
+        `indices` differs) and attempt identify a call (role and attempt: one for all calls, or one per call): the same
+        call must have the same index on every repetition.
         """
         roles = [role] * len(prompts) if isinstance(role, str) else role
         # Admitted in order and before any call, so that a resumed run cuts the same calls off.
@@ -138,10 +138,10 @@ class Calls:
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         numbers = range(allowed) if indices is None else indices
         calls = [
-            self._call((step, each, index, number), prompt, sampling)
-            for each, index, number, prompt in zip(roles, numbers, attempts, prompts[:allowed], strict=False)
+            self._call((step, call_role, index, number), prompt, sampling)
+            for call_role, index, number, prompt in zip(roles, numbers, attempts, prompts[:allowed], strict=False)
         ]
-        # What is recorded needs no task of its own.
+        # Recorded calls need no asyncio task.
         recorded = [call.model.recorded(call.key, call.request, call.step) for call in calls]
         async with asyncio.TaskGroup() as group:
             made = [
@@ -150,11 +150,11 @@ class Calls:
                 if reply is None
             ]
         if not made:
-            await asyncio.sleep(0)  # the other problems and the records have their turn all the same
+            await asyncio.sleep(0)  # let the other problems and the records proceed, too
         answers = iter(made)
         replies = [next(answers).result() if reply is None else reply for reply in recorded]
-        for each, reply in zip(roles, replies, strict=False):
-            self._meter.charge(each, reply)
+        for call_role, reply in zip(roles, replies, strict=False):
+            self._meter.charge(call_role, reply)
         return replies
 
     async def ask(
@@ -169,7 +169,7 @@ class Calls:
         learned: bool = False,
         seen: tuple[int, ...] | None = None,
     ) -> Reply:
-        """Make one call that the budget has admitted (`affordable`), and that is still to be charged.
+        """Make one call that the budget has admitted (`affordable`), and that is not charged yet.
 
         learned: ask for token ids and their log-probabilities. seen: see `Request`.
         """
@@ -184,7 +184,7 @@ class Calls:
         learned: bool = False,
         seen: tuple[int, ...] | None = None,
     ) -> "_Call":
-        """Return a call (step, role, index, attempt) that is made for the first time. Raises ValueError for another."""
+        """Return a call (step, role, index, attempt). Raises ValueError where it was made before."""
         step, role, index, attempt = call
         # Two calls under one key would have one seed, and the journal would give the second the first one's reply.
         block, bit = (step, role, attempt, index // 64), 1 << index % 64
@@ -202,12 +202,12 @@ class Calls:
             logprobs=learned,
             seen=seen,
         )
-        # The step decides the weights, never the moment: a resumed run must ask the same model again.
+        # The step decides the weights, never the time: a resumed run must ask the same model again.
         played = self._roles.get(role, POLICY)
         return _Call(self._models[played.model], self.key(*call), request, step - played.lag)
 
     def charge(self, role: str, replies: Iterable[Reply]) -> None:
-        """Count calls, in an order that does not depend on which came first: seconds are sums of floats."""
+        """Count calls, in an order that does not depend on their timing: seconds are sums of floats."""
         for reply in replies:
             self._meter.charge(role, reply)
 

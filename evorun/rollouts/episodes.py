@@ -1,4 +1,4 @@
-"""Episodes: a model's turns on a problem, the task's tools in between, and the reward as soon as they have ended."""
+"""Episodes: a model's turns on a problem, the task's tools in between, and the reward once the turns have ended."""
 
 import asyncio
 from bisect import bisect_right
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     problem: Problem
     prompt: Prompt
     under: str = ""
-    """Id of the candidate that it is played under, such as a system prompt."""
+    """Id of its candidate, such as a system prompt."""
 
 
 class Episode(NamedTuple):
@@ -39,9 +39,9 @@ class Episode(NamedTuple):
 
     asked: Asked
     turns: tuple[Reply | Message, ...]
-    """The model's, and what the tools answered to each but the last."""
+    """The model's turns, and the tools' answer to each but the last."""
     response: Response
-    """As its last turn was read."""
+    """The response read from its last turn."""
     reward: Reward
     number: int
     """Index of the episode in its step."""
@@ -57,7 +57,7 @@ class Episode(NamedTuple):
     def ended_by_template(self) -> bool:
         """True where the engine took a turn and refused the next one, and not for its length.
 
-        The chat template has no place for a tool's answer, then: no fault of the model's, nor of its system prompt's.
+        The chat template then has no place for a tool's answer, which is no fault of the model or its system prompt.
         """
         replies = self.replies
         return len(replies) > 1 and replies[-1].error is not None and not replies[-1].outgrew_context
@@ -73,12 +73,14 @@ class Episode(NamedTuple):
         )
 
     def without_tokens(self) -> "Episode":
-        """Return the episode without token ids and log-probabilities: many batches of them would fill the memory."""
+        """Return the episode without token ids and log-probabilities: which would fill the memory over many batches."""
         turns = [
             replace(
                 turn,
                 prompt_ids=None,
-                completions=tuple(replace(one, token_ids=None, logprobs=None) for one in turn.completions),
+                completions=tuple(
+                    replace(completion, token_ids=None, logprobs=None) for completion in turn.completions
+                ),
             )
             if isinstance(turn, Reply)
             else turn
@@ -87,7 +89,7 @@ class Episode(NamedTuple):
         return self._replace(turns=tuple(turns))
 
     def row(self, reward: float, advantage: float | None) -> Row:
-        """Return the episode as training takes it: tokens as the engine saw and drew them, the model's own learned.
+        """Return the episode for training: tokens as the engine saw and drew them; only the model's are learned.
 
         reward, advantage: see `Row`. Raises EngineError when the engine went on from other tokens than these, or gave
         no log-probabilities.
@@ -97,7 +99,7 @@ class Episode(NamedTuple):
         learned: list[bool] = []
         logprobs: list[float] = []
         # A last turn that the engine refused, for the context was full, has no tokens.
-        for reply in (one for one in self.replies if one.error is None):
+        for reply in (reply for reply in self.replies if reply.error is None):
             before, drawn = reply.prompt_ids or (), reply.completions[0].token_ids
             if drawn is None or not before or before[: len(prompt) + len(tokens)] != (*prompt, *tokens):
                 raise EngineError(
@@ -129,8 +131,8 @@ class Episode(NamedTuple):
     ) -> RolloutRecord:
         """Return the episode as rollouts.jsonl has it.
 
-        row: it, as it was learned from; None: nothing was. estimated: by the trainer, of its tokens. rubric: id of the
-        one that it was scored by.
+        row: the row that training learned from; None: it was not learned from. estimated: the trainer's estimates for
+        its tokens. rubric: id of the rubric that scored it.
         """
         replies, parts = self.replies, self.reward.parts
         advantage: float | UnsetType | None = None
@@ -171,12 +173,12 @@ class Rollouts:
     rewards: Rewards | None = None
     """None: episodes are not rewarded."""
     learned: bool = False
-    """Tokens are learned from: the engine is asked for them and their log-probabilities. Replies are then held to no
-    schema: under a grammar other tokens are drawn than the policy would draw. Each turn goes on from the tokens before
-    it wherever the engine gives them, asked or not."""
+    """True where training learns from the tokens: the engine returns them with their log-probabilities. Replies then
+    follow no schema, since a grammar changes the policy's distribution. Each turn continues the tokens before it
+    wherever the engine returns them."""
 
     def max_calls(self, problems: Sequence[Problem]) -> int:
-        """Return how many calls an episode of each problem takes at most."""
+        """Return the maximum calls of an episode for each problem."""
         return sum(max_turns_on(self.task, problem) for problem in problems)
 
     async def play(
@@ -189,21 +191,21 @@ class Rollouts:
     ) -> list[Episode]:
         """Play all episodes at once and return them, in order.
 
-        An episode is begun when the budget allows all turns that it may take; when it does not allow all episodes, the
-        first ones only are played. A call is known by the episode's index (in `asked`, unless `indices` gives others)
-        and the turn, as its attempt. attempts: of episodes that are begun again under their indices; 0 the first time.
+        An episode starts when the budget allows all turns that it may take; when the budget does not allow all
+        episodes, only the first are played. The episode's index (in `asked`, unless `indices` differs) and the turn, as
+        the attempt, identify a call. attempts: of episodes that are repeated under their indices; 0 the first time.
         """
-        # Whole episodes only: one that the budget breaks off has cost its turns and earns no reward.
-        most = list(accumulate(max_turns_on(self.task, one.problem) for one in asked))
-        allowed = bisect_right(most, self.calls.affordable(most[-1] if most else 0, self.role))
+        # Whole episodes only: an episode cut off by the budget costs its turns and earns no reward.
+        max_calls = list(accumulate(max_turns_on(self.task, start.problem) for start in asked))
+        allowed = bisect_right(max_calls, self.calls.affordable(max_calls[-1] if max_calls else 0, self.role))
         numbers = range(len(asked)) if indices is None else indices
         begun = attempts or [0] * len(asked)
         async with asyncio.TaskGroup() as group:
             playing = [
-                group.create_task(self._play(step, index, attempt, one, sampling))
-                for index, attempt, one in zip(numbers, begun, asked[:allowed], strict=False)
+                group.create_task(self._play(step, index, attempt, start, sampling))
+                for index, attempt, start in zip(numbers, begun, asked[:allowed], strict=False)
             ]
-        episodes = [one.result() for one in playing]
+        episodes = [playing_task.result() for playing_task in playing]
         for episode in episodes:  # in their order, see `Calls.charge`
             self.calls.charge(self.role, episode.replies)
             if self.rewards is not None:
@@ -214,8 +216,8 @@ class Rollouts:
         prompt, turns, seen = asked.prompt, list[Reply | Message](), None
         if self.learned:
             prompt = msgspec.structs.replace(prompt, json_schema=None)
-        most = max_turns_on(self.task, asked.problem)
-        for turn in range(attempt * most, (attempt + 1) * most):
+        max_turns = max_turns_on(self.task, asked.problem)
+        for turn in range(attempt * max_turns, (attempt + 1) * max_turns):
             reply = await self.calls.ask(
                 prompt,
                 sampling,
@@ -228,18 +230,18 @@ class Rollouts:
             )
             turns.append(reply)
             said = Message(role="assistant", content=reply.completions[0].text)
-            last = reply.error is not None or turn + 1 == (attempt + 1) * most
+            last = reply.error is not None or turn + 1 == (attempt + 1) * max_turns
             answer = None if last else await self._answer(step, index, turn, asked.problem, said)
             if answer is None:
                 break
             turns.append(answer)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, said, answer))
-            # Tokens, not text: encoding a completion's text again may give other tokens than those that were drawn.
+            # Tokens, not text: encoding a completion's text again may differ from the drawn tokens.
             ids = reply.completions[0].token_ids
             seen = (*reply.prompt_ids, *ids) if reply.prompt_ids and ids is not None else None
         response = read_reply(self.task, asked.problem, reply)
         reward = NO_REWARD
-        # A refusal for another reason than length is no fault of the model's: a chat template may lack a tool's turn.
+        # A refusal for a reason other than length is not the model's fault: a chat template may lack a tool's turn.
         overflowed = reply.completions[0].truncated or (reply.outgrew_context and len(turns) > 1)
         if self.rewards is not None and overflowed and self.rewards.overflow is not None:
             reward = self.rewards.overflow
@@ -248,7 +250,7 @@ class Rollouts:
         return Episode(asked, tuple(turns), response, reward, index, self.calls.key(step, self.role, index, turn))
 
     async def _answer(self, step: int, index: int, turn: int, problem: Problem, said: Message) -> Message | None:
-        """Return the tools' answer; None when none was used. A tool that fails is an answer that says so."""
+        """Return the tools' answer; None when none was used. A failing tool answers with its error."""
         task = self.task
         if not isinstance(task, HasTools):
             return None
@@ -258,7 +260,7 @@ class Rollouts:
                 answer = await task.answer_tools(problem, said)
             except EvorunError:
                 raise
-            except Exception as error:  # whatever a model's words do to a tool is the episode's own matter
+            except Exception as error:  # a tool's failure at a model's words concerns only this episode
                 answer = Message(role="tool", content=f"error: {type(error).__name__}: {error}")
             if answer is None:
                 return []
@@ -272,5 +274,5 @@ class Rollouts:
 
 
 def max_turns_on(task: Task, problem: Problem) -> int:
-    """Return how many calls a response takes at most: the turns of a task with tools, else one."""
+    """Return the maximum calls of a response: the turns of a task with tools, else 1."""
     return task.max_turns(problem) if isinstance(task, HasTools) else 1

@@ -18,7 +18,7 @@ REPEATED_WORDS = 4
 LONGEST_TITLE = 30
 """In words, all lines together (ours)."""
 
-# Scripts that set no blanks between words; each of their characters counts as a word
+# Scripts without blanks between words; each of their characters counts as a word
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # A word of at most 40 characters, so that a letter without end is many words; or four equal marks
 _TOKEN = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}](?:['\u2019-]?[^\W{_UNSPACED}]){{0,39}}|([^\w\s])\1{{3}}")
@@ -48,7 +48,7 @@ def measure(text: str, finish_reason: FinishReason, script: str | None = "latin"
     bracket, a tag or a line `Answer: ...` is an end: answers need no full stop).
     """
     tokens = [found[0] for found in _TOKEN.finditer(text)]
-    # Numbers are left out: those of a puzzle's solution repeat by right.
+    # Without numbers: those of a puzzle's solution repeat legitimately.
     said = [token.casefold() for token in tokens if not token.isdecimal()]
     return {
         "foreign_script": 0.0 if script is None else _foreign(text, script),
@@ -61,17 +61,17 @@ def measure(text: str, finish_reason: FinishReason, script: str | None = "latin"
 
 
 def monitor_figures(episodes: Iterable[Episode], script: str | None) -> dict[str, float]:
-    """Return the means of the monitors over a step's episodes, as `monitor_<name>`; none without an episode.
+    """Return the means of the monitors over a step's episodes, as `monitor_<name>`; empty without an episode.
 
-    An episode whose last request the engine refused is left out: it has no text. script: see `measure`; a task's.
+    They omit an episode whose last request the engine refused: it has no text. script: see `measure`; a task's.
     """
-    last = [(one.response.text, one.replies[-1]) for one in episodes]
+    last = [(episode.response.text, episode.replies[-1]) for episode in episodes]
     measured = [
         measure(text, reply.completions[0].finish_reason, script) for text, reply in last if reply.error is None
     ]
     if not measured:
         return {}
-    return {f"monitor_{name}": fmean(one[name] for one in measured) for name in measured[0]}
+    return {f"monitor_{name}": fmean(monitors[name] for monitors in measured) for name in measured[0]}
 
 
 def _foreign(text: str, script: str) -> float:

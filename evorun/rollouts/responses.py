@@ -21,24 +21,24 @@ async def respond(
 ) -> list[Episode]:
     """Ask for all responses at once and return them, in order; nothing is learned from their tokens.
 
-    When the budget does not allow them all, the first ones only. They are known as calls are (`Calls.generate`).
+    When the budget does not allow all, ask only for the first. `Calls.generate` says what identifies a response.
     """
     numbers = range(len(asked)) if indices is None else indices
     attempts = [attempt] * len(asked) if isinstance(attempt, int) else attempt
     has_tools = isinstance(calls.task, HasTools)
     if has_tools:
         return await Rollouts(calls, calls.task, role).play(step, asked, sampling, numbers, attempts)
-    # One call needs no task of its own: a recorded run repeats many thousands of them.
-    prompts = [one.prompt for one in asked]
+    # A single call needs no asyncio task: a recorded run repeats many thousands of them.
+    prompts = [start.prompt for start in asked]
     replies = await calls.generate(prompts, role=role, step=step, sampling=sampling, attempt=attempts, indices=numbers)
     return [
         Episode(
-            one,
+            start,
             (reply,),
-            read_reply(calls.task, one.problem, reply),
+            read_reply(calls.task, start.problem, reply),
             NO_REWARD,
             index,
             calls.key(step, role, index, tried),
         )
-        for one, reply, index, tried in zip(asked, replies, numbers, attempts, strict=False)
+        for start, reply, index, tried in zip(asked, replies, numbers, attempts, strict=False)
     ]

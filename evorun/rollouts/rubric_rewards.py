@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 SCORE, PLAN, RESCORE = "score", "plan", "rescore"
 REWARD_ROLES: Mapping[str, Role] = dict.fromkeys((SCORE, PLAN, RESCORE), Role("reward"))
-"""Roles of the calls; RESCORE: a response is scored again by another rubric, and nothing is learned from that."""
+"""Roles of the calls; RESCORE: scores a response again by another rubric, without learning from it."""
 
 
 _TOO_SHORT = "The response has no worked solution: fewer than {} words besides its answer."
@@ -32,10 +32,10 @@ _TOO_SHORT = "The response has no worked solution: fewer than {} words besides i
 
 
 class _Failure(NamedTuple):
-    """The reward model said nothing that can be read."""
+    """The reward model gave no readable score."""
 
     kind: str
-    """Of its last attempt."""
+    """Kind of the last attempt's failure."""
 
 
 _Scored: TypeAlias = tuple[str, int, int]
@@ -54,9 +54,9 @@ class _Said(NamedTuple):
 class RubricRewards:
     """Scores responses by the rubric of their step.
 
-    What the reward model fails to score has no reward: it is asked again, `score_attempts` times in all, and then the
-    episode's reward is None with the kind of the last failure. A request that the engine refuses is not repeated.
-    A score's index is the episode's times MAX_ITEMS, plus that of the item where items are asked for one by one.
+    After `score_attempts` unreadable replies the episode's reward is None, with the kind of the last failure. A request
+    that the engine refuses is not repeated.
+    A score's index is the episode's times MAX_ITEMS, plus that of the item where each item has its own call.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class RubricRewards:
         self._references = references or {}
         self._overflow_penalty = overflow_penalty
         self._plans: dict[_PlanKey, asyncio.Task[str | _Failure]] = {}
-        """Shared by the responses to a problem, as long as the rubric is the same."""
+        """Shared by the responses to a problem under the same rubric."""
         self._owed: dict[_Scored, list[list[Reply]]] = {}
-        """Replies that are still to be charged, by item."""
+        """Replies that have not been charged yet, by item."""
         self._owed_plans: dict[_PlanKey, list[Reply]] = {}
         self._planned: dict[_Scored, _PlanKey] = {}
-        """The plan that a response was scored by, until it is charged."""
+        """The plan that scored a response, until it is charged."""
 
     @property
     def overflow(self) -> Reward | None:
@@ -96,16 +96,16 @@ class RubricRewards:
 
     @property
     def calls_per_score(self) -> int:
-        """Model calls that `rescore` takes at most."""
+        """Maximum model calls of `rescore`."""
         settings = self._settings
         return settings.score_attempts * (1 + (settings.scoring == "plan") + settings.reward_digits)
 
     def max_calls(self, episodes: int, step: int) -> int:
-        """Return how many calls the rewards of so many episodes of a step take at most."""
+        """Return the maximum calls for the rewards of `episodes` episodes of a step."""
         if self._settings.scoring != "by_item":
             return episodes * self.calls_per_score
         rubrics = [self._rubric_of(key, step) for key in self._task.rubric_keys()]
-        return episodes * self.calls_per_score * max(1, *(len(one.items) for one in rubrics))
+        return episodes * self.calls_per_score * max(1, *(len(rubric.items) for rubric in rubrics))
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         key = self._task.rubric_key(problem)
@@ -118,9 +118,9 @@ class RubricRewards:
         return await self._score(SCORE, step, index, problem, response, thinned)
 
     async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
-        """Score a response by any rubric as a whole; `index` tells those of one step apart.
+        """Score a response by any rubric as a whole; `index` distinguishes those of one step.
 
-        What it takes is charged by `charge(step, index, RESCORE)`.
+        `charge(step, index, RESCORE)` charges its calls.
         """
         return await self._score(RESCORE, step, index, problem, response, rubric)
 
@@ -200,19 +200,19 @@ class RubricRewards:
             prompt = self._task.scoring_prompt(problem, response, rubric, item, plan, as_json=as_json)
             return await self._ask((role, step, index * MAX_ITEMS + number), prompt, read, owed[number])
 
-        async with asyncio.TaskGroup() as together:
-            asked = [together.create_task(ask(number, item)) for number, item in enumerate(items)]
+        async with asyncio.TaskGroup() as group:
+            scoring = [group.create_task(ask(number, item)) for number, item in enumerate(items)]
         said: list[_Said] = []
-        for one in asked:  # of several failures the first in the rubric's order counts, whichever came first
-            answer = one.result()
+        for finished in scoring:  # of several failures the first in the rubric's order counts, not in time
+            answer = finished.result()
             if isinstance(answer, _Failure):
                 return Reward(None, unscored=answer.kind)
             said.append(answer)
         return self._reward(
-            sum(one.scores.total for one in said),
-            sum(one.scores.normalised for one in said) / len(said),
+            sum(answer.scores.total for answer in said),
+            sum(answer.scores.normalised for answer in said) / len(said),
             rubric,
-            rationale="\n\n".join(one.rationale for one in said),
+            rationale="\n\n".join(answer.rationale for answer in said),
         )
 
     async def _plan(self, scored: _Scored, problem: Problem, rubric: Rubric) -> str | _Failure:
@@ -220,7 +220,7 @@ class RubricRewards:
         key = self._planned[scored] = (problem.id, rubric.text)
         if key not in self._plans:
             prompt = self._task.planning_prompt(problem, rubric, self._references.get(problem.id))
-            # Known by what it is about: which of a step's episodes asks first differs between repetitions.
+            # Keyed by content: which of a step's episodes asks first differs between repetitions.
             about = blake2b("\x1f".join(key).encode("utf-8", "replace"), digest_size=7).digest()
             owed = self._owed_plans[key] = []
             asked = self._ask((PLAN, 0, int.from_bytes(about)), prompt, _read_plan, owed)
@@ -244,7 +244,7 @@ class RubricRewards:
             owed.append(reply)
             if reply.error is not None:
                 return _Failure("refused")
-            # Cut off or not, they are what the points are given by.
+            # Cut off or not, the points depend on them.
             reasons = without_thinking(replace_lone_surrogates(reply.completions[0].text)).strip()
             if not reasons:
                 failure = _Failure("missing")
@@ -287,9 +287,9 @@ def _count_solution_words(response: Response) -> int:
 
 
 def _text(reply: Reply) -> str:
-    """Return what a reply says. Raises ValueError for one that was cut off."""
+    """Return a reply's text. Raises ValueError for a reply that was cut off."""
     [completion] = reply.completions
-    # Whatever score it has: the one that was to come may have been another.
+    # Whatever score it has: the missing rest could have changed it.
     if completion.truncated:
         raise ValueError("cut_off: the reply ran out of tokens")
     return replace_lone_surrogates(completion.text)

@@ -13,7 +13,7 @@ from evorun.models.base import Sampling
 SCORINGS = ("whole", "by_item", "plan")
 SCALES = ("raw", "normalised", "by_total")
 DIGIT_TOKENS = 16
-"""Completion tokens of points in digits (ours): more than any has."""
+"""Maximum completion tokens of points in digits (ours): more than any points need."""
 
 
 @dataclass(kw_only=True)
@@ -26,10 +26,10 @@ class RubricSettings(Checked):
     """The rubric to score by, or to start from: one of the task's by its name (initial, expert, ...), or a FILE; null:
     the task's own grade is the reward."""
     scoring: Annotated[str, OneOf(SCORINGS)]
-    """whole: a response is scored by all items in one reply. by_item: each item is a call of its own. plan: the reward
+    """whole: a response is scored by all items in one reply. by_item: each item has its own call. plan: the reward
     model first plans how it will score responses to the problem, then scores by the plan (appendix K.3)."""
     plan_reference: bool
-    """Show the problem's reference solution, or its right answer where it has none, to whoever plans; the run's
+    """Show the problem's reference solution, or its right answer where it has none, to the planner; the run's
     information regime is then `labels`."""
     reward_scale: Annotated[str, OneOf(SCALES)]
     """raw: points as they are. normalised: the mean over items of points by maximum, in [0, 1]. by_total: points by the
@@ -43,17 +43,17 @@ class RubricSettings(Checked):
     min_words: NonNegativeInt
     """Words that a response must have besides its boxed answer; with fewer it scores 0, in either mode."""
     rubric_dropout: Annotated[float, Meta(ge=0, le=0.9)]
-    """Share of a rubric's items that each batch leaves out, drawn anew for each; beyond the paper."""
+    """Share of a rubric's items that each batch leaves out, drawn again for each batch; beyond the paper."""
     reward_json: bool
-    """Hold the reward model's scores to a JSON schema, on engines that enforce one: small models keep to no other
+    """Hold the reward model's scores to a JSON schema, on engines that enforce one: small models follow no other
     form."""
     reward_digits: bool
-    """Ask for reasons first, and then in a call of its own for the points, which the engine holds to digits: a whole
-    number from 0 to the item's maximum or, where items are not asked for one by one, to the rubric's."""
+    """Ask for reasons first, and then in a separate call for the points, which the engine restricts to digits: an
+    integer from 0 to the item's maximum or, where one call scores all items, to the rubric's."""
     reward_temperature: NonNegativeFloat
     reward_top_p: Annotated[float, Meta(gt=0, le=1)]
     reward_max_tokens: PositiveInt
-    """Completion tokens of a score with its reasons, of reasons alone, or of a plan, at most."""
+    """Maximum completion tokens of a score with its reasons, of reasons alone, or of a plan."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
