@@ -100,7 +100,7 @@ class MathContest(TextTask):
         text = without_placeholders(text)
         # Where a value has two forms (MATH: "15 39/40, or 639/40"), the last counts.
         if self.integers and has_alternatives(text):
-            raise ValueError("ambiguous: expected one answer, got alternatives in boxes")
+            raise ValueError("ambiguous: expected one answer, got one box or another")
         # The last box counts: earlier boxes may hold intermediate results.
         answer = boxed(text, may_list=not self.integers)
         if answer is None and "\\boxed" not in text and not boxes(text):
@@ -110,7 +110,9 @@ class MathContest(TextTask):
         if answer:
             answer = asked_value(answer, question) or answer
         else:
-            raise ValueError("no_box: expected the text to end in \\boxed{ANSWER}, found no complete box with content")
+            raise ValueError(
+                "no_box: expected the text to end in \\boxed{ANSWER}, found no finished box with something in it"
+            )
         if len(answer) > MAX_ANSWER_CHARS:
             raise ValueError(
                 f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}"

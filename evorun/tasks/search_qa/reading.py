@@ -83,7 +83,7 @@ def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
     if not openings and not closings:
         return None
     if openings > 1 or closings > 1:
-        raise ValueError("several_calls: expected one call per turn; put all queries into its query_list")
+        raise ValueError("several_calls: expected one call a turn; put all queries into its query_list")
     start, end = text.find(OPENING), text.find(CLOSING)
     if start < 0 or end < start:
         raise ValueError("unclosed: expected the tag tool_call to be opened before the call and closed behind it")
@@ -125,11 +125,11 @@ def read_answer(text: str, question: str = "") -> str:
     said = text[label.end() :].lstrip(" \t\r\n*_`").partition("\n")[0] if label else _unlabelled(text)
     answer = said.removesuffix("</answer>").strip(" \t\r*_`")
     if not answer:
-        raise ValueError("no_answer: expected a line 'Answer: ...', found none with content")
+        raise ValueError("no_answer: expected a line 'Answer: ...', found none with something behind it")
     if len(answer) > MAX_ANSWER_CHARS:
         raise ValueError(f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}")
     if _PLACEHOLDER.fullmatch(answer):
-        raise ValueError(f"no_answer: expected an answer, got a placeholder: {answer!r:.60}")
+        raise ValueError(f"no_answer: expected an answer, got the place for one: {answer!r:.60}")
     if label and _is_undecided(answer, f"{question}\n{text[: label.start()]}"):
         raise ValueError(f"ambiguous: expected one answer, got {answer!r:.60}")
     polar = _YES_OR_NO.match(answer) if _POLAR.match(question) else None
