@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Meta
 
-from evorun.errors import DataError, PluginError, above, at_least, within
+from evorun.errors import DataError, PluginError
+from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
@@ -169,31 +171,28 @@ class LoadedTask:
 
 
 @dataclass
-class SamplingConfig:
+class SamplingConfig(Checked):
     """Values that a task gives to methods, which read them as `${from_task:max_tokens,1024}` in their YAML.
 
     None leaves a value to the method. A plug-in task sets them as `sampling: SamplingConfig = field(default_factory=
     lambda: SamplingConfig(max_tokens=2048))`, or in a YAML file.
     """
 
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    """Maximum completion tokens of a response."""
-    judge_max_tokens: int | None = None
-    """Maximum completion tokens of a judgment."""
+    section = "task.sampling"
 
-    def __post_init__(self) -> None:
-        at_least("task.sampling.temperature", self.temperature, 0)
-        above("task.sampling.top_p", self.top_p, 0)
-        within("task.sampling.top_p", self.top_p, 0, 1)
-        for key in ("max_tokens", "judge_max_tokens"):
-            at_least(f"task.sampling.{key}", getattr(self, key), 1)
+    temperature: NonNegativeFloat | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    max_tokens: PositiveInt | None = None
+    """Maximum completion tokens of a response."""
+    judge_max_tokens: PositiveInt | None = None
+    """Maximum completion tokens of a judgment."""
 
 
 @dataclass
-class TaskConfig:
+class TaskConfig(Checked):
     """Base schema of `conf/task/*.yaml`; each task module has its own subclass."""
+
+    section = "task"
 
     task_class: ClassVar[type[Task]]
     """The class of the task that `load` makes; its capabilities are checked before anything is loaded."""
@@ -205,12 +204,9 @@ class TaskConfig:
     name: str
     description: str = ""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    draw_seed: int = 0
+    draw_seed: NonNegativeInt = 0
     """Seed of the draw or generation of problems; separate from the run's seed, so that runs with other seeds share
     them."""
-
-    def __post_init__(self) -> None:
-        at_least("task.draw_seed", self.draw_seed, 0)
 
     @property
     def private_files(self) -> Sequence[Path]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError, at_least, one_of
+from evorun.errors import ConfigError, DataError, one_of
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, Grader, LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import (
@@ -126,25 +127,19 @@ class BenchmarkConfig(TaskConfig):
     set."""
     data: str | None
     """Folder with the files, or a single file where one is enough (JSON lines or Parquet)."""
-    limit: int | None
+    limit: PositiveInt | None
     """Work on this many problems only: the first ones in the drawn order."""
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: int | None
+    shown_reasoning_chars: PositiveInt | None
     """Maximum characters of a candidate's text in later prompts, which show its beginning and end; null: no limit.
     Demonstrations are always shown whole."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("task.source", self.source, self.sources)
-        self.check_at_least(1, "limit", "shown_reasoning_chars")
         if self.source in ("hub", "sample") and self.data is not None:
             raise ConfigError(f"task.data: has no effect with task.source={self.source}; omit one of the two")
-
-    def check_at_least(self, minimum: float, *keys: str) -> None:
-        """Raise ConfigError for values of these keys below `minimum`; null passes."""
-        for key in keys:
-            at_least(f"task.{key}", getattr(self, key), minimum)
 
     # --- what a benchmark defines ---
 
@@ -232,15 +227,10 @@ class SplitBenchmark(BenchmarkConfig):
     given_as: ClassVar[str] = "PATH"
     """FOLDER for benchmarks that need several files."""
 
-    split: str
+    split: Annotated[str, OneOf(SPLITS)]
     """train | test: which problems the run works on."""
-    validation_problems: int
+    validation_problems: NonNegativeInt
     """Number of problems of the train split that serve as demonstrations, unless the run works on that split."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("task.split", self.split, SPLITS)
-        self.check_at_least(0, "validation_problems")
 
     # --- what a benchmark defines ---
 
@@ -429,14 +419,13 @@ class StratifiedBenchmark(BenchmarkConfig):
     """Hub data set that holds the benchmark's files."""
     strata: list[str]
     """Strata to draw from; results are broken down by them."""
-    per_stratum: int | None
+    per_stratum: PositiveInt | None
     """Problems per stratum; null: all. A stratum with fewer problems is an error, except in the sample set."""
-    reasoning_max_chars: int
+    reasoning_max_chars: PositiveInt
     """Maximum length of the reasoning in the JSON schema."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_at_least(1, "per_stratum", "reasoning_max_chars")
         for stratum in self.strata:
             one_of("task.strata", stratum, self.all_strata)
         if not self.strata or len(set(self.strata)) < len(self.strata):

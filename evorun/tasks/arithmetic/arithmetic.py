@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from evorun.errors import ConfigError, DataError, at_least, one_of
+from evorun.errors import ConfigError, DataError, one_of
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.models.base import Message
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, LoadedTask, Problem, Prompt, Provenance, TaskConfig
@@ -141,34 +143,29 @@ class ArithmeticConfig(TaskConfig):
     task_class = Arithmetic
     training_split = "train"
 
-    split: str
+    split: Annotated[str, OneOf(SPLITS)]
     """train | test: which problems the run works on."""
     operations: list[str]
     """Of add, subtract and multiply; one is drawn for each pair of neighbouring operands."""
-    largest_operand: int
+    largest_operand: PositiveInt
     """Operands are drawn from 0 to this."""
-    terms: int
+    terms: Annotated[int, Meta(ge=2)]
     """Operands of a problem."""
-    train_problems: int
-    test_problems: int
-    validation_problems: int
+    train_problems: PositiveInt
+    test_problems: PositiveInt
+    validation_problems: NonNegativeInt
     """Further problems on the train split's side, for demonstrations."""
-    limit: int | None
+    limit: PositiveInt | None
     """Work on this many problems only: the first ones of the split."""
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("task.split", self.split, SPLITS)
         for operation in self.operations:
             one_of("task.operations", operation, SIGNS)
         if not self.operations or len(set(self.operations)) < len(self.operations):
             raise ConfigError(f"task.operations: expected distinct ones, at least one, got {list(self.operations)}")
-        at_least("task.terms", self.terms, 2)
-        for key in ("largest_operand", "train_problems", "test_problems", "limit"):
-            at_least(f"task.{key}", getattr(self, key), 1)
-        at_least("task.validation_problems", self.validation_problems, 0)
 
     def load(self) -> LoadedTask:
         """Draw the problems.

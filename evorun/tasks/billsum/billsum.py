@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.errors import ConfigError, DataError
+from evorun.fields import PositiveInt
 from evorun.models.chat import load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.simulator import Filler
@@ -90,12 +91,12 @@ class BillSumConfig(ProseConfig):
     sample_set = f"evorun's own sample set, not {benchmark}"
     sizes: ClassVar[Mapping[str, int]] = {"train": 18_949, "test": 3_269 + 1_237}
 
-    bill_chars: int
+    bill_chars: PositiveInt
     """Maximum characters of a bill in prompts, which show its beginning and end and mark the omission."""
     stemmer: bool
     """Let ROUGE compare words without their suffixes."""
 
-    max_prompt_tokens: int | None
+    max_prompt_tokens: PositiveInt | None
     """Maximum tokens of a bill's prompt, counted by `prompt_tokenizer`; longer bills are left out of both splits; null:
     no limit."""
     prompt_tokenizer: str | None
@@ -103,7 +104,6 @@ class BillSumConfig(ProseConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_at_least(1, "bill_chars", "max_prompt_tokens")
         if self.max_prompt_tokens is not None and self.prompt_tokenizer is None:
             raise ConfigError(
                 "task.prompt_tokenizer: expected a model with task.max_prompt_tokens, got null; set "

@@ -16,11 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from evorun.errors import ConfigError, at_least, within
+from evorun.errors import ConfigError
+from evorun.fields import Fraction, PositiveInt
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import files, solver
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, format_coloring, random_graph
@@ -39,21 +42,18 @@ class GraphColoringConfig(PuzzleConfig):
     task_class = GraphColoring
     simulator = GraphColoringSimulator
 
-    vertices: int
+    vertices: Annotated[int, Meta(ge=1, le=files.MAX_VERTICES)]
     """Vertices of a generated graph, at most 1000."""
-    colors: int | None
+    colors: PositiveInt | None
     """Number of allowed colours. null: the number that each graph needs; if the solver cannot prove it within its
     limit, the fewest for which it found a colouring."""
-    edge_probability: float
+    edge_probability: Fraction
     """Probability that two vertices of a generated graph are adjacent."""
     colorable_only: bool
     """Generate only graphs for which a right answer was found."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("task.vertices", self.vertices, 1, files.MAX_VERTICES)
-        at_least("task.colors", self.colors, 1)
-        within("task.edge_probability", self.edge_probability, 0, 1)
         if self.colorable_only and self.data is not None:
             raise ConfigError(
                 "task.colorable_only: selects among generated graphs, but task.data names files; omit one of the two"

@@ -9,10 +9,13 @@ from functools import partial
 from glob import glob
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from evorun.errors import ConfigError, DataError, above, one_of
+from evorun.errors import ConfigError, DataError, one_of
+from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Grade, LoadedTask, Problem, Tools
@@ -171,7 +174,7 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
         f"release v6 in $EVORUN_DATA/livecodebench; or task.hub_id={HUB_ID}",
     )
 
-    validation_per_stratum: int
+    validation_per_stratum: NonNegativeInt
     """Further problems of each difficulty, held out for demonstrations."""
     start_date: str | None
     """Draw only from contests on this day (such as 2024-06-30) or later; null: from the first."""
@@ -181,22 +184,17 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
     """Draw only from these platforms (of atcoder, codeforces, leetcode); null: from all."""
     exclude: list[str]
     """Problems never to draw, by id or by title in lower case with hyphens (those in the benchmark's errata)."""
-    time_limit_s: float
+    time_limit_s: PositiveFloat
     """CPU seconds of a program on one test (the benchmark's harness: 6)."""
-    stated_time_limit_s: float
+    stated_time_limit_s: PositiveFloat
     """The limit stated in prompts (B.2: 4)."""
-    memory_mib: int
+    memory_mib: Annotated[int, Meta(ge=64)]
     """Address space of each of a program's processes."""
-    solution_max_chars: int
+    solution_max_chars: PositiveInt
     """Maximum characters of a program in the JSON schema and from a symbolic operator."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_at_least(0, "validation_per_stratum")
-        self.check_at_least(1, "solution_max_chars")
-        self.check_at_least(64, "memory_mib")
-        above("task.time_limit_s", self.time_limit_s, 0)
-        above("task.stated_time_limit_s", self.stated_time_limit_s, 0)
         _check_day("task.start_date", self.start_date)
         _check_day("task.end_date", self.end_date)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec.structs import replace as replace_struct
 
 from evorun.errors import ConfigError, DataError
+from evorun.fields import PositiveInt
 from evorun.tasks.base import Problem
 from evorun.tasks.benchmark import Question, SplitData
 from evorun.tasks.benchmark_files import NotFoundError, Record
@@ -61,7 +62,7 @@ class MathConfig(MathContestConfig):
 
     task_class: ClassVar[type[MathContest]] = Math
 
-    clusters: int
+    clusters: PositiveInt
     """Clusters per subject; a problem belongs to the nearest centre of training problems."""
     embeddings: str
     """Embeddings of the problems' texts. tfidf: weighted words; else an encoder of sentence-transformers: a hub id or a
@@ -69,7 +70,6 @@ class MathConfig(MathContestConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_at_least(1, "clusters")
         if not self.embeddings:
             raise ConfigError("task.embeddings: expected tfidf or an encoder's hub id or folder, got an empty string")
 

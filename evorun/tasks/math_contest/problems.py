@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from evorun.errors import ConfigError, DataError, at_least, one_of
+from evorun.errors import ConfigError, DataError, at_least
+from evorun.fields import NonNegativeInt, OneOf
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
 from evorun.tasks.benchmark import (
     SPLITS,
@@ -65,15 +66,13 @@ class MathContestConfig(SplitBenchmark):
 
     train: SplitConfig
     test: SplitConfig
-    answer: str
+    answer: Annotated[str, OneOf(("integer", "expression"))]
     """integer: answers are compared as integers. expression: by their value, by math-verify."""
-    largest_answer: int | None
+    largest_answer: NonNegativeInt | None
     """Largest integer that can be an answer; the smallest is 0 (AIME: 999). null: any integer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("task.answer", self.answer, ("integer", "expression"))
-        self.check_at_least(0, "largest_answer")
         for split in SPLITS:
             at_least(f"task.{split}.draw", self._split(split).draw, 1)
         if self.answer == "expression" and self.largest_answer is not None:

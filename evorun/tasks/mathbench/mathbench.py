@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from evorun.errors import DataError
+from evorun.fields import NonNegativeInt
 from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, LoadedTask, Problem
@@ -153,13 +154,9 @@ class MathBenchConfig(StratifiedBenchmark):
         f"{RELEASE}, unpacked in $EVORUN_DATA/mathbench",
     )
 
-    validation_per_stratum: int | None
+    validation_per_stratum: NonNegativeInt | None
     """Further problems per stage, held out for demonstrations and prompt search; null: those of the smallest stage
     beyond 100, at least 6 and at most 50."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_at_least(0, "validation_per_stratum")
 
     def make_task(self) -> MathBench:
         return MathBench(

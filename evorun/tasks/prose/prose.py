@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from evorun.errors import ConfigError
+from evorun.fields import PositiveInt
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Provenance
 from evorun.tasks.benchmark import SPLIT_HELP, SPLITS, Part, Question, SplitBenchmark, SplitData, hash_content
@@ -73,10 +74,10 @@ class ProseConfig(SplitBenchmark):
     """Patterns of the files in the folder, by split."""
     hub: dict[str, list[str]]
     """Hub data sets by split: OWNER/NAME/PATTERN each."""
-    train_problems: int | None
+    train_problems: PositiveInt | None
     """Problems of the train split; null: all. The sample set has fixed numbers for both splits."""
-    test_problems: int | None
-    max_words: int
+    test_problems: PositiveInt | None
+    max_words: PositiveInt
     """Maximum words of a text, as stated in prompts."""
 
     def __post_init__(self) -> None:
@@ -84,7 +85,6 @@ class ProseConfig(SplitBenchmark):
         for key, parts in (("files", self.files), ("hub", self.hub)):
             if set(parts) != set(SPLITS):
                 raise ConfigError(f"task.{key}: expected train and test, got {', '.join(parts) or 'none'}")
-        self.check_at_least(1, "train_problems", "test_problems", "max_words")
 
     @property
     def shown(self) -> dict[str, Any]:

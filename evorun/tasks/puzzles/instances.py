@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
-from evorun.errors import ConfigError, DataError, at_least, one_of
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.loading import load_rows
@@ -60,31 +61,24 @@ class PuzzleConfig(TaskConfig):
     simulator: ClassVar[type[PuzzleSimulator]]
     training_split = TRAINING
 
-    split: str
+    split: Annotated[str, OneOf(SPLITS)]
     """evaluation | training: the instances for reported results, or those for fine-tuning data."""
-    instances: int
+    instances: PositiveInt
     """Instances of the evaluation split."""
-    training_instances: int
+    training_instances: PositiveInt
     """Instances of the training split, disjoint from the others."""
-    validation_instances: int
+    validation_instances: NonNegativeInt
     """Further instances, for demonstrations and prompt optimization. Every run solves them: set 0 if that
     takes long and the method needs none."""
     data: str | None
     """File with instances to use instead of generated ones; null: generate."""
-    limit: int | None
+    limit: PositiveInt | None
     """Work on this many problems only: the first ones of the split. The others are neither drawn nor solved."""
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: int | None
+    shown_reasoning_chars: PositiveInt | None
     """Maximum characters of a response's reasoning in later prompts, which show its beginning and end; null: no
     limit."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("task.split", self.split, SPLITS)
-        for key in ("instances", "training_instances", "limit", "shown_reasoning_chars"):
-            at_least(f"task.{key}", getattr(self, key), 1)
-        at_least("task.validation_instances", self.validation_instances, 0)
 
     # --- what a subclass defines ---
 

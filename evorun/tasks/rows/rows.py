@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError, one_of, within
+from evorun.errors import ConfigError, DataError
+from evorun.fields import Fraction, NonNegativeFloat, OneOf, PositiveInt
 from evorun.runs.streams import stream
 from evorun.tasks.base import Grader, LoadedTask, Problem
 from evorun.tasks.benchmark import BenchmarkConfig, Question, drop_repeats, hash_content, refuse_training_on
@@ -57,7 +58,7 @@ class RowsConfig(BenchmarkConfig):
     """Column of the questions."""
     answer: str
     """Column of the right answers; for exact, number and math a row may have a list of accepted answers."""
-    grader: str
+    grader: Annotated[str, OneOf(TASKS)]
     """exact: as strings. number: by value. math: expressions by value, by math-verify. choice: as one of the options.
     rouge: texts by their overlap with a reference."""
     id: str | None
@@ -66,29 +67,23 @@ class RowsConfig(BenchmarkConfig):
     """Column of the groups by which results are broken down."""
     options: list[str] | None
     """With `choice`: the column with a list of each row's options, or several columns with one option each."""
-    split: str
+    split: Annotated[str, OneOf(SPLITS)]
     """train | validation | test: which rows the run works on."""
     split_by: str | None
     """Column with train, validation or test; null: shares, or the sample set's column."""
-    train_share: float
+    train_share: Fraction
     """Share of the rows to train on, drawn by `draw_seed`; rows in neither share are the test split."""
-    validation_share: float
+    validation_share: Fraction
     """Share of the rows for demonstrations and for the choice of prompts."""
-    tolerance: float
+    tolerance: NonNegativeFloat
     """With `number`: maximum relative error of an answer."""
-    max_words: int
+    max_words: PositiveInt
     """With `rouge`: maximum words of a text, as stated in prompts."""
     stemmer: bool
     """With `rouge`: compare words without their suffixes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("task.grader", self.grader, TASKS)
-        one_of("task.split", self.split, SPLITS)
-        self.check_at_least(0, "tolerance")
-        self.check_at_least(1, "max_words")
-        for key in ("train_share", "validation_share"):
-            within(f"task.{key}", getattr(self, key), 0, 1)
         if self.train_share + self.validation_share >= 1:
             raise ConfigError(
                 "task.train_share: expected less than 1 together with task.validation_share: the rest is the test split"

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from evorun.errors import ConfigError, DataError, above, one_of
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.server.http import checked_url
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem
@@ -43,35 +45,30 @@ class SearchQaConfig(SplitBenchmark):
     """Pattern of the files in the folder, by stratum."""
     hub: dict[str, str]
     """Hub data set by stratum: OWNER/NAME/PATTERN."""
-    train_problems: int
-    test_problems: int
+    train_problems: PositiveInt
+    test_problems: PositiveInt
     corpus: str | None
     """File of passages to search (JSON lines: id, title, text); null: the data folder's own."""
-    retriever: str
+    retriever: Annotated[str, OneOf(("bm25", "dense", "http"))]
     """bm25 | dense | http."""
     retriever_model: str | None
     """With `dense`: the encoder, a hub id or a folder."""
     retriever_url: str | None
     """With `http`: the address that queries are posted to."""
-    retriever_timeout: float
+    retriever_timeout: PositiveFloat
     """With `http`: seconds per request."""
-    retriever_retries: int
+    retriever_retries: NonNegativeInt
     """With `http`: further attempts at a request that failed."""
-    max_turns: int
+    max_turns: PositiveInt
     """Most turns of the model; the last turn is its response."""
-    max_queries: int
+    max_queries: PositiveInt
     """Most queries per call."""
-    passages_per_query: int
-    passage_chars: int
+    passages_per_query: PositiveInt
+    passage_chars: PositiveInt
     """Most characters of a passage's text in the prompt."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("task.retriever", self.retriever, ("bm25", "dense", "http"))
-        self.check_at_least(0, "retriever_retries")
-        above("task.retriever_timeout", self.retriever_timeout, 0)
-        self.check_at_least(1, "train_problems", "test_problems")
-        self.check_at_least(1, "max_turns", "max_queries", "passages_per_query", "passage_chars")
         for key, kind in (("retriever_model", "dense"), ("retriever_url", "http")):
             if (getattr(self, key) is None) == (self.retriever == kind):
                 raise ConfigError(f"task.{key}: expected exactly with task.retriever={kind}, got {getattr(self, key)}")

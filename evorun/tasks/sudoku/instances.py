@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from evorun.errors import ConfigError, DataError, within
+from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
 from evorun.tasks.sudoku.generator import MAX_EMPTY, random_grid, remove_numbers
@@ -44,7 +46,7 @@ class SudokuConfig(PuzzleConfig):
     task_class = Sudoku
     simulator = SudokuSimulator
 
-    box: int
+    box: Annotated[int, Meta(ge=BOXES[0], le=BOXES[-1])]
     """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns."""
     empty_cells: int
     """Empty cells, the same number in every puzzle."""
@@ -54,7 +56,6 @@ class SudokuConfig(PuzzleConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("task.box", self.box, BOXES[0], BOXES[-1])
         if self.data is None and not 1 <= self.empty_cells <= MAX_EMPTY[self.box]:
             raise ConfigError(
                 f"task.empty_cells: expected a number in [1, {MAX_EMPTY[self.box]}] with task.box={self.box}, got "

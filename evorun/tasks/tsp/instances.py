@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from evorun.errors import DataError, above, within
+from evorun.errors import DataError
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.instances import Draft, Instance, PuzzleConfig
 from evorun.tasks.tsp import tsplib
@@ -38,17 +39,11 @@ class TspConfig(PuzzleConfig):
     task_class = Tsp
     simulator = TspSimulator
 
-    cities: int
+    cities: Annotated[int, Meta(ge=3, le=MAX_CITIES)]
     """Cities per problem, the start included, 3 to 120. Every optimum is computed and proven:
     milliseconds up to 14 cities, tenths of a second at 30, about a second at 50, minutes for some of 76 and more."""
-    side: float
+    side: Annotated[float, Meta(gt=0, le=100000000.0)]
     """Coordinates are uniform in [0, side]."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("task.cities", self.cities, 3, MAX_CITIES)
-        above("task.side", self.side, 0)
-        within("task.side", self.side, 0, 1e8)
 
     def draft(self, rng: np.random.Generator) -> Draft:
         """Draw cities. Their distances decide the split."""
