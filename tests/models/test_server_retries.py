@@ -503,13 +503,17 @@ def test_random_429s_cost_about_what_they_cost_their_own_calls() -> None:
     virtually(scenario)
 
 
-@pytest.mark.parametrize(("share", "seed"), [(0.03, 0), (0.03, 1), (0.05, 0)])
-def test_random_429s_that_come_long_before_any_answer_slow_nobody_down(share: float, seed: int) -> None:
+RANDOM_LIMITS = [(0.03, 0, 1.3), (0.03, 1, 1.3), (0.05, 0, 1.3), (0.1, 0, 1.5), (0.1, 1, 1.5), (0.2, 0, 3.0)]
+
+
+@pytest.mark.parametrize(("share", "seed", "bound"), RANDOM_LIMITS)
+def test_random_429s_that_come_long_before_any_answer_slow_nobody_down(share: float, seed: int, bound: float) -> None:
     async def scenario() -> None:
         rng = random.Random(seed)
         world = World(lambda body: LIMITED if rng.random() < share else GOOD, latency=0.5, latency_of_failures=0.002)
-        await world.ask_all(numbered(3_000))
-        assert seconds() < 1.3 * 3_000 / 64 * 0.5
+        ended = await world.ask_all(numbered(3_000))
+        assert all(isinstance(outcome, ChatResponse) for outcome, _ in ended.values())
+        assert seconds() < bound * 3_000 / 64 * 0.5
 
     virtually(scenario)
 
@@ -522,6 +526,29 @@ def test_a_token_bucket_before_slow_answers_is_used_to_the_full(latency: float, 
         world = World(lambda body: GOOD if bucket.admits() else LIMITED, latency=latency, latency_of_failures=0.002)
         await world.ask_all(numbered(1_000))
         assert (1_000 - bucket.size) / (seconds() - latency) >= 0.9 * 20
+
+    virtually(scenario)
+
+
+def test_a_rate_that_has_become_lower_is_learned() -> None:
+    async def scenario() -> None:
+        before, after = TokenBucket(40, seconds), TokenBucket(5, seconds)
+        world = World(lambda body: GOOD if (before if seconds() < 10 else after).admits() else LIMITED, latency=0.02)
+        await world.ask_all(numbered(900))
+        assert len(world.transport.seen) < 1.5 * 900
+
+    virtually(scenario)
+
+
+def test_a_pause_says_nothing_of_the_rate_that_a_server_admits() -> None:
+    async def scenario() -> None:
+        bucket = TokenBucket(20, seconds)
+        world = World(lambda body: GOOD if bucket.admits() else LIMITED, latency=0.02)
+        await world.ask_all(numbered(30))  # reaches the limit once
+        await asyncio.sleep(600)
+        started = seconds()
+        await world.ask_all(numbered(400))
+        assert seconds() - started < 1.3 * 400 / 20
 
     virtually(scenario)
 

@@ -107,6 +107,43 @@ def test_calls_beyond_one_servers_concurrency_go_to_the_other() -> None:
     assert seconds({"latency": 0.3}, {"latency": 0.3}, count=128) <= 0.6 * alone
 
 
+def two_servers() -> EndpointPool:
+    """Return a pool of two servers that are known to answer within a second."""
+    pool = EndpointPool(["http://0/v1", "http://1/v1"], 4, 1_800.0, 300.0)
+    for endpoint in pool.endpoints:
+        endpoint.down_since, endpoint.latency = None, 1.0
+    return pool
+
+
+def test_a_call_that_waits_for_another_server_keeps_nobody_else_waiting() -> None:
+    async def run() -> None:
+        pool = two_servers()
+        failing, busy = pool.endpoints
+        busy.in_flight = busy.limit
+        again = asyncio.create_task(pool.take(0, failing))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(100):
+            assert await pool.take(1) is failing
+        assert not again.done()
+        pool.give_back(busy)
+        assert await again is busy
+
+    run_virtually(run())
+
+
+def test_a_call_goes_back_to_where_it_failed_rather_than_wait_for_long() -> None:
+    async def run() -> None:
+        pool = two_servers()
+        failing, held = pool.endpoints
+        held.held_until = 1.5
+        async with asyncio.timeout(1):
+            assert await pool.take(0, failing) is failing
+        held.held_until = 0.5
+        assert await pool.take(1, failing) is held
+
+    run_virtually(run())
+
+
 def test_a_server_that_dies_is_dropped_and_taken_back() -> None:
     async def run() -> None:
         stays, dies = Computer(0.3), Computer(0.3, down=(5.0, 60.0))

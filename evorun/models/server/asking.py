@@ -163,8 +163,7 @@ class Asker:
         """Send `body` to a server once. timeouts: attempts that have taken too long so far."""
         loop = asyncio.get_running_loop()
         started, load = loop.time(), endpoint.in_flight
-        endpoint.sent += 1
-        number = endpoint.sent
+        number = endpoint.count_request(started)
         outcome: ChatResponse | Refusal | Failure
         try:
             async with asyncio.timeout(None) as ends:
@@ -179,6 +178,7 @@ class Asker:
             self._deadlines.end(call.max_tokens, attempt)
         if isinstance(outcome, Failure):
             endpoint.failures += not outcome.limited
+            endpoint.admitted += not outcome.limited
             if outcome.limited:
                 self.pool.limited(endpoint, number, outcome.retry_after)
             # Estimated from the bytes of whatever came, which may be no tokens at all.

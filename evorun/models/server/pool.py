@@ -12,19 +12,25 @@ from evorun.models.server.messages import time_span
 
 log = logging.getLogger(__name__)
 
-LIMITS_BEFORE_HELD = 3
+LIMITS_BEFORE_HELD = 5
 """Answers that tell of a rate limit, without a success between, after which their Retry-After holds for all calls, if
 they are also most of what was sent meanwhile. `ours`: a few, as busy gateways give at random, say nothing of the other
 calls, and they come at once, long before the answers to requests that were sent with them."""
-FASTER, SLOWER = 1.01, 0.8
-"""Factors of a server's pace at each answer, and at each that told of a rate limit. `ours`: one in 20 is the latter in
+FASTER, SLOWER = 1.02, 0.8
+"""Factors of a server's pace at each answer, and at each that told of a rate limit. `ours`: one in 12 is the latter in
 the long run."""
 LOWEST_PACE = 0.9
-"""Of the rate at which a server has answered: single limits slow it down no further, as they may be random. `ours`."""
+"""Of a server's rate: single limits slow it down no further, as they may be random. `ours`."""
+MOST_TURNED_AWAY = 1 / 3
+"""Share of requests turned away, above which a rate limit is not random, and may have become lower. `ours`."""
+IDLE = 5.0
+"""Seconds without a request, after which earlier ones say nothing of a server's rate. `ours`."""
 SMOOTHED = 32
 """Answers that a server's latency is a mean of, about. `ours`."""
 TRIED_AFTER = 30.0
 """A server that others are preferred to gets one call after so many times its latency. `ours`."""
+AVOIDED = 2.0
+"""A call goes back to the server where it has just failed if the others take so many times as long. `ours`."""
 SAID_AFTER = 5.0
 """Seconds of an outage before it is worth a line. `ours`."""
 
@@ -43,6 +49,7 @@ class Endpoint:
     started: int = 0
     sent: int = 0
     """Requests that have left, so that each has a number."""
+    last_sent: float = 0.0
     answers: int = 0
     failures: int = 0
     """In a row."""
@@ -68,9 +75,13 @@ class Endpoint:
     """Requests per second at most: the rate that the server admits, as far as it is known to have one."""
     next_at: float = 0.0
     """The moment of the next request, by this pace."""
-    paced_since: float = 0.0
-    paced_answers: int = 0
-    """Moment of the last time that all calls were held, and the answers until then."""
+    admitted: int = 0
+    turned_away: int = 0
+    """Requests that have ended without telling of a rate limit, and with it."""
+    reached: tuple[float, int, int] | None = None
+    """The last moment when the rate limit was reached, with the two counts until then."""
+    rate: float = 0.0
+    """Requests per second that were admitted from one such moment to the next, at best where limits may be random."""
     prober: "asyncio.Task[None] | None" = None
     """Asks controls until one is answered."""
     changed: "list[asyncio.Future[None]]" = field(default_factory=list)
@@ -96,9 +107,30 @@ class Endpoint:
         slope = max(0.0, self.covariance / self.variance) if self.variance > 1e-9 else 0.0
         return max(0.1 * self.latency, self.latency + slope * (self.in_flight + 1 - self.load))
 
-    def answer_rate(self, now: float) -> float:
-        """Return the answers per second since the last time that all calls were held, or since the first answer."""
-        return (self.answers - self.paced_answers) / max(now - self.paced_since, 0.1)
+    def count_request(self, now: float) -> int:
+        """Count a request that leaves now, and return its number."""
+        if now - max(self.last_sent, self.held_until) > IDLE:
+            self.reached = None
+        self.sent += 1
+        self.last_sent = now
+        return self.sent
+
+    def slow_down(self) -> None:
+        """Lower the pace after a single rate limit, but not far below a rate that is known to be admitted."""
+        self.pace = max(SLOWER * self.pace, min(self.pace, LOWEST_PACE * self.rate))
+
+    def reach_limit(self, now: float) -> None:
+        """Learn the rate that the server admits, at a moment when it admits nothing more."""
+        if self.reached is not None:
+            since, admitted, turned_away = self.reached
+            admitted, turned_away = self.admitted - admitted, self.turned_away - turned_away
+            if not admitted or now - since < 2 * self.latency:  # requests in flight would not count
+                return
+            # A limit that is reached has nothing in store: until it is reached again it admits its rate at most.
+            rate = admitted / (now - since)
+            self.rate = rate if turned_away > MOST_TURNED_AWAY * (admitted + turned_away) else max(rate, self.rate)
+            self.pace = min(self.pace, self.rate)
+        self.reached = now, self.admitted, self.turned_away
 
     def learn(self, load: int, seconds: float) -> None:
         """Note how long an answer took, and how many requests were in flight when its own was sent."""
@@ -153,8 +185,8 @@ class EndpointPool:
     async def take(self, number: int, last: Endpoint | None = None) -> Endpoint:
         """Return the server for the next attempt of a call, to be given back with `give_back`.
 
-        number: of the call, in the order of arrival. last: where the call has just failed; taken only if no other is
-        free. Raises EngineError after an outage that was too long, and when the engine is closed.
+        number: of the call, in the order of arrival. last: where the call has just failed; taken only if the others
+        would take far longer. Raises EngineError after an outage that was too long, and when the engine is closed.
         """
         if self._failure is not None:
             raise EngineError(self._failure)
@@ -181,8 +213,7 @@ class EndpointPool:
         """Record an answer that is no failure, with the requests in flight when its own was sent, and its time."""
         self.answers += 1
         endpoint.answers += 1
-        if endpoint.answers == 1:
-            endpoint.paced_since = self._loop.time()
+        endpoint.admitted += 1
         endpoint.learn(load, seconds)
         endpoint.failures = endpoint.limits = 0
         endpoint.pace *= FASTER
@@ -201,6 +232,7 @@ class EndpointPool:
         """
         now = self._loop.time()
         endpoint.limits += 1
+        endpoint.turned_away += 1
         if endpoint.limits == 1:
             endpoint.limited_since, endpoint.limited_from, endpoint.limits_all = now, number, False
         sent = endpoint.sent - endpoint.limited_from + 1
@@ -208,14 +240,10 @@ class EndpointPool:
         if now < endpoint.held_until:
             pass  # to a request that was sent before
         elif limits_all and not endpoint.limits_all:
-            # What was answered since the last time, over all of that time: a burst at its end says nothing of the rate.
-            if endpoint.answers > endpoint.paced_answers:
-                endpoint.pace = min(endpoint.pace, endpoint.answer_rate(now))
-            endpoint.paced_since, endpoint.paced_answers = now, endpoint.answers
+            endpoint.reach_limit(now)
             endpoint.limits_all = True
-        elif not limits_all:
-            lowest = min(endpoint.pace, LOWEST_PACE * endpoint.answer_rate(now))
-            endpoint.pace = max(SLOWER * endpoint.pace, lowest)
+        elif endpoint.limits == 1:
+            endpoint.slow_down()
         if retry_after is not None and limits_all:
             endpoint.held_until = max(endpoint.held_until, now + retry_after)
         if now - endpoint.limited_since > self._max_outage:
@@ -270,18 +298,21 @@ class EndpointPool:
             # Nobody would learn otherwise that a server has become faster.
             if not endpoint.in_flight and now - endpoint.last_begun > TRIED_AFTER * endpoint.latency:
                 return endpoint
-        expected = {endpoint: self._seconds(endpoint, now) for endpoint in up if endpoint is not last or len(up) == 1}
+        expected = {endpoint: self._seconds(endpoint, last, now) for endpoint in up}
         earliest = min(expected.values(), default=0.0)
         good = [endpoint for endpoint, seconds in expected.items() if seconds <= 1.1 * earliest]
         free = [endpoint for endpoint in good if endpoint.in_flight < endpoint.limit and endpoint.free_at <= now]
         return min(free, key=lambda endpoint: (endpoint.in_flight, endpoint.started), default=None)
 
-    def _seconds(self, endpoint: Endpoint, now: float) -> float:
-        """Return the expected time until a server answers the last of the calls that wait, if it gets them all."""
+    def _seconds(self, endpoint: Endpoint, last: Endpoint | None, now: float) -> float:
+        """Return the expected time until a server answers the last of the calls that wait, if it gets them all.
+
+        last: where the call has just failed; it is one of the first that wait, and has reason to go elsewhere.
+        """
         seconds = endpoint.expected_latency() + max(0.0, endpoint.free_at - now)
         if endpoint.in_flight >= endpoint.limit:
-            seconds += endpoint.latency * (len(self._waiting) + 1) / endpoint.limit
-        return seconds
+            seconds += endpoint.latency * (1 if last else len(self._waiting) + 1) / endpoint.limit
+        return AVOIDED * seconds if endpoint is last else seconds
 
     def _begin(self, endpoint: Endpoint) -> Endpoint:
         endpoint.in_flight += 1
@@ -292,16 +323,23 @@ class EndpointPool:
 
     def _serve_waiting(self) -> None:
         """Give servers to the first calls that wait, as long as any are free."""
-        while self._waiting:
-            _, last, turn = self._waiting[0]
+        first = 0
+        avoided: set[Endpoint] = set()
+        """Calls that have failed there wait for another server; that is no reason for those behind them to wait."""
+        while first < len(self._waiting):
+            _, last, turn = self._waiting[first]
             if not turn.done():
-                now = self._loop.time()
-                endpoint = self._choose(last, now)
+                endpoint = None if last in avoided else self._choose(last, self._loop.time())
                 if endpoint is None:
-                    self._wait_for_held(now)
-                    return
+                    if last is None:
+                        break
+                    avoided.add(last)
+                    first += 1
+                    continue
                 turn.set_result(self._begin(endpoint))
-            del self._waiting[0]
+            del self._waiting[first]
+        if self._waiting:
+            self._wait_for_held(self._loop.time())
 
     def _wait_for_held(self, now: float) -> None:
         """Serve the calls that wait when the first server is no longer held, by its Retry-After or its pace.
