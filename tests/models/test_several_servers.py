@@ -157,3 +157,14 @@ def test_a_server_that_dies_is_dropped_and_taken_back() -> None:
 
     random.seed(5)
     run_virtually(run())
+
+
+def test_an_outage_of_all_servers_costs_its_time_and_loses_no_call() -> None:
+    async def run() -> None:
+        servers = Computer(0.3, down=(5.0, 305.0)), Computer(0.3, down=(5.0, 310.0))
+        took = await chains(asker_of(*servers), 128, 40)
+        assert took < 12 + 305 + 15 + 5  # the calls, the outage, until it is noticed, and the ramp
+        assert sum(server.asked for server in servers) < 128 * 40 + 20  # and controls
+
+    random.seed(5)
+    run_virtually(run())
