@@ -161,7 +161,10 @@ ESCAPES: Mapping[str, Callable[[str], str]] = {
     "url": lambda text: quote(text, safe=""),
     "url_code": lambda text: "".join(f"%{ord(character):02x}" for character in text),
     "html": lambda text: "".join(f"&#{ord(character)};" for character in text),
+    "html_unended": lambda text: "".join(f"&#{ord(character)}" for character in text),
+    "html_unended_hexadecimal": lambda text: "".join(f"&#x{ord(character):x}" for character in text),
     "html_markup": html.escape,
+    "html_markup_unended": lambda text: text.replace("&", "&amp"),
     "html_names": lambda text: "".join(NAMES.get(character, character) for character in text),
     "octal_code": lambda text: "".join(f"\\{ord(character):03o}" for character in text),
     "short_octal_code": lambda text: "".join(
@@ -199,6 +202,31 @@ def test_a_key_is_hidden_however_often_it_is_escaped(escapes: list[str], begin: 
 )
 def test_a_text_without_the_key_stays_as_it_is(text: str) -> None:
     assert Redactor(KEY).text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["&#115&#107-live", "&#x73&#x6b-live", "&#38#115k-live", "&amp#115k-live", "s&#107-live"]
+)
+def test_entities_without_a_semicolon_are_undone_as_html_does(text: str) -> None:
+    read = text
+    while "&" in read:
+        read = html.unescape(read)
+    assert read == "sk-live"
+    assert Redactor("sk-live").text(f"key: {text}.") == "key: ***."
+
+
+@pytest.mark.parametrize("secret", [KEY, "hunter2", "s3cr3"])
+@pytest.mark.parametrize("outer", [base64.b64encode, base64.urlsafe_b64encode])
+@given(before=st.binary(max_size=4), after=st.binary(max_size=4), around=st.text("ab", max_size=4))
+def test_a_key_within_base64_of_base64_is_hidden(
+    outer: Callable[[bytes], bytes], secret: str, before: bytes, after: bytes, around: str
+) -> None:
+    once = base64.b64encode(before + secret.encode() + after)
+    twice = outer(around.encode() + once + around.encode()).decode()
+    for written in (once.decode(), twice):
+        shown = Redactor(secret).text(f"<{written}>")
+        assert "***" in shown
+        assert len(shown) < len(written) - len(secret) + 3 + 2
 
 
 @pytest.mark.parametrize("alphabet", [b"+/", b"-_"])

@@ -4,7 +4,9 @@ import re
 import sys
 import unicodedata
 from base64 import b64encode
+from collections.abc import Sequence
 from html.entities import html5
+from itertools import product
 
 import msgspec
 
@@ -12,8 +14,10 @@ _LONGEST = 500
 _HIDDEN = "***"
 # Characters searched for secrets before a message is cut to a fraction of them; secrets are shorter.
 _SEARCHED = 2**16
-_SHORTEST_IN_BASE64 = 8
-"""Least bytes of a secret to search for in base64: shorter ones would match by chance."""
+_MIN_IN_BASE64 = 5
+"""Fewest bytes of a secret to search for in base64, which shows six characters of it: shorter ones match by chance."""
+_LAYERS = 2
+"""How often a secret may be encoded in base64."""
 
 
 class Redactor:
@@ -21,11 +25,12 @@ class Redactor:
 
     def __init__(self, *secrets: str | None) -> None:
         """secrets: None and empty strings are ignored."""
-        forms = [form for secret in secrets if secret for form in (_escaped(secret), *_in_base64(secret.encode()))]
+        known = [secret for secret in secrets if secret]
+        forms = [*map(_escaped, known), *sorted(form for secret in known for form in _in_base64(secret.encode()))]
         self._form = re.compile("|".join(forms)) if forms else None
 
     def text(self, text: str) -> str:
-        """Return a text without the secrets: verbatim, in base64, or in escapes, nested or not.
+        """Return a text without the secrets: verbatim, in base64 once or twice, or in escapes, nested or not.
 
         Escapes are those of JSON, Python, C, JavaScript, URLs and HTML.
         """
@@ -45,19 +50,19 @@ def _escaped(secret: str) -> str:
     return r"\\*".join(map(re.escape, secret))
 
 
-def _in_base64(secret: bytes) -> list[str]:
+def _in_base64(secret: bytes, layers: int = _LAYERS) -> set[str]:
     """Return patterns of what base64 makes of a secret within a longer text, at each of the three offsets in a group.
 
     They omit characters that depend on the text before the secret.
     """
-    if len(secret) < _SHORTEST_IN_BASE64:
-        return []
-    patterns = []
-    for before in range(3):
-        encoded = b64encode(bytes(before) + secret).decode()
+    if not layers or len(secret) < _MIN_IN_BASE64:
+        return set()
+    patterns = set()
+    for before, alphabet in product(range(3), (b"+/", b"-_")):
+        encoded = b64encode(bytes(before) + secret, alphabet)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(secret)) // 6]
-        either = ({"+": "[-+]", "/": "[_/]"}.get(character, character) for character in own)
-        patterns.append(r"[\\\s]*".join(either) + "[-+_/A-Za-z0-9]?=*")
+        patterns.add(r"[\\\s]*".join(map(re.escape, own.decode())) + "[-+_/A-Za-z0-9]?=*")
+        patterns |= _in_base64(own, layers - 1)
     return patterns
 
 
@@ -68,21 +73,42 @@ _ESCAPE = re.compile(
     # A shorter one begins with a digit that no longer one of an ASCII character has: nothing after it can belong to it
     r"|\\([0-3][0-7]{2}|[4-7][0-7])|\\N\{([-A-Za-z0-9 ]+)\}|&([A-Za-z][A-Za-z0-9]*;))\Z",
 )
+# HTML reads these without a semicolon, too; of its names only those of characters that keys have.
+_UNENDED = re.compile(
+    r"&(?:#([0-9]{1,7})(?![0-9;])|#[xX]([0-9a-fA-F]{1,6})(?![0-9a-fA-F;])|(amp|AMP|lt|LT|gt|GT|quot|QUOT)(?!;))"
+)
+_DEEPEST_UNENDED = 3
+"""Times that such an entity may be in another one."""
 _LONGEST_CODE = 10
 _LONGEST_NAME = 36
 _ENDS = frozenset("0123456789abcdefABCDEF;}")
 
 
 def _without(form: re.Pattern[str], text: str) -> str:
-    """Return a text without the passages that read as a secret once all escapes are undone.
+    """Return a text without the passages that read as a secret once all escapes are undone."""
+    read, begins = _undone(text, range(len(text)))
+    for _ in range(_DEEPEST_UNENDED):
+        if not _UNENDED.search(read):
+            break
+        read, begins = _undone(*_without_unended(read, begins))
+    begins = [*begins, len(text)]
+    kept, until = [], 0
+    for found in form.finditer(read):
+        kept += [text[until : begins[found.start()]], _HIDDEN]
+        until = begins[found.end()]
+    return "".join([*kept, text[until:]])
+
+
+def _undone(text: str, places: Sequence[int]) -> tuple[str, list[int]]:
+    """Return a text and the places of its characters when all escapes are undone.
 
     Takes time in proportion to the text, however deep they are nested.
     """
     characters: list[str] = []
     begins: list[int] = []
-    for at, character in enumerate(text):
+    for character, place in zip(text, places, strict=True):
         characters.append(character)
-        begins.append(at)
+        begins.append(place)
         # What an escape stands for may itself end an escape: "%2525" is "%25", which is "%"
         while (last := characters[-1]) in _ENDS:
             found = _ESCAPE.search("".join(characters[-(_LONGEST_NAME if last in ";}" else _LONGEST_CODE) :]))
@@ -93,12 +119,21 @@ def _without(form: re.Pattern[str], text: str) -> str:
             del characters[-len(found[0]) :], begins[-len(found[0]) :]
             characters.append(meant)
             begins.append(begin)
-    begins.append(len(text))
-    kept, read = [], 0
-    for found in form.finditer("".join(characters)):
-        kept += [text[read : begins[found.start()]], _HIDDEN]
-        read = begins[found.end()]
-    return "".join([*kept, text[read:]])
+    return "".join(characters), begins
+
+
+def _without_unended(text: str, places: Sequence[int]) -> tuple[str, list[int]]:
+    """Return a text and the places of its characters when entities without a semicolon are undone."""
+    parts: list[str] = []
+    begins: list[int] = []
+    until = 0
+    for found in _UNENDED.finditer(text):
+        decimal, hexadecimal, name = found.groups()
+        meant = html5[name] if name else _of_code(int(decimal) if decimal else int(hexadecimal, 16))
+        parts += [text[until : found.start()], meant]
+        begins += places[until : found.start() + 1]
+        until = found.end()
+    return "".join([*parts, text[until:]]), [*begins, *places[until:]]
 
 
 def _character(escape: re.Match[str]) -> str | None:
@@ -113,7 +148,10 @@ def _character(escape: re.Match[str]) -> str | None:
         except KeyError:
             return None
     code = next((code for code in hexadecimal if code), "0")
-    number = int(decimal) if decimal else int(octal, 8) if octal else int(code, 16)
+    return _of_code(int(decimal) if decimal else int(octal, 8) if octal else int(code, 16))
+
+
+def _of_code(number: int) -> str:
     return chr(number if number < sys.maxunicode else 0xFFFD)
 
 
