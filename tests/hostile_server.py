@@ -53,6 +53,8 @@ class ChatServer:
     has_models: bool = True
     adapter_fault: Fault | None = None
     """Takes the place of what loading or unloading an adapter does."""
+    sglang: bool = False
+    """True: adapters are loaded beside `/v1`, and requests name them after a colon."""
     adapter_requests: int = 0
     adapters: dict[str, str] = field(default_factory=dict)
     """Folders of loaded adapters by name."""
@@ -68,7 +70,7 @@ class ChatServer:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=16 * 2**20)
         app.router.add_post("/v1/{endpoint:(chat/)?completions}", self._chat)
-        app.router.add_post("/v1/{action:(un)?load_lora_adapter}", self._adapter)
+        app.router.add_post(("" if self.sglang else "/v1") + "/{action:(un)?load_lora_adapter}", self._adapter)
         if self.has_models:
             app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -99,9 +101,19 @@ class ChatServer:
         if self.adapter_fault is not None:
             return await self.adapter_fault(self, request)
         body = await request.json()
-        if request.match_info["action"] == "load_lora_adapter":
-            return self._load(body["lora_name"], body["lora_path"])
-        return self._unload(body["lora_name"])
+        loads = request.match_info["action"] == "load_lora_adapter"
+        answer = self._load(body["lora_name"], body["lora_path"]) if loads else self._unload(body["lora_name"])
+        return self._as_sglang(answer) if self.sglang else answer
+
+    def _as_sglang(self, answer: web.Response) -> web.Response:
+        """Say what SGLang 0.5 says (sglang/srt/entrypoints/http_server.py, managers/io_struct.py)."""
+        failed = answer.status >= 300
+        result = {
+            "success": not failed,
+            "error_message": answer.text if failed else "",
+            "loaded_adapters": self.adapters,
+        }
+        return web.json_response(result, status=400 if failed else 200)
 
     def _load(self, name: str, folder: str) -> web.Response:
         """Answer as vLLM 0.32 does (vllm/entrypoints/openai/models/serving.py)."""
@@ -130,7 +142,11 @@ class ChatServer:
             if fault is not None:
                 return await fault(self, request)
             await asyncio.sleep(self.delay)
-            if body["model"] not in (self.name, *self.adapters):
+            if self.sglang:  # takes any model's name for its own
+                adapter = body["model"].partition(":")[2]
+                if adapter and adapter not in self.adapters:
+                    return error(400, f"The following requested LoRA adapters are not loaded: {adapter}")
+            elif body["model"] not in (self.name, *self.adapters):
                 return error(404, f"The model `{body['model']}` does not exist.")
             return self.answer(body)
         except asyncio.CancelledError:

@@ -340,6 +340,37 @@ async def test_the_same_adapter_again_stays(adapters: list[Path]) -> None:
             assert (await view.complete(REQUEST)).error is None
 
 
+async def test_sglang_loads_adapters_beside_v1_and_is_asked_for_them_after_a_colon(adapters: list[Path]) -> None:
+    async with ChatServer(sglang=True) as server, opened(server) as engine:
+        for step, folder in enumerate(adapters):
+            view = await engine.under(folder, f"policy@{step}")
+            assert (await view.complete(REQUEST)).error is None
+        assert list(server.adapters.values()) == [str(adapters[1]), str(adapters[2])]
+    assert names(server) == [f"fake:{read_adapter(folder).served_name}" for folder in adapters]
+    async with ChatServer(sglang=True) as server:
+        for _ in range(2):  # the second time it is loaded already
+            async with opened(server, model={"adapter": str(adapters[0])}) as engine:
+                assert (await engine.complete(REQUEST)).error is None
+    assert names(server) == [f"fake:{read_adapter(adapters[0]).served_name}"] * 2
+
+
+async def test_what_sglang_does_not_load_is_one_line_that_says_how_to_start_it(adapters: list[Path]) -> None:
+    refuse = hostile.status(400, '{"success": false, "error_message": "LoRA is not enabled."}')
+    async with ChatServer(sglang=True, adapter_fault=refuse) as server, opened(server) as engine:
+        with pytest.raises(EngineError, match="LoRA is not enabled") as error:
+            await engine.under(adapters[2], "policy@0")
+    assert "sglang.launch_server --model-path fake --enable-lora --max-lora-rank 8" in one_line_of(error)
+
+
+async def test_adapters_on_servers_of_two_kinds_or_under_an_id_with_a_colon_are_refused(adapters: list[Path]) -> None:
+    async with ChatServer(sglang=True) as one, ChatServer() as two, opened(one, two) as engine:
+        with pytest.raises(EngineError, match="servers of one kind"):
+            await engine.under(adapters[0], "policy@0")
+    async with ChatServer(sglang=True) as server, opened(server, model={"id": "org/model:free"}) as engine:
+        with pytest.raises(EngineError, match=r"model\.id: 'org/model:free' has a colon"):
+            await engine.under(adapters[0], "policy@0")
+
+
 async def test_no_adapter_on_top_of_another(adapters: list[Path]) -> None:
     async with ChatServer() as server, opened(server, model={"adapter": str(adapters[0])}) as engine:
         with pytest.raises(EngineError, match=r"model\.adapter=null"):

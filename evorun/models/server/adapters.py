@@ -1,8 +1,9 @@
-"""Adapters on running servers, loaded with vLLM's `POST /load_lora_adapter`.
+"""Adapters on running servers, loaded with `POST /load_lora_adapter`: vLLM's under `/v1`, SGLang's beside it.
 
 A server gets the adapter's path, and reads the files itself: vLLM 0.32 takes nothing else. SGLang takes tensors, at
-`/load_lora_adapter_from_tensors` beside `/v1`, but pickled, one copy per GPU, and in fields that differ between
-its versions (0.5.8, 0.5.18); evorun does not support that.
+`/load_lora_adapter_from_tensors`, but pickled, one copy per GPU, and in fields that differ between its versions
+(0.5.8, 0.5.18); evorun does not support that. Requests to vLLM name an adapter alone, those to SGLang `MODEL:ADAPTER`;
+otherwise SGLang answers without the adapter (sglang/srt/entrypoints/http_server.py, openai/serving_base.py).
 """
 
 import asyncio
@@ -19,6 +20,11 @@ from evorun.models.server.pool import Endpoint, EndpointPool
 from evorun.models.server.retry import Patience
 
 log = logging.getLogger(__name__)
+
+
+NOT_FOUND = 404
+SGLANG_ANSWERS = (200, 400)
+"""Statuses of SGLang's answer to a load that succeeds, and to one that does not."""
 
 
 class _Model(msgspec.Struct):
@@ -43,6 +49,8 @@ class AdapterLoader:
         self._timeout = timeout
         self._held: list[Adapter] = []
         """Newest first."""
+        self._sglang: set[str] = set()
+        """URLs of the servers that are SGLang's, as far as known."""
 
     async def load(self, adapter: Adapter) -> None:
         """Load an adapter under its `served_name` on the servers that work; the others load it when they answer again.
@@ -58,6 +66,25 @@ class AdapterLoader:
             raise EngineError(f"no server loads adapter {adapter.folder}: {listed or 'none answers'}")
         for endpoint, cause in failed:
             self._pool.drop(endpoint, cause)
+        kinds = {
+            endpoint.url in self._sglang for endpoint, cause in zip(endpoints, causes, strict=True) if cause is None
+        }
+        if len(kinds) > 1:
+            raise EngineError("engine.base_urls: expected servers of one kind for adapters, got vLLM's and SGLang's")
+
+    def requested_name(self, adapter: Adapter) -> str:
+        """Return the name under which requests ask for an adapter that is loaded.
+
+        Raises EngineError where the model's id does not allow that.
+        """
+        if not self._sglang:
+            return adapter.served_name
+        if ":" in self._model:
+            raise EngineError(
+                f"model.id: '{self._model}' has a colon, after which SGLang reads the adapter's name; serve the model "
+                "with --served-model-name NAME, and set model.id=NAME"
+            )
+        return f"{self._model}:{adapter.served_name}"
 
     async def unload(self, adapter: Adapter) -> None:
         """Unload an adapter."""
@@ -84,22 +111,35 @@ class AdapterLoader:
         # Without `load_inplace`, for which vLLM 0.32 reads the files again at every step of every request.
         fields = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
         answer = await self._post(url, "load_lora_adapter", fields)
+        if isinstance(answer, Answer) and answer.status == NOT_FOUND and url not in self._sglang:
+            beside = await self._http.post(f"{_beside(url)}/load_lora_adapter", msgspec.json.encode(fields))
+            if isinstance(beside, Answer) and beside.status in SGLANG_ANSWERS:
+                self._sglang.add(url)
+                answer = beside
         if isinstance(answer, Failure):
             return answer.cause
         # A server refuses a name that it already has: no error, since the name holds the weights' digest.
         if answer.status >= 300 and not await self._has(url, adapter):
             raise EngineError(
                 f"{url} does not load adapter {adapter.folder}: HTTP {answer.status}: {self._http.message(answer)}; "
-                "the server must see this folder and run as `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve "
-                f"{self._model} --enable-lora --max-loras {HELD} --max-lora-rank {served_rank(adapter.rank)}`"
+                f"the server must see this folder and run as `{self._start(url, served_rank(adapter.rank))}`"
             )
         return None
+
+    def _start(self, url: str, rank: int) -> str:
+        """Return the command that starts a server with adapters."""
+        if url in self._sglang:
+            command = f"python -m sglang.launch_server --model-path {self._model} --enable-lora"
+            return f"{command} --max-lora-rank {rank} --lora-target-modules all"
+        command = f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora"
+        return f"{command} --max-loras {HELD} --max-lora-rank {rank}"
 
     async def _post(self, url: str, action: str, fields: Mapping[str, object]) -> Answer | Failure:
         """POST to a server; repeat where it is unreachable."""
         body, retry = msgspec.json.encode(fields), 0
+        base = _beside(url) if url in self._sglang else url
         while True:
-            answer = await self._http.post(f"{url}/{action}", body)
+            answer = await self._http.post(f"{base}/{action}", body)
             if isinstance(answer, Answer) or retry == self._patience.max_retries:
                 return answer
             await asyncio.sleep(self._patience.backoff(retry))
@@ -112,3 +152,8 @@ class AdapterLoader:
             if isinstance(answer, Answer):
                 return adapter.served_name in {m.id for m in msgspec.json.decode(answer.content, type=_Models).data}
         return False
+
+
+def _beside(url: str) -> str:
+    """Return the address of a server without the version part of the path."""
+    return url.removesuffix("/v1")

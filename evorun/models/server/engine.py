@@ -134,7 +134,7 @@ class ServerModel:
         self._asker = Asker(
             self._http, self._pool, patience, config.timeout, self._advice(), before_control=self._loader.restore
         )
-        self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
+        self._encoder = self._encoder_for(model.id)
         self._prompts = TokenPrompts(model, self._asker)
         self._warned: set[str] = set()
 
@@ -180,6 +180,7 @@ class ServerModel:
             self._pool.say(endpoint)
         if self._adapter is not None:
             await self._loader.load(self._adapter)
+            self._encoder = self._encoder_for(self._loader.requested_name(self._adapter))
 
     async def complete(self, request: Request) -> Reply:
         return await self._answer(request, self._encoder)
@@ -196,7 +197,8 @@ class ServerModel:
         self._for_views = [*(held for held in self._for_views if held.digest != adapter.digest), adapter]
         if len(self._for_views) > HELD:
             await self._loader.unload(self._for_views.pop(0))
-        return ModelUnderAdapter(name, partial(self._answer, encoder=self._encoder_for(adapter.served_name)))
+        encoder = self._encoder_for(self._loader.requested_name(adapter))
+        return ModelUnderAdapter(name, partial(self._answer, encoder=encoder))
 
     async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
         """Answer one request; where a server returns too few completions, ask again with the next seeds."""
