@@ -10,7 +10,8 @@ clean run, against one server, comes first. Requests that never get an answer ar
 dies is stopped with its requests in flight, and is back on the same port.
 
 lost: answers that a run lacks and the clean one has. asked twice: answers that a server has given in full, beyond one
-to each call of the run and to each control.
+to each call of the run and to each control. late: attempts that were ended though the server had not let them hang; an
+answer that is on its way then is paid for twice, as nobody can tell it from one that never comes.
 """
 
 import argparse
@@ -118,6 +119,8 @@ class Ran(NamedTuple):
     wasted: dict[str, Any]
     answered: int
     """Answers that servers gave in full."""
+    hung: int
+    """Requests that servers let hang."""
     error: str
 
 
@@ -149,6 +152,7 @@ def run(folder: Path, servers: Sequence[Server], options: argparse.Namespace) ->
         predictions=(folder / "predictions.jsonl").read_text() if results else "",
         wasted=results.get("wasted", {}),
         answered=sum(one.done["answered"] for one in running),
+        hung=sum(one.done["hang"] for one in running),
         error=manifest.get("error") or "",
     )
 
@@ -159,7 +163,8 @@ def main(options: argparse.Namespace) -> None:
         # Where a scenario has no request that is always refused, neither may the run beside it.
         without = run(Path(made) / "without", [Server(("--clean", *ALONE))], options)
         print(f"{options.calls} calls of {options.latency:g} s; clean: {clean.seconds:.1f} s; {options.evorun}")
-        print(f"{'scenario':28}{'seconds':>9}{'over clean':>12}{'lost':>6}{'asked twice':>13}  attempts in vain")
+        head = f"{'scenario':28}{'seconds':>9}{'over clean':>12}{'lost':>6}{'asked twice':>13}{'late':>6}"
+        print(f"{head}  attempts in vain")
         for number, name in enumerate(options.scenarios or SCENARIOS):
             ran = run(Path(made) / str(number), SCENARIOS[name], options)
             beside = without if all("--always" in server.options for server in SCENARIOS[name]) else clean
@@ -168,11 +173,12 @@ def main(options: argparse.Namespace) -> None:
                 continue
             controls = ran.wasted.get(CONTROL, {}).get("attempts", 0)
             twice = ran.answered - (ran.calls - ran.rejected) - controls
+            late = ran.wasted.get("timed_out", {}).get("attempts", 0) - ran.hung
             lost = ran.rejected - beside.rejected
             same = "" if ran.predictions == beside.predictions else "; OTHER PREDICTIONS"
             wasted = ", ".join(f"{kind} {one['attempts']}" for kind, one in sorted(ran.wasted.items()))
             ratio = ran.seconds / beside.seconds
-            print(f"{name:28}{ran.seconds:9.1f}{ratio:12.2f}{lost:6}{twice:13}  {wasted}{same}", flush=True)
+            print(f"{name:28}{ran.seconds:9.1f}{ratio:12.2f}{lost:6}{twice:13}{late:6}  {wasted}{same}", flush=True)
 
 
 if __name__ == "__main__":
