@@ -94,8 +94,10 @@ class ChatMessage(msgspec.Struct):
         content = self.content
         if isinstance(content, list):
             content = "".join(part.text for part in content if part.type == "text" and part.text)
+        if not self.tool_calls:
+            return content or ""
         try:
-            calls = msgspec.convert(self.tool_calls or [], list[ToolCall])
+            calls = msgspec.convert(self.tool_calls, list[ToolCall])
         except msgspec.ValidationError:
             calls = []
         written = [tool_call(call.function.name, call.function.arguments) for call in calls]
@@ -283,21 +285,23 @@ def read_draw(response: ChatResponse, request: Request, n: int, channels: Channe
     and reasoning. Where the server counts nothing, tokens are estimated at `BYTES_PER_TOKEN`.
     """
     choices = sorted(response.choices, key=lambda choice: choice.index)[:n]
-    messages = [choice.said for choice in choices]
-    sizes = [len(message.text.encode()) + len((message.reasoning_content or "").encode()) for message in messages]
     usage = response.usage or Usage()
     prompt_tokens, total = usage.prompt_tokens, usage.completion_tokens
     if total is None:
         # Estimates, never zeros: with these a token budget would never be used up.
-        tokens = [min(_estimate(size), request.sampling.max_tokens) for size in sizes]
+        tokens = [min(_estimate(_size(choice)), request.sampling.max_tokens) for choice in choices]
+    elif len(choices) == 1:
+        tokens = [total]
     else:
-        tokens = _shares(total, sizes)
-    estimated_prompt = _estimate(sum(len(message["content"].encode()) for message in request.messages))
+        tokens = _shares(total, [_size(choice) for choice in choices])
+    estimated = prompt_tokens is None or total is None
+    if prompt_tokens is None:
+        prompt_tokens = _estimate(sum(len(message["content"].encode()) for message in request.messages))
     drawn = [_completion(c, t, request, channels) for c, t in zip(choices, tokens, strict=True)]
     return Draw(
         completions=[completion for completion, _ in drawn],
-        prompt_tokens=estimated_prompt if prompt_tokens is None else prompt_tokens,
-        estimated=prompt_tokens is None or total is None,
+        prompt_tokens=prompt_tokens,
+        estimated=estimated,
         error=next((error for _, error in drawn if error), None),
     )
 
@@ -332,6 +336,11 @@ def _reason(choice: Choice) -> str:
     return (choice.finish_reason or "stop").lower()
 
 
+def _size(choice: Choice) -> int:
+    """Return the bytes of a completion and of what was thought before it."""
+    return len(choice.said.text.encode()) + len((choice.said.reasoning_content or "").encode())
+
+
 def _estimate(size: int) -> int:
     return max(1, -(-size // BYTES_PER_TOKEN))
 
@@ -339,8 +348,6 @@ def _estimate(size: int) -> int:
 def _shares(total: int, sizes: list[int]) -> list[int]:
     """Split `total` in proportion to `sizes`."""
     # The running sum is rounded, not each part, so that the parts add up to the total.
-    if len(sizes) == 1:
-        return [total]
     whole = sum(sizes) or 1
     running, parts, before = 0, [], 0
     for size in sizes[:-1]:
