@@ -5,14 +5,21 @@ A resumed run rebuilds them from its journal, so they need neither outlive the p
 
 import os
 import tempfile
+from abc import abstractmethod
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from io import FileIO
+from itertools import accumulate
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from evorun.errors import RunDirectoryError
+from evorun.runs.candidates import Candidate, CandidateId
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -52,3 +59,60 @@ class Archive:
         descriptor = self._file.fileno()
         length = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, offset))
         return msgspec.msgpack.decode(os.pread(descriptor, length, offset + _LENGTH_BYTES), type=kind)
+
+
+class CandidatesOnDemand(Sequence[Candidate]):
+    """A sequence of candidates, each of which is built when it is accessed."""
+
+    @abstractmethod
+    def at(self, index: int) -> Candidate:
+        """Return the candidate at an index in [0, len)."""
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Candidate]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(index, slice):
+            return [self.at(i) for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            index = range(len(self))[index]  # negative indices and IndexError as for lists
+        return self.at(index)
+
+
+class ArchivedCandidates(CandidatesOnDemand):
+    """Candidates in the order of their arrival, all of them in the archive."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._offsets = array("q")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def at(self, index: int) -> Candidate:
+        return self._archive.get(self._offsets[index], Candidate)
+
+    def extend(self, candidates: Iterable[Candidate]) -> None:
+        """Add candidates. Raises RunDirectoryError when the disk is full."""
+        self._offsets.extend(map(self._archive.put, candidates))
+
+
+class Snapshot(CandidatesOnDemand):
+    """The candidates of one or more lists at this moment, list by list; later arrivals are not part of it."""
+
+    def __init__(self, *lists: ArchivedCandidates, survivors: Collection[CandidateId] = ()) -> None:
+        """survivors: ids of candidates to mark as survivors, in addition to those already marked."""
+        self._lists = lists
+        self._ends = list(accumulate(map(len, lists)))
+        self._survivors = frozenset(survivors)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def at(self, index: int) -> Candidate:
+        number = bisect_right(self._ends, index)
+        candidate = self._lists[number].at(index - (self._ends[number - 1] if number else 0))
+        return replace(candidate, survivor=True) if candidate.id in self._survivors else candidate

@@ -332,7 +332,7 @@ def test_a_budget_below_the_expected_calls_is_told_beforehand() -> None:
 def a_member(key: str, fitness: float) -> Member:
     response = Response(text=key, answer=key)
     candidate = Candidate.of(response, id=key, generation=0, operator="init")
-    return Member(candidate, Individual(response=response, fitness=fitness, errors=Diagnosis()), key)
+    return Member(candidate, Individual(response=response, fitness=fitness, errors=Diagnosis()), key.encode())
 
 
 fitnesses = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=8)
@@ -342,7 +342,7 @@ fitnesses = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=8)
 def test_replay_by_its_formula(old: list[float], known: list[float], rate: float) -> None:
     """4.1.3: c'_i is the pool's i-th best where i <= k and it is fitter than the population's i-th worst."""
     population = [a_member(f"o{i}", fitness) for i, fitness in enumerate(old)]
-    pool = ExperiencePool()
+    pool = ExperiencePool(len(old))
     pool.add(a_member(f"e{i}", fitness) for i, fitness in enumerate(known))
     k = int(np.floor(rate * len(old) + 1e-9))
     worst, best = sorted(old), sorted(known, reverse=True)
@@ -350,24 +350,34 @@ def test_replay_by_its_formula(old: list[float], known: list[float], rate: float
     found = replay(population, pool, rate)
     assert [one.fitness for one in found] == expected
     for i, one in enumerate(found):
-        assert one.key.startswith("e") == (i < min(k, len(best)) and best[i] > worst[i])
+        assert one.key.startswith(b"e") == (i < min(k, len(best)) and best[i] > worst[i])
 
 
 def test_a_share_is_not_lost_to_rounding() -> None:
-    pool = ExperiencePool()
+    pool = ExperiencePool(100)
     pool.add(a_member(f"e{i}", 9.0) for i in range(100))
     replaced = replay([a_member(f"o{i}", 0.0) for i in range(100)], pool, 0.29)
     assert sum(one.fitness == 9.0 for one in replaced) == 29
 
 
-def test_the_pool_is_a_set_by_answer() -> None:
-    pool = ExperiencePool()
-    first, other, again = a_member("a", 3.0), a_member("b", 5.0), a_member("a", 3.0)
-    pool.add([first, other, again])
-    best = pool.best(9)
-    assert best[0] is other
-    assert best[1] is first
-    assert len(best) == 2
+@given(
+    generations=st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=6),
+    worth=st.lists(st.integers(0, 5).map(float), min_size=31, max_size=31),
+    places=st.integers(0, 6),
+)
+def test_a_pool_with_few_places_gives_what_one_of_all_members_would(
+    generations: list[list[int]], worth: list[float], places: int
+) -> None:
+    pool, everybody = ExperiencePool(places), dict[bytes, Member]()
+    for generation in generations:
+        members = [a_member(str(answer), worth[answer]) for answer in generation]
+        pool.add(members)
+        for member in members:
+            everybody.setdefault(member.key, member)
+        best = sorted(everybody.values(), key=lambda one: -one.fitness)
+        for count in range(places + 1):
+            # these very objects: of those with one answer the first, of equally fit ones the earlier first
+            assert list(map(id, pool.best(count))) == list(map(id, best[:count]))
 
 
 @pytest.mark.parametrize(("population", "elites"), [(30, 3), (50, 5), (5, 1), (1, 1), (11, 2)])
@@ -390,9 +400,9 @@ def test_tournaments_prefer_the_fitter_as_often_as_two_uniform_draws_do() -> Non
     population = [a_member(f"o{i}", float(i)) for i in range(5)]
     rng = np.random.default_rng(0)
     drawn = Counter(one.key for _ in range(4000) for one in select(population, 0, rng))
-    share = drawn["o4"] / drawn.total()
+    share = drawn[b"o4"] / drawn.total()
     assert share == pytest.approx(1 - (4 / 5) ** 2, abs=0.012)
-    assert drawn["o0"] / drawn.total() == pytest.approx(1 / 25, abs=0.006)
+    assert drawn[b"o0"] / drawn.total() == pytest.approx(1 / 25, abs=0.006)
 
 
 # --- settings ---

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from evorun.ratings import bradley_terry, elo, win_rate
-from evorun.runs.archive import Archive
+from evorun.runs.archive import Archive, ArchivedCandidates, CandidatesOnDemand
 from evorun.runs.candidates import Candidate, Comparison
 from evorun.tasks.capabilities import Explanation, Letter, ScoredResponse
 
@@ -23,7 +23,7 @@ class Member(msgspec.Struct):
     loss: Explanation = Explanation()
 
 
-class Members(Sequence[Candidate]):
+class Members(CandidatesOnDemand):
     """Candidates in the order of their arrival; an accessed candidate stays in memory until the next `keep`."""
 
     def __init__(self, archive: Archive) -> None:
@@ -35,17 +35,8 @@ class Members(Sequence[Candidate]):
     def __len__(self) -> int:
         return len(self._offsets)
 
-    @overload
-    def __getitem__(self, index: int) -> Candidate: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Candidate]: ...
-
-    def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        member = self._in_memory.get(index)
-        return (member or self.member(index)).candidate
+    def at(self, index: int) -> Candidate:
+        return self.member(index).candidate
 
     def append(self, candidate: Candidate) -> None:
         """Add a candidate, in memory."""
@@ -54,10 +45,10 @@ class Members(Sequence[Candidate]):
 
     def member(self, index: int) -> Member:
         """Return a member, which stays in memory and may be changed until the next `keep`."""
-        index = range(len(self))[index]  # negative indices and IndexError as for lists
-        if index not in self._in_memory:
-            self._in_memory[index] = self._load(index)
-        return self._in_memory[index]
+        member = self._in_memory.get(index)
+        if member is None:
+            member = self._in_memory[index] = self._load(index)
+        return member
 
     def read(self, index: int) -> Candidate:
         """Return a candidate without loading it into memory for later."""
@@ -114,7 +105,7 @@ class Arena:
         self.prior_sd = prior_sd
         archive = archive or Archive()
         self.candidates = Members(archive)
-        self._lost = Members(archive)
+        self._lost = ArchivedCandidates(archive)
         self.mean: NDArray[np.float64] = np.zeros(0)
         self.sd: NDArray[np.float64] = np.zeros(0)
         self._rating = rating
@@ -218,20 +209,18 @@ class Arena:
 
     def note_lost(self, candidates: Iterable[Candidate]) -> None:
         """Add candidates that were paid for but cannot compete, because they are unparsable or repeated."""
-        for candidate in candidates:
-            self._lost.append(candidate)
+        self._lost.extend(candidates)
 
     def keep(self, survivors: NDArray[np.intp]) -> None:
         """Keep these in memory; the others are read from the archive when they are accessed."""
         self.candidates.keep(survivors.tolist())
-        self._lost.keep(())
 
     def rated(self, survivors: NDArray[np.intp]) -> "RatedCandidates":
         """Return all candidates with their current beliefs, followed by the lost ones."""
         return RatedCandidates(self.candidates, self._lost, self.mean, self.sd, survivors)
 
 
-class RatedCandidates(Sequence[Candidate]):
+class RatedCandidates(CandidatesOnDemand):
     """Candidates with their beliefs at one moment, each built when it is accessed.
 
     The pool of a long run grows to thousands, and all of them are accessed only once, at the end.
@@ -240,7 +229,7 @@ class RatedCandidates(Sequence[Candidate]):
     def __init__(
         self,
         candidates: Members,
-        lost: Members,
+        lost: ArchivedCandidates,
         mean: NDArray[np.float64],
         sd: NDArray[np.float64],
         survivors: NDArray[np.intp],
@@ -256,18 +245,9 @@ class RatedCandidates(Sequence[Candidate]):
     def __len__(self) -> int:
         return self._length
 
-    @overload
-    def __getitem__(self, index: int) -> Candidate: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Candidate]: ...
-
-    def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]  # negative indices and IndexError as for lists
+    def at(self, index: int) -> Candidate:
         if index >= len(self._mean):
-            return self._lost.read(index - len(self._mean))
+            return self._lost.at(index - len(self._mean))
         # Nine decimals: later ones differ between machines and BLAS builds, and records must not.
         mean, sd = round(float(self._mean[index]), 9), round(float(self._sd[index]), 9)
         return replace(self._candidates.read(index), mean=mean, sd=sd, survivor=index in self._survivors)

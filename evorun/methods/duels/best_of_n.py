@@ -7,6 +7,7 @@ baseline of the Lyria paper (section 4.2.1), which redraws a repeated answer.
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Annotated, ClassVar
 
 from evorun.fields import NonNegativeInt, OneOf, PositiveInt
@@ -16,6 +17,7 @@ from evorun.methods.duels.duels import DuelSettings, hold_duels, warn_if_no_duel
 from evorun.methods.lyria.population import Plan, breed, explain_missing_verifier, regime_with_verifier
 from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
 from evorun.rollouts.calls import Role
+from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import SupportsGeneration, SupportsJudging
@@ -101,8 +103,9 @@ class BestOfN(PerProblem):
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw one batch of responses per step; the answer is the first with the highest fitness."""
         plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
-        rated: list[Candidate] = []
-        keys: list[str] = []
+        rated, best_fitness = ArchivedCandidates(ctx.archive), -inf
+        best: Candidate | None = None
+        keys: list[bytes] = []
         slots = 0
         for step in count():
             remaining = self.config.still_to_draw(ctx, slots)
@@ -124,8 +127,8 @@ class BestOfN(PerProblem):
             slots += batch
             keys += [child.key for child in drawn.children]
             verifications = await ctx.verify([child.response for child in drawn.children], max_errors=0)
-            rated += [
-                Candidate.of(
+            for index, child, verification in zip(drawn.indices, drawn.children, verifications, strict=True):
+                candidate = Candidate.of(
                     child.response,
                     id=f"0.{index}",
                     generation=0,
@@ -136,12 +139,11 @@ class BestOfN(PerProblem):
                     mean=verification.fitness,
                     survivor=True,
                 )
-                for index, child, verification in zip(drawn.indices, drawn.children, verifications, strict=True)
-            ]
-            # Unparsed responses have a fitness, too, but cannot be the answer; `max` returns the first of equals.
-            parsed = [candidate for candidate in rated if candidate.answer is not None]
-            best = max(parsed, key=lambda candidate: candidate.mean or 0.0, default=None)
-            yield Step(step=step, best=best, candidates=list(rated), extra=drawn.diagnostics())
+                rated.extend([candidate])
+                # Unparsed responses have a fitness, too, but cannot be the answer.
+                if candidate.answer is not None and verification.fitness > best_fitness:
+                    best, best_fitness = candidate, verification.fitness
+            yield Step(step=step, best=best, candidates=Snapshot(rated), pool=len(rated), extra=drawn.diagnostics())
             if ctx.out_of_budget:
                 return
 

@@ -156,7 +156,7 @@ def select_parents(
     if choice == "uniform":
         chosen = rng.permutation(survivors)[:count].tolist()
     else:
-        generations = {i: arena.candidates[i].generation for i in survivors.tolist()}
+        generations = {i: arena.candidates.at(i).generation for i in survivors.tolist()}
         latest = max(generations.values())
         recent = [i for i, generation in generations.items() if generation == latest]
         recent.sort(key=lambda i: -arena.sd[i])

@@ -1,5 +1,6 @@
 """Feedback Descent: one incumbent, challenged by proposals made from the latest attempts (appendix A.1 and D)."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -14,6 +15,7 @@ from evorun.methods.duels.duels import judge_pairs
 from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
+from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import (
     Attempt,
@@ -64,20 +66,19 @@ class FeedbackDescent(PerProblem):
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Propose, judge once in random order, keep the winner; ties and invalid judgments keep the incumbent."""
         incumbent: Candidate | None = None
-        challengers: list[Candidate] = []
-        unparsed: list[Candidate] = []
-        attempts: list[Attempt] = []
+        challengers, unparsed = ArchivedCandidates(ctx.archive), ArchivedCandidates(ctx.archive)
+        attempts: deque[Attempt] = deque(maxlen=self.config.window)
         for step in count() if self.config.generations is None else range(self.config.generations + 1):
             if incumbent is None:  # also when step 0 did not parse
                 operator, proposal = "init", Proposal(ctx.task.generation_prompt(ctx.problem), ())
             else:
-                prompt = ctx.task.refinement_prompt(ctx.problem, incumbent, attempts[-self.config.window :])
+                prompt = ctx.task.refinement_prompt(ctx.problem, incumbent, list(attempts))
                 operator, proposal = "refine", Proposal(prompt, (incumbent.id,))
             proposed = await propose(ctx, [proposal], operator=operator, step=step, settings=self.config)
-            unparsed += proposed.unparsed
+            unparsed.extend(proposed.unparsed)
             duels: list[Comparison] = []
             for challenger in await add_feedback(ctx, proposed.parsed):  # one, or none if it did not parse
-                challengers.append(challenger)
+                challengers.extend([challenger])
                 if incumbent is None:
                     incumbent = challenger
                     attempts.append(Attempt(response=challenger, outcome="first"))
@@ -91,13 +92,10 @@ class FeedbackDescent(PerProblem):
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed):
                 return
             best = None if incumbent is None else replace(incumbent, survivor=True)
-            candidates = [
-                best if best is not None and challenger is incumbent else challenger for challenger in challengers
-            ]
             yield Step(
                 step=step,
                 best=best,
-                candidates=[*candidates, *unparsed],
+                candidates=Snapshot(challengers, unparsed, survivors=() if best is None else [best.id]),
                 pool=0 if best is None else 1,
                 comparisons=duels,
                 extra=proposed.diagnostics(),

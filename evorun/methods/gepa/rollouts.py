@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from evorun.methods.context import RunContext
 from evorun.methods.gepa.bridge import GepaState, Rollout
@@ -13,6 +13,7 @@ from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Asked, Episode, max_turns_on
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
+from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.scores import primary_score
 from evorun.tasks.base import Demonstration, Problem, Prompt
@@ -43,7 +44,7 @@ class OnValidation:
         self._sampling = sampling
         self._answered: tuple[Candidate | None, dict[str, Candidate]] = (None, {})
         """The prompt under which the problems were last answered, and the answers by problem id."""
-        self._answers: dict[str, list[Candidate]] = {problem.id: [] for problem in ctx.problems}
+        self._answers = _make_archives(ctx)
         self._texts: dict[str, TextCounts] = defaultdict(TextCounts)
         """Counts of the problems' answers since the last step; answers to examples are no results."""
 
@@ -110,7 +111,7 @@ class OnValidation:
             problem.id: Step(
                 step=step,
                 best=current.get(problem.id),
-                candidates=list(self._answers[problem.id]),
+                candidates=Snapshot(self._answers[problem.id]),
                 extra=extra | self._texts.pop(problem.id, TextCounts()).diagnostics(),
             )
             for problem in problems
@@ -126,8 +127,18 @@ class OnValidation:
         response = episodes[0].response
         self._texts[problem.id].add(ctx.task, episodes[0].replies[-1], response)
         rated = _make_candidate(f"{step}.0", step, response, None)
-        self._answers[problem.id].append(rated)
+        self._answers[problem.id].extend([rated])
         return rated
+
+
+class _Scored(NamedTuple):
+    """A parsed response, which may be the best one to its problem."""
+
+    number: int
+    """Its index among all responses to the problem."""
+    mean: float
+    instruction: str
+    """The prompt that it was sampled under."""
 
 
 class OnProblems:
@@ -141,8 +152,8 @@ class OnProblems:
         self._taking_part = {problem.id for problem in ctx.problems}
         self._ctx = ctx
         self._sampling = sampling
-        self._responses: dict[str, list[tuple[Candidate, str]]] = {problem.id: [] for problem in ctx.problems}
-        """Every response to a problem, with the instruction that it came from."""
+        self._responses = _make_archives(ctx)
+        self._scored: dict[str, list[_Scored]] = {problem.id: [] for problem in ctx.problems}
         self._texts: dict[str, TextCounts] = defaultdict(TextCounts)
         """Counts of each problem's responses since the last step."""
 
@@ -152,7 +163,10 @@ class OnProblems:
         # Added in the order of the batch, which may hold a problem twice: among equals the earliest is best.
         for problem, (_, rated) in zip(batch, tried, strict=True):
             if rated is not None:
-                self._responses[problem.id].append((rated, instruction))
+                if rated.mean is not None:
+                    number = len(self._responses[problem.id])
+                    self._scored[problem.id].append(_Scored(number, rated.mean, instruction))
+                self._responses[problem.id].extend([rated])
         return [rollout for rollout, _ in tried]
 
     async def _try(
@@ -217,13 +231,13 @@ class OnProblems:
         extra = {"prompts": float(len(state.pool)), "validation_score": state.best.mean or 0.0}
         steps = {}
         for name, responses in self._responses.items():
-            usable = [(rated, instruction) for rated, instruction in responses if rated.mean is not None]
             # Rejected prompts are not in the pool; their responses rank below those of accepted ones.
-            best = max(usable, key=lambda pair: (pair[0].mean, score_by_prompt.get(pair[1], -1.0)), default=None)
+            scored = self._scored[name]
+            best = max(scored, key=lambda one: (one.mean, score_by_prompt.get(one.instruction, -1.0)), default=None)
             steps[name] = Step(
                 step=step,
-                best=None if best is None else best[0],
-                candidates=[rated for rated, _ in responses],
+                best=None if best is None else responses[best.number],
+                candidates=Snapshot(responses),
                 extra=extra | self._texts.pop(name, TextCounts()).diagnostics(),
             )
         return steps
@@ -234,6 +248,11 @@ async def _gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(coroutine) for coroutine in work]
     return [task.result() for task in tasks]
+
+
+def _make_archives(ctx: RunContext) -> dict[str, ArchivedCandidates]:
+    """Return an empty list for the responses to each problem."""
+    return {problem.id: ArchivedCandidates(ctx.context_for(problem).archive) for problem in ctx.problems}
 
 
 def _make_rollout(

@@ -12,6 +12,7 @@ from evorun.methods.context import RunContext
 from evorun.models.base import Message, Sampling
 from evorun.rollouts.episodes import Asked, Rollouts
 from evorun.rollouts.replies import TextCounts
+from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Problem, Prompt
 
@@ -82,7 +83,7 @@ class Evaluations:
     settings: EvaluationSettings
     after_problem: bool = False
     """See `answer_prompt`."""
-    _candidates: dict[str, list[Candidate]] = field(default_factory=dict)
+    _candidates: dict[str, ArchivedCandidates] = field(default_factory=dict)
     """Candidates by problem, over all evaluations."""
 
     @property
@@ -127,12 +128,12 @@ class Evaluations:
                 )
             )
         # Every step lists the candidates of earlier evaluations, too, since candidates.jsonl comes from the last step.
-        all_candidates = self._candidates.setdefault(problem.id, [])
-        all_candidates += candidates
+        all_candidates = self._candidates.setdefault(problem.id, ArchivedCandidates(ctx.archive))
+        all_candidates.extend(candidates)
         return Step(
             step=step,
             best=next((candidate for candidate in candidates if candidate.survivor), None),
-            candidates=list(all_candidates),
+            candidates=Snapshot(all_candidates),
             samples=[candidate for candidate in candidates if candidate.operator == "sample"],
             extra=texts.diagnostics(),
         )

@@ -36,12 +36,14 @@ from evorun.methods.lyria.population import (
     Plan,
     breed,
     explain_missing_verifier,
+    max_replaced,
     regime_with_verifier,
     replay,
     select,
 )
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
+from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import (
@@ -110,10 +112,10 @@ class _State:
     """The state of one problem's evolution."""
 
     evaluator: Evaluator
-    population: list[Member] = field(default_factory=list)
-    pool: ExperiencePool = field(default_factory=ExperiencePool)
-    members: list[Member] = field(default_factory=list)
+    pool: ExperiencePool
+    members: ArchivedCandidates
     """All members of all generations in order, including offspring that a mutation replaced."""
+    population: list[Member] = field(default_factory=list)
     best: Member | None = None
 
 
@@ -167,7 +169,11 @@ class Lyria(PerProblem):
         """Run Algorithm 1 (line numbers in comments); a step is a generation, step 0 the initial population."""
         config, task = self.config, type(ctx.task)
         sampling = Sampling(temperature=config.evaluator_temperature, max_tokens=config.evaluator_max_tokens)
-        state = _State(Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling))
+        state = _State(
+            Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling, ctx.archive),
+            ExperiencePool(max_replaced(config.population, config.replay_rate)),
+            ArchivedCandidates(ctx.archive),
+        )
         scratch = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
         for step in range(config.generations + 1):
             if step == 0:  # lines 3 to 12: answers from scratch
@@ -242,7 +248,7 @@ class Lyria(PerProblem):
             if child.plan.copy is not None:
                 population.append(child.plan.copy)
                 continue
-            evaluation = state.evaluator.known[child.key]
+            evaluation = state.evaluator.evaluation(child.key)
             candidate = Candidate.of(
                 child.response,
                 id=f"{step}{prefix}{index}",
@@ -261,7 +267,7 @@ class Lyria(PerProblem):
                 child.key,
             )
             population.append(member)
-            state.members.append(member)
+            state.members.extend([candidate])
             # Line 45: the first of the fittest parsed answers among all that were evaluated.
             if candidate.answer is not None and (state.best is None or member.fitness > state.best.fitness):
                 state.best = member
@@ -270,9 +276,9 @@ class Lyria(PerProblem):
 
 def _make_step(state: _State, step: int, phases: list[Offspring]) -> Step:
     alive = {member.candidate.id for member in state.population}
-    evaluated = [member.candidate for member in state.members]
-    candidates = [replace(candidate, survivor=True) if candidate.id in alive else candidate for candidate in evaluated]
-    best = next((candidate for candidate in candidates if state.best and candidate.id == state.best.candidate.id), None)
+    best = None if state.best is None else state.best.candidate
+    if best is not None and best.id in alive:
+        best = replace(best, survivor=True)
     # A step's counts are over both phases.
     totals: dict[str, float] = {}
     for phase in phases:
@@ -282,7 +288,8 @@ def _make_step(state: _State, step: int, phases: list[Offspring]) -> Step:
     extra = {"population": float(len(fitness)), **totals, **state.evaluator.diagnostics()}
     if fitness:
         extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
-    return Step(step=step, best=best, candidates=candidates, extra=extra)
+    candidates = Snapshot(state.members, survivors=alive)
+    return Step(step=step, best=best, candidates=candidates, pool=len(alive), extra=extra)
 
 
 class Laft(Lyria):

@@ -8,6 +8,7 @@ population, a repeat is certain once it is seen, and no call is wasted.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from evorun.models.base import Sampling
 from evorun.rollouts.episodes import Asked
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
+from evorun.runs.archive import Archive
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt, Task
 from evorun.tasks.capabilities import Diagnosis, HasPublicTests, HasVerifier, Individual, Verification
@@ -28,7 +30,7 @@ class Member:
 
     candidate: Candidate
     individual: Individual
-    key: str
+    key: bytes
     """Equal for members with the same answer."""
 
     @property
@@ -54,7 +56,7 @@ class Child:
 
     plan: Plan
     response: Response
-    key: str
+    key: bytes
     attempt: int
     """Number of repeats that the slot held before."""
     call: str | None
@@ -86,7 +88,7 @@ async def breed(
     step: int,
     sampling: Sampling,
     dedup_attempts: int,
-    taken: Sequence[str] = (),
+    taken: Sequence[bytes] = (),
 ) -> Offspring:
     """Fill the slots by `plan(index, attempt)`, which is called again for a slot that repeats an earlier one.
 
@@ -130,15 +132,16 @@ async def breed(
     return offspring
 
 
-def _answer_key(ctx: Context, response: Response) -> str:
+def _answer_key(ctx: Context, response: Response) -> bytes:
     """Return a key that is equal for equal answers, and without an answer for equal texts."""
-    if response.answer is None:
-        return f"?{response.text}"
-    return f"={ctx.task.signature(ctx.problem, response)}"  # two notations of an answer count as the same answer
+    # Two notations of an answer count as the same answer.
+    same = f"?{response.text}" if response.answer is None else f"={ctx.task.signature(ctx.problem, response)}"
+    # A digest: keys stay in memory, and an answer may be a whole program.
+    return blake2b(same.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _find_repeats(
-    indices: Sequence[int], slots: dict[int, Child], dedup_attempts: int, taken: Sequence[str]
+    indices: Sequence[int], slots: dict[int, Child], dedup_attempts: int, taken: Sequence[bytes]
 ) -> list[tuple[int, int]]:
     """Return the slots that repeat an earlier one, with the number of their next attempt."""
     seen = set(taken)
@@ -167,17 +170,20 @@ class Evaluator:
     max_errors: int
     sampling: Sampling
     """Sampling of the model's scores and errors."""
-    known: dict[str, Verification] = field(default_factory=dict)
+    archive: Archive
+    """Holds the evaluations, whose errors are texts."""
     unreadable_scores: int = 0
     unreadable_errors: int = 0
+    _offsets: dict[bytes, int] = field(default_factory=dict)
+    """Each evaluation's offset in the archive, by the answer's key."""
 
     async def evaluate(self, ctx: Context, children: Sequence[Child], *, step: int, first_call: int) -> None:
-        """Add the evaluations of children to `known`, by key; model calls take indices from `first_call` on.
+        """Evaluate children whose answers are new; model calls take indices from `first_call` on.
 
         When the budget ends, children that could not be evaluated get fitness 0 and no errors.
         """
         # By key: offspring with the same answer in a phase are evaluated once.
-        new = {child.key: child.response for child in children if child.key not in self.known}
+        new = {child.key: child.response for child in children if child.key not in self._offsets}
         if not new:
             return
         responses = list(new.values())
@@ -190,7 +196,11 @@ class Evaluator:
         if errors is None:
             errors = await self._ask_for_errors(ctx, responses, step, first_call)
         for key, score, diagnosis in zip(new, fitness, errors, strict=True):
-            self.known[key] = Verification(fitness=score, errors=diagnosis)
+            self._offsets[key] = self.archive.put(Verification(fitness=score, errors=diagnosis))
+
+    def evaluation(self, key: bytes) -> Verification:
+        """Return the evaluation of an evaluated answer, by its key."""
+        return self.archive.get(self._offsets[key], Verification)
 
     def diagnostics(self) -> dict[str, float]:
         """Return the counts of unreadable evaluations so far, for a step's report."""
@@ -233,31 +243,43 @@ class Evaluator:
         return list(zip(indices, texts, strict=False))  # the budget may cut the replies short
 
 
-@dataclass
 class ExperiencePool:
-    """EP of section 4.1.3: all members so far, one per answer."""
+    """EP of section 4.1.3: the fittest of all members so far, one per answer.
 
-    _members: dict[str, Member] = field(default_factory=dict)
+    Fitness never changes, so a member without a place among the fittest never gets one later and need not be kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        """size: the largest `count` that `best` is asked for."""
+        self._size = size
+        self._best: list[Member] = []
 
     def add(self, members: Iterable[Member]) -> None:
         """Add members; of those with the same answer the first stays."""
-        for member in members:
-            self._members.setdefault(member.key, member)
+        distinct: dict[bytes, Member] = {}
+        for member in (*self._best, *members):
+            distinct.setdefault(member.key, member)
+        self._best = sorted(distinct.values(), key=lambda member: -member.fitness)[: self._size]
 
     def best(self, count: int) -> list[Member]:
         """Return the fittest members, best first; ties go to the earlier one."""
-        return sorted(self._members.values(), key=lambda member: -member.fitness)[:count]
+        return self._best[:count]
 
 
 def replay(population: Sequence[Member], pool: ExperiencePool, rate: float) -> list[Member]:
     """Replace at most floor(rate * n) of the worst by the pool's best, each only by a fitter one (4.1.3)."""
     worst_first = sorted(population, key=lambda member: member.fitness)
-    count = int(rate * len(population) + 1e-9)  # 0.29 * 100 is a little less than 29
+    count = max_replaced(len(population), rate)
     # The pool's best are paired with the population's worst; once one is not fitter, no later one is.
     for index, member in enumerate(pool.best(count)):
         if member.fitness > worst_first[index].fitness:
             worst_first[index] = member
     return worst_first
+
+
+def max_replaced(size: int, rate: float) -> int:
+    """Return how many members of a population the experience pool replaces at most: floor(rate * n) (4.1.3)."""
+    return int(rate * size + 1e-9)  # 0.29 * 100 is a little less than 29
 
 
 def select(population: Sequence[Member], elites: int, rng: np.random.Generator) -> list[Member]:
