@@ -78,6 +78,8 @@ _AFFIRMATION = re.compile(
 )
 # Fenced blocks and comments are about a program's own values
 _CODE = re.compile(r"^[ \t>]*+(```|~~~).*?(?:\1|\Z)|(?:(?<!#)#(?= )|//)[^\n]*", re.MULTILINE | re.DOTALL)
+_CODE_MARKS = ("```", "~~~", "# ", "//")
+"""Whatever `_CODE` finds contains one of these, which are faster to search for."""
 
 _NEXT_QUESTION = re.compile(r"\n[ \t]*\n[ \t#*]{0,8}(?:question|problem|q)[ \t*]{0,4}:", re.IGNORECASE)
 # Maximum headings at which to try reading the text before (ours)
@@ -132,7 +134,9 @@ def _can_read(read: Callable[[str], object], text: str) -> bool:
 
 def _find_last_withdrawal(text: str, begin: int, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the last withdrawal outside of fences and comments, unless the text then confirms the answer."""
-    prose = _CODE.sub(lambda code: " " * len(code[0]), text)
+    if not text[begin:].strip():
+        return None
+    prose = _CODE.sub(lambda code: " " * len(code[0]), text) if any(mark in text for mark in _CODE_MARKS) else text
     last = None
     for match in pattern.finditer(prose, begin):
         last = match

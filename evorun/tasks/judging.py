@@ -83,7 +83,8 @@ def _read_verdict(text: str) -> Verdict:
 def _normalize_verdict(value: object) -> Verdict:
     if not isinstance(value, str) or len(value) > 40:
         return "invalid"
-    return _VERDICTS.get(_DECORATION.sub("", value.strip().lower()), "invalid")
+    said = value.strip().lower()
+    return _VERDICTS.get(said) or _VERDICTS.get(_DECORATION.sub("", said), "invalid")
 
 
 # --- errors and scores ---
