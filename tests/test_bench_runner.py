@@ -1,4 +1,4 @@
-"""scripts/bench/run.py: one table of all benchmarks; a missed target is a number, not a failure."""
+"""scripts/bench/run.py: a table of each benchmark; a missed target is a number, not a failure."""
 
 import os
 import subprocess
@@ -32,6 +32,18 @@ TINY = {}
 
 def measure():
     raise RuntimeError("no [such] server")
+"""
+WAITING = """
+import sys
+import time
+from pathlib import Path
+
+TINY = {}
+
+def measure():
+    while not Path(sys.argv[1], "printed").exists():
+        time.sleep(0.01)
+    return []
 """
 HELPER = "def helper():\n    raise AssertionError('not a benchmark')\n"
 
@@ -69,6 +81,25 @@ def test_a_benchmark_that_raises_is_shown_and_the_others_still_run(folder: Path)
     assert done.returncode == 1
     assert "no [such] server" in done.stdout
     assert cells(done.stdout)[-2:] == NUMBERS
+
+
+def test_each_table_is_printed_before_the_next_benchmark_ends(folder: Path) -> None:
+    (folder / "waiting.py").write_text(WAITING)
+    command = [sys.executable, str(RUNNER), "--folder", str(folder), "fast", "waiting"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        printed = ""
+        try:
+            for line in running.stdout:
+                printed += line
+                if "fast:" in line:
+                    break
+            assert cells(printed) == NUMBERS
+            assert running.poll() is None
+        finally:
+            (folder / "printed").touch()
+        running.stdout.read()
+    assert running.returncode == 0
 
 
 def test_an_unknown_name_lists_the_known_ones(folder: Path) -> None:

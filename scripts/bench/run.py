@@ -1,4 +1,4 @@
-"""Run the benchmarks and print one table of their numbers beside their targets.
+"""Run the benchmarks and print a table of each one's numbers beside their targets, as soon as it is measured.
 
     python scripts/bench/run.py [NAME ...]             all benchmarks, or those named, at the sizes of their targets
     python scripts/bench/run.py NAME --size SIZE=N     another size, such as problems=20
@@ -42,11 +42,11 @@ def main() -> int:
     """Run what the command line asks for."""
     options = read_command_line()
     console = Console() if sys.stdout.isatty() else Console(width=160)  # a log has room for whole names
-    table = new_table(options.against)
     trees = [THIS_TREE] if options.against is None else [options.against, THIS_TREE]
     failed = False
     for name in options.names:
         started = time.perf_counter()
+        table = new_table(options.against)
         measured: list[list[list[Row]]] = [[] for _ in trees]
         try:
             for _ in range(options.rounds):
@@ -58,17 +58,19 @@ def main() -> int:
             where = (
                 "" if len(trees) == 1 else f" after {sum(map(len, measured))} of {len(trees) * options.rounds} turns"
             )
-            table.add_row(name, f"[red]failed{where}: {escape(reason)}", end_section=True)
+            table.add_row(name, f"[red]failed{where}: {escape(reason)}")
         else:
             add_rows(table, name, measured)
+        # Each by itself: what was measured in a quarter of an hour must not be lost with the next benchmark.
+        console.print(table)
         console.print(f"{name}: {time.perf_counter() - started:.1f} s", style="dim", highlight=False)
-    console.print(table)
+        sys.stdout.flush()
     return 1 if failed else 0
 
 
 def read_command_line() -> argparse.Namespace:
     """Return the options; ends the program for wrong ones."""
-    parser = argparse.ArgumentParser(description="Run the benchmarks and print one table.")
+    parser = argparse.ArgumentParser(description="Run the benchmarks and print a table of each.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument("--folder", type=Path, default=HERE, help="where the benchmarks are")
     parser.add_argument("--size", action="append", default=[], metavar="SIZE=N", help="another size, for those with it")
@@ -108,7 +110,7 @@ def measure_alone(folder: Path, name: str, sizes: dict[str, int], tree: Path) ->
 
 def new_table(against: Path | None) -> Table:
     """Return the table without its rows."""
-    table = Table(title="evorun benchmarks", title_justify="left")
+    table = Table()
     for heading in ("benchmark", "measure"):
         table.add_column(heading)
     for heading in ("value",) if against is None else ("before", "after", "after / before"):
@@ -119,7 +121,7 @@ def new_table(against: Path | None) -> Table:
 
 
 def add_rows(table: Table, benchmark: str, measured: Sequence[Sequence[Sequence[Row]]]) -> None:
-    """Append a benchmark's rows as one section; `measured` holds the rounds of each tree, this one's last."""
+    """Append a benchmark's rows; `measured` holds the rounds of each tree, this one's last."""
     marks = {True: "[green]yes", False: "[yellow]no", None: ""}
     *earlier, latest = ([{row.name: row for row in rows} for rows in rounds] for rounds in measured)
     for index, name in enumerate(latest[-1]):
@@ -136,7 +138,6 @@ def add_rows(table: Table, benchmark: str, measured: Sequence[Sequence[Sequence[
             *figures,
             escape(row.target),
             marks[row.met],
-            end_section=index == len(latest[-1]) - 1,
         )
 
 
