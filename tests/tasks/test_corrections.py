@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from building import load_task
+from evorun.tasks import corrections
 from reply_tables import CASES, Case
 
 TAKEN_BACK = (
@@ -103,6 +106,16 @@ def test_comments_of_a_program_take_nothing_back() -> None:
     code = f"def f(n):\n    # Wait, that is wrong: ignore it.\n    return n\n\n\n{case.right}"
     for text in (f"```python\n{code}\n```", code, json.dumps({"reasoning": "Wait, no.", "solution": code})):
         assert case.accepts(text, code)
+
+
+@given(
+    st.lists(st.sampled_from(["#", "##", " ", "//", "/", "`", "```", "~~", "~", "\n", "> ", "no", "\u00e9"])).map(
+        "".join
+    )
+)
+def test_code_and_comments_are_found_only_where_one_of_their_marks_is(text: str) -> None:
+    marked = any(mark in text for mark in corrections._CODE_MARKS)
+    assert marked or corrections._CODE.search(text) is None
 
 
 @pytest.mark.parametrize(
