@@ -28,7 +28,7 @@ from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import check
 
 ROOT = Path(__file__).parents[1]
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "conf").rglob("*.yaml"))]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "conf").rglob("*.yaml"))]
 VERBS = {*USAGES, "list", "doctor", "--help"}
 OF_EXAMPLE = "task=nqueens"
 """A task of examples/, whose own test gives its commands."""
