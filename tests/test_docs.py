@@ -1,0 +1,105 @@
+"""The README and the pages of docs/: what they name is there, and they stay short enough to read.
+
+`make docs` builds the site and fails on a page that its index does not name, and on links within it that lead nowhere.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+TOP_LEVEL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PAPERS = sorted((DOCS / "papers").glob("*.md"))
+PLAIN = [
+    *TOP_LEVEL,
+    *PAPERS,
+    *sorted((DOCS / "guides").glob("*.md")),
+    *(DOCS / f"{name}.md" for name in ("index", "first_hour", "concepts", "glossary", "run_directory")),
+]
+"""Texts in short sentences; the studies and the pages on reading, prompts and updates are in longer ones."""
+LONGEST = 35
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which GitHub links to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of paragraphs and list items; code, tables and headings have none."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(    |#|\s*\|).*$", "", text, flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        words = re.sub(r"`[^`]*`|\]\([^)]*\)", "x", " ".join(block.split()))
+        yield from re.split(r"(?<=[.!?:;])\s+(?=[A-Z\[*x0-9])", words)
+
+
+def is_defined(module: str, name: str) -> bool:
+    """Say whether a module's source defines a class, a function, or a function of a class."""
+    tree: ast.AST = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
+    for part in name.split("."):
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        named = {one.name: one for one in ast.iter_child_nodes(tree) if isinstance(one, kinds)}
+        if part not in named:
+            return False
+        tree = named[part]
+    return True
+
+
+def test_sentences_end_at_full_stops_and_list_items() -> None:
+    text = "# No\n\nOne two. Three `a. B` four\nfive.\n\n- Six\n- [Seven](a.md): eight\n\n| no |\n\n    no\n"
+    assert [len(one.split()) for one in sentences(text) if one] == [2, 4, 2, 3]
+
+
+def test_the_readme_is_one_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 130
+    assert len(text.split()) <= 1200
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_sentence_is_longer_than_35_words(page: Path) -> None:
+    assert [one for one in sentences(page.read_text()) if len(one.split()) > LONGEST] == []
+
+
+@pytest.mark.parametrize("page", TOP_LEVEL, ids=lambda page: page.name)
+def test_links_of_top_level_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            path, _, anchor = target.partition("#")
+            assert (ROOT / path).is_file(), target
+            assert not anchor or anchor in anchors(ROOT / path), target
+
+
+@pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
+def test_the_functions_of_a_papers_equations_are_there(page: Path) -> None:
+    named = re.findall(r"`(evorun\.[\w.]+):([\w.]+)`", page.read_text())
+    assert len(named) > 8
+    assert [f"{module}:{name}" for module, name in named if not is_defined(module, name)] == []
+
+
+def test_every_experiment_of_a_paper_is_on_its_page() -> None:
+    printed = {name for page in PAPERS for name in re.findall(r"experiment=([\w/]+)", page.read_text())}
+    names = [file.relative_to(ROOT / "conf" / "experiment") for file in (ROOT / "conf" / "experiment").glob("*/*.yaml")]
+    papers = [name.with_suffix("").as_posix() for name in names if name.parts[0] != "training"]
+    assert len(papers) > 20
+    assert sorted(set(papers) - printed) == []
+
+
+@pytest.mark.parametrize("group", ["method", "task"])
+def test_the_readme_names_every_method_and_task(group: str) -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [file.stem for file in (ROOT / "conf" / group).glob("*.yaml") if f"`{file.stem}`" not in text] == [
+        name for name in ("fixed_prompts",) if group == "method"
+    ]  # which only evorun's own studies run
+
+
+def test_the_glossary_has_each_word_once_and_in_order() -> None:
+    words = re.findall(r"^\| ([^|]+) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)[2:]
+    assert len(words) > 40
+    assert words == sorted(set(words))
