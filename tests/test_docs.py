@@ -69,7 +69,8 @@ def test_no_sentence_is_longer_than_35_words(page: Path) -> None:
 
 @pytest.mark.parametrize("page", TOP_LEVEL, ids=lambda page: page.name)
 def test_links_of_top_level_files_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
         if not target.startswith("https://"):
             path, _, anchor = target.partition("#")
             assert (ROOT / path).is_file(), target
