@@ -1,9 +1,15 @@
 """Configuration of the documentation's site: `make docs` builds it and fails on any warning."""
 
+import sys
 import tomllib
 from pathlib import Path
 
-_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+_DOCS = Path(__file__).parent
+sys.path.insert(0, str(_DOCS))
+import settings_page  # noqa: E402
+
+_PROJECT = tomllib.loads((_DOCS.parent / "pyproject.toml").read_text())["project"]
+settings_page.write(_DOCS.parent / "conf", _DOCS / "generated" / "settings.md")
 
 project = _PROJECT["name"]
 copyright = "the evorun authors"
