@@ -38,7 +38,8 @@ def sentences(text: str) -> Iterator[str]:
 
 def is_defined(module: str, name: str) -> bool:
     """Say whether a module's source defines a class, a function, or a function of a class."""
-    tree: ast.AST = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
+    file = ROOT / f"{module.replace('.', '/')}.py"
+    tree: ast.AST = ast.parse(file.read_text() if file.is_file() else "")
     for part in name.split("."):
         kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         named = {one.name: one for one in ast.iter_child_nodes(tree) if isinstance(one, kinds)}
@@ -79,6 +80,14 @@ def test_the_functions_of_a_papers_equations_are_there(page: Path) -> None:
     named = re.findall(r"`(evorun\.[\w.]+):([\w.]+)`", page.read_text())
     assert len(named) > 8
     assert [f"{module}:{name}" for module, name in named if not is_defined(module, name)] == []
+
+
+@pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_files_that_a_page_names_are_there(page: Path) -> None:
+    named = set(re.findall(r"(?<![\w./-])((?:\w+/)+\w+\.py)\b", page.read_text()))
+    assert [
+        name for name in sorted(named) if not any((base / name).is_file() for base in (ROOT, ROOT / "evorun"))
+    ] == []
 
 
 def test_every_experiment_of_a_paper_is_on_its_page() -> None:
