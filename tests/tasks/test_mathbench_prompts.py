@@ -123,6 +123,10 @@ def test_judges_and_later_prompts_see_all_of_a_reasoning_unless_a_limit_is_set()
     assert limited.shows_excerpt_of(long)
     assert not limited.shows_excerpt_of(RIGHT)
     assert not TASK.shows_excerpt_of(long)
+    # Prompts show the text of a response only where no answer could be read from it.
+    lengthy = "I cannot say. " * 10
+    assert limited.shows_excerpt_of(Response(text=lengthy, answer=None, error="no_json: ..."))
+    assert not limited.shows_excerpt_of(Response(text=lengthy, answer="B", reasoning="Six sevens."))
 
 
 def test_a_users_files_may_use_the_older_placeholder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
