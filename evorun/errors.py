@@ -1,12 +1,10 @@
-"""The exceptions that a user may see, and checks of configuration values that raise them.
+"""The exceptions that a user may see, and the reading of durations, which raises them.
 
 Each error is one line that says what was expected, what was given, and what to do. A check names the key.
 """
 
 import errno
-import math
 import re
-from collections.abc import Collection
 
 
 def first_line(error: BaseException) -> str:
@@ -76,31 +74,6 @@ def of_machine(error: Exception) -> EvorunError | None:
     if isinstance(error, OSError) and error.errno in _MACHINE:
         return EvorunError(f"{error.strerror}: {_MACHINE[error.errno]}")
     return None
-
-
-def at_least(key: str, value: float | None, minimum: float) -> None:
-    """Refuse a number below `minimum`; None passes: it means no limit, or not set."""
-    # isfinite first: NaN compares as false with any bound, and would pass `value < minimum`.
-    if value is not None and not (math.isfinite(value) and value >= minimum):
-        raise ConfigError(f"{key}: expected a number >= {minimum}, got {value}")
-
-
-def above(key: str, value: float | None, bound: float) -> None:
-    """Refuse a number that is not greater than `bound`; None passes."""
-    if value is not None and not (math.isfinite(value) and value > bound):
-        raise ConfigError(f"{key}: expected a number > {bound}, got {value}")
-
-
-def within(key: str, value: float | None, low: float, high: float) -> None:
-    """Refuse a number outside [`low`, `high`]; None passes."""
-    if value is not None and not low <= value <= high:
-        raise ConfigError(f"{key}: expected a number in [{low}, {high}], got {value}")
-
-
-def one_of(key: str, value: str, choices: Collection[str]) -> None:
-    """Refuse a string that is not among `choices`."""
-    if value not in choices:
-        raise ConfigError(f"{key}: expected one of {', '.join(sorted(choices))}, got '{value}'")
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?) *([smh]?)", re.ASCII)

@@ -1,6 +1,7 @@
 """Types of configuration values that state their bounds, and the base of settings that are checked against them.
 
-A field's type is the only place of its bounds: `steps: PositiveInt`, `group: Annotated[int, Meta(ge=2)]`.
+A field's type is the place of its bounds: `steps: PositiveInt`, `group: Annotated[int, Meta(ge=2)]`. The functions
+check values whose bounds depend on other values.
 """
 
 import math
@@ -39,18 +40,22 @@ class Checked:
 
     def __post_init__(self) -> None:
         for name, bound in stated_bounds(type(self)):  # type: ignore[arg-type]  # a class is hashable
-            if (value := getattr(self, name)) is None or is_within(value, bound):
-                continue
-            key = f"{self.section}.{name}" if self.section else name
-            shown = f"'{value}'" if isinstance(value, str) else value
-            raise ConfigError(f"{key}: expected {describe_bound(bound)}, got {shown}")
+            if (value := getattr(self, name)) is not None:
+                _require(f"{self.section}.{name}" if self.section else name, value, bound)
 
 
 @cache
 def stated_bounds(settings: type) -> tuple[tuple[str, Meta | OneOf], ...]:
-    """Return the name and the bound of each field of a dataclass that states one."""
-    hints = get_type_hints(settings, include_extras=True)
-    return tuple((field.name, bound) for field in fields(settings) for bound in _find_bounds(hints[field.name]))
+    """Return the name and the bounds of each field of a dataclass, its own and those that its bases state.
+
+    A class that declares a base's field again, for a default of its own, keeps the base's bounds.
+    """
+    stated: dict[str, list[Meta | OneOf]] = {field.name: [] for field in fields(settings)}
+    for owner in settings.__mro__:
+        hints = get_type_hints(owner, include_extras=True)
+        for name in stated.keys() & hints.keys():
+            stated[name] += (bound for bound in _find_bounds(hints[name]) if bound not in stated[name])
+    return tuple((name, bound) for name, bounds in stated.items() for bound in bounds)
 
 
 def _find_bounds(hint: Any) -> Iterator[Meta | OneOf]:
@@ -85,3 +90,33 @@ def is_within(value: Any, bound: Meta | OneOf) -> bool:
         and (bound.le is None or value <= bound.le)
         and (bound.lt is None or value < bound.lt)
     )
+
+
+def at_least(key: str, value: float | None, minimum: float) -> None:
+    """Refuse a number below `minimum`; None passes: it means no limit, or not set."""
+    if value is not None:
+        _require(key, value, Meta(ge=minimum))
+
+
+def above(key: str, value: float | None, bound: float) -> None:
+    """Refuse a number that is not greater than `bound`; None passes."""
+    if value is not None:
+        _require(key, value, Meta(gt=bound))
+
+
+def within(key: str, value: float | None, low: float, high: float) -> None:
+    """Refuse a number outside [`low`, `high`]; None passes."""
+    if value is not None:
+        _require(key, value, Meta(ge=low, le=high))
+
+
+def one_of(key: str, value: str, choices: Collection[str]) -> None:
+    """Refuse a string that is not among `choices`."""
+    _require(key, value, OneOf(choices))
+
+
+def _require(key: str, value: Any, bound: Meta | OneOf) -> None:
+    """Raise ConfigError, naming the key, for a value outside a bound."""
+    if not is_within(value, bound):
+        shown = f"'{value}'" if isinstance(bound, OneOf) else value
+        raise ConfigError(f"{key}: expected {describe_bound(bound)}, got {shown}")

@@ -108,5 +108,16 @@ def test_settings_of_several_parts_check_the_fields_of_all() -> None:
             Both(**({"temperature": 0, "group": 1} | wrong))
 
 
+@dataclass(kw_only=True)
+class Cool(Sampled):
+    temperature: float = 0.7
+
+
+def test_a_field_that_is_declared_again_keeps_its_bounds() -> None:
+    assert Cool().temperature == 0.7
+    with pytest.raises(ConfigError, match=r"^method\.temperature: expected a number >= 0, got -1$"):
+        Cool(temperature=-1)
+
+
 def test_a_bound_is_told_in_the_words_of_its_error() -> None:
     assert describe_bound(OneOf(("raw", "by_total"))) == "one of by_total, raw"

@@ -8,8 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from evorun.errors import within
-from evorun.fields import Checked, Fraction, NonNegativeInt
+from evorun.fields import Checked, Fraction, NonNegativeInt, within
 
 CATALOGUE = (
     "Restate what is asked before the first step.",

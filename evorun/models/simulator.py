@@ -10,8 +10,7 @@ from typing import Annotated, Literal, Protocol
 import numpy as np
 from msgspec import Meta
 
-from evorun.errors import within
-from evorun.fields import Fraction, PositiveInt
+from evorun.fields import Fraction, PositiveInt, within
 from evorun.models.base import Request
 from evorun.models.principles import PrincipleSettings, principles_in
 from evorun.models.reviewing import ReviewSettings

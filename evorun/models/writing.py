@@ -11,8 +11,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from evorun.errors import above
-from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf
+from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, above
 from evorun.models.loopholes import KINDS, exploit, find_kind
 
 POINTED = (

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from evorun.errors import ConfigError, at_least
-from evorun.fields import Checked, NonNegativeInt
+from evorun.errors import ConfigError
+from evorun.fields import Checked, NonNegativeInt, at_least
 from evorun.models.base import Reply, Wasted
 
 LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")

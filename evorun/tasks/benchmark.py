@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, Type
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError, one_of
-from evorun.fields import NonNegativeInt, OneOf, PositiveInt
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, Grader, LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import (

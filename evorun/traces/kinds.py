@@ -3,7 +3,8 @@
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
-from evorun.errors import ConfigError, one_of
+from evorun.errors import ConfigError
+from evorun.fields import one_of
 
 
 class Kind(NamedTuple):

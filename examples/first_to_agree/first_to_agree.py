@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from evorun.errors import at_least
+from evorun.fields import PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.search.proposals import Proposal, ResponseSettings, from_task, propose
@@ -19,18 +19,13 @@ class FirstToAgreeConfig(ResponseSettings):
     """Hyperparameters; `from_task` takes a task's own value where it has one."""
 
     name: str = "first_to_agree"
-    agreeing: int = 3
+    agreeing: PositiveInt = 3
     """k: responses with the same answer that end the search."""
-    samples: int = 15
+    samples: PositiveInt = 15
     temperature: float = from_task(0.7)
     top_p: float = from_task(1.0)
     max_tokens: int = from_task(1024)
     retries: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("method.agreeing", self.agreeing, 1)
-        at_least("method.samples", self.samples, 1)
 
 
 class FirstToAgree(PerProblem):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
-from evorun.errors import within
+from evorun.fields import within
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.streams import stream

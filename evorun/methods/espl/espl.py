@@ -16,8 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evorun.errors import at_least
-from evorun.fields import OneOf
+from evorun.fields import OneOf, at_least
 from evorun.methods.context import RunContext
 from evorun.methods.espl.operators import OperatorPrompts, find_contrasts, problem_text, read_summary, render_lessons
 from evorun.methods.espl.population import (

@@ -12,8 +12,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 from scipy.special import softmax
 
-from evorun.errors import ConfigError, at_least
-from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, PositiveFloat, PositiveInt
+from evorun.errors import ConfigError
+from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, PositiveFloat, PositiveInt, at_least
 from evorun.methods.espl.system_prompts import Limits, SystemPrompt, read_roots
 from evorun.models.base import Sampling
 from evorun.ratings import trueskill

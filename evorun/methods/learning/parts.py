@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.errors import ConfigError, above
-from evorun.fields import NonNegativeFloat, PositiveInt
+from evorun.errors import ConfigError
+from evorun.fields import NonNegativeFloat, PositiveInt, above
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import RepeatedEvaluationSettings

@@ -9,8 +9,8 @@ completions per draw of the prompt, as E-SPL has N per prompt.
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from evorun.errors import ConfigError, at_least
-from evorun.fields import OneOf, PositiveInt
+from evorun.errors import ConfigError
+from evorun.fields import OneOf, PositiveInt, at_least
 from evorun.methods.context import RunContext
 from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, Update

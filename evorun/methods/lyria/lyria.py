@@ -24,8 +24,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.errors import within
-from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
+from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt, within
 from evorun.methods.base import PerProblem, Regime, SamplingSettings
 from evorun.methods.context import Context
 from evorun.methods.lyria.population import (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, ClassVar
 
-from evorun.errors import ConfigError, at_least
-from evorun.fields import OneOf
+from evorun.errors import ConfigError
+from evorun.fields import OneOf, at_least
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import answer_prompt
 from evorun.methods.learning.loop import Learning

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from evorun.errors import ConfigError, at_least, one_of
-from evorun.fields import Checked, NonNegativeFloat, OneOf, PositiveInt
+from evorun.errors import ConfigError
+from evorun.fields import Checked, NonNegativeFloat, OneOf, PositiveInt, at_least, one_of
 from evorun.methods.learning.parts import LearningSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.monitors import measure

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from evorun.errors import ConfigError, DataError, one_of
-from evorun.fields import NonNegativeInt, OneOf, PositiveInt
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt, one_of
 from evorun.models.base import Message
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, LoadedTask, Problem, Prompt, Provenance, TaskConfig

@@ -14,8 +14,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from evorun.errors import ConfigError, DataError, one_of
-from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt, one_of
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Grade, LoadedTask, Problem, Tools

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from evorun.errors import ConfigError, DataError, at_least
-from evorun.fields import NonNegativeInt, OneOf
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, OneOf, at_least
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
 from evorun.tasks.benchmark import (
     SPLITS,
