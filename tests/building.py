@@ -23,7 +23,7 @@ from evorun.runner import registry
 from evorun.runner.driver import Driver
 from evorun.runner.settings import ProgramSettings, RunConfig, check
 from evorun.runner.typed import typed
-from evorun.runs.budget import BudgetConfig, Meter, divide
+from evorun.runs.budget import BudgetConfig, Meter, divide_budget
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
 from evorun.runs.progress import Progress
@@ -215,7 +215,7 @@ def make_driver(
         tools=NoTools(),
         directory=directory,
         seed=seed,
-        shares=divide(budget or make_budget(), len(loaded.problems)),
+        shares=divide_budget(budget or make_budget(), len(loaded.problems)),
         concurrency=concurrency,
         progress=no_progress(len(loaded.problems)),
         policy=policy,

@@ -19,7 +19,7 @@ from evorun.cli.trust import require_trust
 from evorun.runner import registry
 from evorun.runs.calibration import Estimate
 from evorun.runs.effects import Traffic
-from evorun.runs.progress import Progress, shown
+from evorun.runs.progress import Progress, show_progress
 from evorun.runs.schema import PrincipleEffect, RubricScore
 from evorun.runs.scores import ACCURACY
 from evorun.runs.terminal import Terminal
@@ -70,7 +70,7 @@ def _errors(_terminal: Terminal, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _displays(terminal: Terminal, _monkeypatch: pytest.MonkeyPatch) -> None:
     for mode in ("auto", "plain"):
-        with shown(Progress(MARKED, 1, 1, Traffic(), ACCURACY, about={MARKED: MARKED}), terminal, mode):
+        with show_progress(Progress(MARKED, 1, 1, Traffic(), ACCURACY, about={MARKED: MARKED}), terminal, mode):
             pass
 
 

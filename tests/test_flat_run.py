@@ -73,7 +73,7 @@ ARITHMETIC = ["task=arithmetic", "task.test_problems=2"]
 def test_texts_of_candidates_that_no_prompt_will_show_have_no_references(
     words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of, complete = Candidate.of.__func__, SimulatedModel.complete  # type: ignore[attr-defined]
+    of, complete = Candidate.from_response.__func__, SimulatedModel.complete  # type: ignore[attr-defined]
     texts, held = list[str](), list[int]()
 
     def noted(cls: type[Candidate], response: Response, **origin: Any) -> Candidate:
@@ -86,7 +86,7 @@ def test_texts_of_candidates_that_no_prompt_will_show_have_no_references(
         held.append(sum(sys.getrefcount(text) > 3 for text in texts))
         return await complete(model, request)
 
-    monkeypatch.setattr(Candidate, "of", classmethod(noted))
+    monkeypatch.setattr(Candidate, "from_response", classmethod(noted))
     monkeypatch.setattr(SimulatedModel, "complete", watched)
     config = check(composed("engine=simulated", "evorun.progress=off", *words))
     assert run_experiment(config, tmp_path, ["evorun"], Terminal(file=io.StringIO())) == Outcome("completed")

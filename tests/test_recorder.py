@@ -35,7 +35,7 @@ class Lengths:
 
 def rated(name: str, answer: str | None, **more: Any) -> Candidate:
     response = Response(text=answer or "?", answer=answer, error=None if answer else "no block")
-    return Candidate.of(response, id=name, generation=0, operator="init", survivor=True, **more)
+    return Candidate.from_response(response, id=name, generation=0, operator="init", survivor=True, **more)
 
 
 def recorded(

@@ -9,7 +9,7 @@ import pytest
 from building import composed
 from evorun.errors import ConfigError, EngineError, EvorunError
 from evorun.models.embedded import is_ready
-from evorun.models.requirements import skeleton
+from evorun.models.requirements import load_skeleton
 from evorun.runner.requirements import require_parts, require_student, require_trainer
 from evorun.runner.settings import check
 from evorun.testing.runs import carry_out
@@ -115,7 +115,7 @@ def test_the_model_of_a_student(tmp_path: Path) -> None:
             (model / file).unlink()
         elif file is not None:
             (model / file).write_text(content)
-        skeleton.cache_clear()
+        load_skeleton.cache_clear()
         lacking = check({**config, "training": {**config["training"], **training}})
         with pytest.raises(EvorunError, match=r"^in stage student \(") as caught:
             require_student(lacking)

@@ -12,7 +12,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Imports are inside, so that an interrupt during them is caught as well.
     try:
         from evorun.cli.output import print_error, show_warnings, stdout_error, sturdy_streams
-        from evorun.runs.signals import interrupted_by_signals
+        from evorun.runs.signals import interrupt_on_signals
 
         arguments = list(sys.argv[1:] if argv is None else argv)
         # The matrices here are small: more BLAS threads would only slow each other down.
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # torch's idle threads must not spin: with other work on the cores, that made a training step ten times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         show_warnings()
-        with interrupted_by_signals(), sturdy_streams() as output:
+        with interrupt_on_signals(), sturdy_streams() as output:
             code = _guarded(arguments)
             problem = stdout_error(output)
             if problem is not None:

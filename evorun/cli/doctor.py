@@ -14,7 +14,7 @@ from evorun.cli.compose import default_config
 from evorun.errors import EvorunError
 from evorun.models import embedded
 from evorun.models.devices import query_gpus
-from evorun.models.requirements import absent
+from evorun.models.requirements import find_missing_packages
 from evorun.models.transformers import engine
 from evorun.runner import registry
 from evorun.runs.environment import hardware
@@ -100,7 +100,7 @@ def _driver(versions: Sequence[str]) -> Finding:
 
 
 def _packages(what: str, modules: tuple[str, ...], remedy: str) -> Finding:
-    missing = absent(modules)
+    missing = find_missing_packages(modules)
     if missing:
         return Finding(what, False, f"not installed: {', '.join(missing)}", remedy)
     versions = []

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from omegaconf import DictConfig, OmegaConf
 
 from evorun.errors import ConfigError
-from evorun.models.keys import VARIABLE_NAME, no_name
-from evorun.runs.configs import leaves
+from evorun.models.keys import VARIABLE_NAME, variable_name_error
+from evorun.runs.configs import iterate_leaves
 
 _ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:")
 _ADDRESSES = ("base_urls", "proxy")
@@ -27,7 +27,7 @@ def refuse_typed_secrets(arguments: Sequence[str]) -> None:
         if key.endswith("api_key_env"):
             names = [name.strip(" '\"") for name in value.split(",")]
             if not all(name in ("", "null") or VARIABLE_NAME.fullmatch(name) for name in names):
-                raise no_name(key)
+                raise variable_name_error(key)
         if re.search(r"://.*@", value) or (key.endswith(_ADDRESSES) and "@" in value):
             raise ConfigError(
                 f"{key}: expected URLs without user and password, got one with them (not shown); name the variable of "
@@ -37,7 +37,7 @@ def refuse_typed_secrets(arguments: Sequence[str]) -> None:
 
 def refuse_secrets(composed: DictConfig) -> None:
     """Raise ConfigError for a value from an environment variable: the manifest would record what may be a secret."""
-    for key, value in leaves(OmegaConf.to_container(composed, resolve=False)):
+    for key, value in iterate_leaves(OmegaConf.to_container(composed, resolve=False)):
         if isinstance(value, str) and _ENVIRONMENT.search(value):
             raise _from_environment(key, value)
 

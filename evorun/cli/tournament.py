@@ -28,7 +28,7 @@ from evorun.runner.pairings import TournamentSettings
 from evorun.runner.served import in_manifest
 from evorun.runner.tournament import hold, prepare
 from evorun.runner.typed import typed
-from evorun.runs.configs import leaves
+from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
@@ -263,7 +263,7 @@ def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[
         excluded.append((word.partition("=")[0], parse(word).value()))
     entering, known = [], set[str]()
     for folder in folders:
-        settings = dict(leaves(load_manifest(folder).config))
+        settings = dict(iterate_leaves(load_manifest(folder).config))
         settings |= {key.removesuffix(".name"): value for key, value in settings.items() if key.endswith(".name")}
         known.update(settings)
         if any(key in settings and settings[key] == value for key, value in excluded):

@@ -10,7 +10,7 @@ from evorun.cli.overrides import change
 from evorun.cli.plain import composed, with_absolute_runs
 from evorun.errors import ConfigError
 from evorun.runs.checksums import changed_state, check_journal
-from evorun.runs.configs import leaves, refuse_interpolations
+from evorun.runs.configs import iterate_leaves, refuse_interpolations
 from evorun.runs.directory import EXECUTION_KEYS, MANIFEST, TOURNAMENT, load_manifest, refuse_other_version
 from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
@@ -78,7 +78,7 @@ def _settings(config: Mapping[str, Any]) -> list[str]:
     usual = _usual(config)
     shown = [
         f"{key} = {value!r}" + (f" (by default {usual[key]!r})" if usual.get(key, value) != value else "")
-        for key, value in leaves({group: config[group] for group in groups})
+        for key, value in iterate_leaves({group: config[group] for group in groups})
         if not key.startswith("reported.") and (isinstance(value, str | bool) or value != usual.get(key))
     ]
     return ["  " + " ".join(line.split()) for line in shown]  # keys may contain line feeds
@@ -93,7 +93,9 @@ def _usual(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     try:
         return dict(
-            leaves(composed([f"{group}={name}" for group, name in names.items() if str(name) in choices(group)]))
+            iterate_leaves(
+                composed([f"{group}={name}" for group, name in names.items() if str(name) in choices(group)])
+            )
         )
     except ConfigError:
         return {}

@@ -29,8 +29,8 @@ FinishReason = Literal["stop", "length", "overlong", "rejected"]
 
 - `stop`: an end-of-sequence token, a stop string, or the end of the JSON schema.
 - `length`: `max_tokens` or the context was exhausted.
-- `overlong`: the engine gave more text than `max_tokens` tokens can have, and evorun cut it (`bounded`). No engine
-  gives this reason itself.
+- `overlong`: the engine gave more text than `max_tokens` tokens can have, and evorun cut it. No engine gives this
+  reason itself.
 - `rejected`: the engine refused this request (prompt longer than the context, content filter). The text is empty, and
   `Reply.error` gives the reason.
 """
@@ -143,7 +143,7 @@ MAX_CHARS_PER_TOKEN = 128
 Ordinary text has 4."""
 
 
-def bounded(reply: Reply, request: Request) -> Reply:
+def cut_long_texts(reply: Reply, request: Request) -> Reply:
     """Return the reply, with every text cut to the maximum length of `max_tokens` tokens.
 
     A server may ignore `max_tokens`. Without the cut, evorun would read and record the surplus, and show it in later
@@ -165,7 +165,7 @@ DECIMALS = 6
 """Decimals of log-probabilities (ours): two engines agree in fewer, and full precision would double journals' size."""
 
 
-def rounded(reply: Reply) -> Reply:
+def round_logprobs(reply: Reply) -> Reply:
     """Return the reply with log-probabilities rounded to few decimals, which a journal reproduces exactly."""
     if all(completion.logprobs is None for completion in reply.completions):
         return reply
@@ -207,7 +207,7 @@ class LanguageModel(Protocol):
 class TakesAdapters(Protocol):
     """An engine that can load new LoRA adapters for its model while it runs, for example from training."""
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return a view of this engine: the same model under the adapter in `folder`, named `name`.
 
         The engine continues to serve the model without the adapter, in the same batches. Closing the view releases
@@ -245,7 +245,7 @@ class Trained(Protocol):
         ...
 
 
-def rejected(request: Request, reason: str, *, prompt_tokens: int = 0, seconds: float = 0.0) -> Reply:
+def make_rejection(request: Request, reason: str, *, prompt_tokens: int = 0, seconds: float = 0.0) -> Reply:
     """Return an engine's reply to a request that it refuses."""
     empty = Completion(text="", finish_reason="rejected", tokens=0)
     return Reply(completions=(empty,) * request.sampling.n, prompt_tokens=prompt_tokens, seconds=seconds, error=reason)

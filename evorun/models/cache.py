@@ -15,7 +15,7 @@ def cache_folder(kind: str) -> Path:
 
 
 @contextlib.contextmanager
-def made_whole(folder: Path) -> Iterator[Path]:
+def fill_atomically(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `folder` after the block has filled it.
 
     An existing folder is therefore complete. If another process has created it meanwhile, that one stays. Raises
@@ -25,7 +25,7 @@ def made_whole(folder: Path) -> Iterator[Path]:
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield unfinished
-        open_as_umask_allows(unfinished)
+        apply_umask(unfinished)
         try:
             unfinished.rename(folder)
         except OSError as error:
@@ -35,7 +35,7 @@ def made_whole(folder: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def open_as_umask_allows(folder: Path) -> None:
+def apply_umask(folder: Path) -> None:
     """Give a folder and its contents the modes of other new files, since users share caches and adapters."""
     # mkdtemp and safetensors create files for one user only, whatever the umask.
     umask = os.umask(0o077)  # the umask cannot be read without setting it

@@ -127,11 +127,11 @@ class EngineConfig(Checked):
         """Return the engine with the settings that depend on the run's seed filled in."""
         return self
 
-    def identity_of(self, model: ModelConfig) -> Any:
+    def judge_identity(self, model: ModelConfig) -> Any:
         """Return the identity of a judge: the model's name or, for a simulated judge, its skill."""
-        return self.name_of(model)
+        return self.journal_name(model)
 
-    def name_of(self, model: ModelConfig) -> str:
+    def journal_name(self, model: ModelConfig) -> str:
         """Return the name of `model` on this engine in journals. Raises EngineError if its adapter's files are gone."""
         return model.identity
 

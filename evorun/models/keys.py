@@ -28,7 +28,7 @@ _SECRET_NAME = re.compile(
 _named: set[str] = set()
 
 
-def checked_variable(key: str, name: str | None) -> None:
+def check_variable_name(key: str, name: str | None) -> None:
     """Check the NAME of a variable that holds an API key, and hide that variable from child processes.
 
     key: the config key to name in the ConfigError. The error never shows the value, which may be the API key itself.
@@ -36,11 +36,11 @@ def checked_variable(key: str, name: str | None) -> None:
     if name is None:
         return
     if not VARIABLE_NAME.fullmatch(name):
-        raise no_name(key)
+        raise variable_name_error(key)
     _named.add(name)
 
 
-def no_name(key: str) -> ConfigError:
+def variable_name_error(key: str) -> ConfigError:
     """Return the error for a text that is not the name of a variable."""
     return ConfigError(
         f"{key}: expected the NAME of an environment variable (A-Z, 0-9 and _), got something else (not shown: it may "

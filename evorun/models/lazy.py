@@ -29,14 +29,14 @@ class LazyModel:
         engine = self._engine or await self._opened()
         return await engine.complete(request)
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return the model under an adapter. Raises EngineError if the engine does not open or takes no adapters."""
         engine = self._engine or await self._opened()
         if not isinstance(engine, TakesAdapters):
             raise EngineError(
                 f"model '{self.name}': its engine takes no adapters while it runs; use engine=vllm or engine=server"
             )
-        return await engine.under(folder, name)
+        return await engine.with_adapter(folder, name)
 
     @contextlib.asynccontextmanager
     async def asleep(self) -> AsyncIterator[None]:

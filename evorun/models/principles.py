@@ -69,7 +69,7 @@ class PrincipleSettings(Checked):
     def merit(self, text: str) -> float:
         """Return the gain in `skill` from the principles in a text, each counted once, without training's effect."""
         merits = _merits(self.principle_seed or 0, self.helpful_principles, self.harmful_principles)
-        return self.principle_gain * sum(merits[principle] for principle in principles_in(text))
+        return self.principle_gain * sum(merits[principle] for principle in find_principles(text))
 
     def merit_under(self, text: str, trained: float) -> float:
         """Return the same for weights whose updates have reached the share `trained` of their maximum gain."""
@@ -78,7 +78,7 @@ class PrincipleSettings(Checked):
 
 
 @lru_cache(maxsize=10_000)  # thousands of consecutive requests have the same system prompt
-def principles_in(text: str) -> tuple[str, ...]:
+def find_principles(text: str) -> tuple[str, ...]:
     """Return the catalogue's principles that a text contains."""
     return tuple(principle for principle in CATALOGUE if principle in text)
 

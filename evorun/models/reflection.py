@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.principles import CATALOGUE, PrincipleSettings, principles_in
+from evorun.models.principles import CATALOGUE, PrincipleSettings, find_principles
 
 MAX_EDITS = 3
 """Maximum number of edits per reply (ours): a child differs little from its parent, so its rating is informative."""
@@ -31,7 +31,7 @@ def reflection(request: Request, settings: PrincipleSettings, malformed: float, 
     """Return the reply to a prompt about responses or system prompts, not about a problem.
 
     Reads `hints`: `role` (reflect: a complete new system prompt; summary; critique; proposal; aggregation; crossover).
-    Requests for edits also have `principles` (of the system prompt to edit), `most_edits` and `sources`. The sources
+    Requests for edits also have `principles` (of the system prompt to edit), `max_edits` and `sources`. The sources
     are the proposed edits (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a
     crossover. `malformed` is the share of invalid lists of edits.
     """
@@ -40,16 +40,16 @@ def reflection(request: Request, settings: PrincipleSettings, malformed: float, 
         return _new_instruction(rng)
     if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
-    principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["most_edits"])
+    principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["max_edits"])
     edits: list[_Edit] = []
     if hints["role"] == "aggregation":
         edits = _compatible([_Edit(**edit) for edit in hints["sources"]], limit, rng)
     else:
-        known = set(principles_in("\n".join(hints["sources"]))) if hints["role"] == "crossover" else set(CATALOGUE)
+        known = set(find_principles("\n".join(hints["sources"]))) if hints["role"] == "crossover" else set(CATALOGUE)
         new = [
             principle
             for principle in CATALOGUE
-            if principle in known and principle not in principles_in("\n".join(principles))
+            if principle in known and principle not in find_principles("\n".join(principles))
         ]
         for _ in range(1 + int(rng.integers(limit))):
             edits += _proposed(principles, edits, new, settings, rng)

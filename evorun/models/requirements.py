@@ -13,7 +13,7 @@ from evorun.models.config import ModelConfig
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
 
 
-def absent(packages: Iterable[str]) -> list[str]:
+def find_missing_packages(packages: Iterable[str]) -> list[str]:
     """Return the packages that are not installed, without importing any."""
     return [package for package in packages if find_spec(package) is None]
 
@@ -41,7 +41,7 @@ def require_weights(model: ModelConfig) -> None:
 
 
 @lru_cache(maxsize=2)
-def skeleton(folder: str) -> Any:
+def load_skeleton(folder: str) -> Any:
     """Return a model of transformers without weights: only the names and shapes of its layers, whatever its size.
 
     Raises transformers' errors for an unknown or missing model.

@@ -50,7 +50,7 @@ class SimulatedConfig(Skill, EngineConfig):
     def for_seed(self, seed: int) -> "SimulatedConfig":
         return replace(self, principle_seed=seed if self.principle_seed is None else self.principle_seed)
 
-    def identity_of(self, model: ModelConfig) -> Any:
+    def judge_identity(self, model: ModelConfig) -> Any:
         return {key: value for key, value in asdict(self).items() if key not in SPEED}
 
     async def open(self, model: ModelConfig) -> LanguageModel:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from evorun.fields import Fraction, PositiveInt, within
 from evorun.models.base import Request
-from evorun.models.principles import PrincipleSettings, principles_in
+from evorun.models.principles import PrincipleSettings, find_principles
 from evorun.models.reviewing import ReviewSettings
 from evorun.models.writing import WritingSettings
 
@@ -95,7 +95,7 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         """
         hints = request.hints
         system = "".join(message["content"] for message in request.messages if message["role"] == "system")
-        instruction = "" if principles_in(system) else hints.get("instruction", "")
+        instruction = "" if find_principles(system) else hints.get("instruction", "")
         chance = self.chance(hints["problem"], shown, instruction)
         learned = self.learned + float(hints.get("learned", 0.0))
         return chance + self.merit_under(system, self.trained_share(learned)) + learned

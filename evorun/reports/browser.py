@@ -12,7 +12,7 @@ from evorun.errors import RunDirectoryError
 from evorun.reports.packing import Packed, cut, cut_within, pack_within, rounded
 from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import PROBLEMS
-from evorun.runs.reading import read_records_of
+from evorun.runs.reading import read_records_by_problem
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -91,9 +91,9 @@ def load_browser(
     chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
     ids = [one.id for one in chosen]
     files = zip(
-        read_records_of(run_dir / PROBLEMS, ProblemRecord, ids),
-        read_records_of(run_dir / "candidates.jsonl", CandidateRecord, ids),
-        read_records_of(run_dir / "comparisons.jsonl", ComparisonRecord, ids),
+        read_records_by_problem(run_dir / PROBLEMS, ProblemRecord, ids),
+        read_records_by_problem(run_dir / "candidates.jsonl", CandidateRecord, ids),
+        read_records_by_problem(run_dir / "comparisons.jsonl", ComparisonRecord, ids),
         strict=True,
     )
     share = MAX_BYTES // max(len(chosen), 1)

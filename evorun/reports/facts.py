@@ -8,7 +8,7 @@ import msgspec
 from evorun.reports import text
 from evorun.reports.overview import Outcome
 from evorun.runs.aggregates import Aggregates
-from evorun.runs.configs import leaves
+from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import identity
 from evorun.runs.schema import Manifest, ModelInRun
 
@@ -92,10 +92,10 @@ def _model(model: ModelInRun) -> str:
 
 def list_settings(manifest: Manifest) -> list[tuple[str, str, str]]:
     """Return key, value and effect of every setting of the composed configuration, in its order."""
-    counted = {key for key, _ in leaves(identity(manifest.config))}
+    counted = {key for key, _ in iterate_leaves(identity(manifest.config))}
     return [
         (key, _setting(value), _effect(key, counted))
-        for key, value in leaves(manifest.config)
+        for key, value in iterate_leaves(manifest.config)
         if key.partition(".")[0] not in _NO_SETTINGS
     ]
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from evorun.runs.candidates import SHARED, CandidateId
 from evorun.runs.directory import RATINGS
-from evorun.runs.reading import read_prompt_scores, read_records, read_records_of
+from evorun.runs.reading import read_prompt_scores, read_records, read_records_by_problem
 from evorun.runs.schema import CandidateRecord, Metric, PromptScore, RatingRecord, RolloutRecord
 from evorun.runs.statistics import mean_interval
 
@@ -69,7 +69,7 @@ class Population:
 
 def load_population(run_dir: Path) -> Population | None:
     """Read the candidates that serve all problems; None for a run without any. Raises DataError."""
-    (members,) = read_records_of(run_dir / "candidates.jsonl", CandidateRecord, [SHARED])
+    (members,) = read_records_by_problem(run_dir / "candidates.jsonl", CandidateRecord, [SHARED])
     if not members:
         return None
     position = {member.id: index for index, member in enumerate(members)}

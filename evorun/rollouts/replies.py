@@ -45,7 +45,7 @@ class TextCounts:
         self.truncated_texts += reply.completions[0].finish_reason == "length"
         self.overlong_texts += reply.completions[0].finish_reason == "overlong"
         self.unparsable_texts += response.error is not None
-        self.shortened_texts += task.shows_excerpt_of(response)
+        self.shortened_texts += task.shows_excerpt(response)
 
     def diagnostics(self) -> dict[str, float]:
         """Return the counts that a step reports."""

@@ -63,21 +63,21 @@ class RubricRewards:
         self,
         calls: Calls,
         task: Task,
-        rubric_of: Callable[[str, int], Rubric],
+        get_rubric: Callable[[str, int], Rubric],
         settings: RubricSettings,
         grade: Callable[[Problem, Response], Awaitable[Grade]],
         *,
         references: Mapping[str, str] | None = None,
         overflow_penalty: float = 0.0,
     ) -> None:
-        """rubric_of: the rubric of a key by which responses of a step are scored. grade: for `exact_match_rate`.
+        """get_rubric: the rubric of a key by which responses of a step are scored. grade: for `exact_match_rate`.
 
         references: right solutions by problem id, for `plan_reference`. overflow_penalty: see `Graded`.
         """
         assert isinstance(task, SupportsRubrics)  # noqa: S101 - methods that use rubrics declare so in `needs`
         self._calls = calls
         self._task: SupportsRubrics = task
-        self._rubric_of = rubric_of
+        self._get_rubric = get_rubric
         self._settings = settings
         self._graded = Graded(calls, task, grade, 0.0)
         self._references = references or {}
@@ -104,12 +104,12 @@ class RubricRewards:
         """Return the maximum calls for the rewards of `episodes` episodes of a step."""
         if self._settings.scoring != "by_item":
             return episodes * self.calls_per_score
-        rubrics = [self._rubric_of(key, step) for key in self._task.rubric_keys()]
+        rubrics = [self._get_rubric(key, step) for key in self._task.rubric_keys()]
         return episodes * self.calls_per_score * max(1, *(len(rubric.items) for rubric in rubrics))
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         key = self._task.rubric_key(problem)
-        rubric = self._rubric_of(key, step)
+        rubric = self._get_rubric(key, step)
         if _count_solution_words(response) < self._settings.min_words:
             return self._reward(0.0, 0.0, rubric, rationale=_TOO_SHORT.format(self._settings.min_words))
         if self._is_exact(step, problem):

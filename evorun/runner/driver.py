@@ -14,7 +14,7 @@ from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.archive import Archive
-from evorun.runs.budget import Meter, part, share, total, whole
+from evorun.runs.budget import Meter, allot, allot_usage, make_run_meter, sum_usages
 from evorun.runs.candidates import SHARED, Candidate, Response
 from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
@@ -70,7 +70,7 @@ class Driver:
                 raise TypeError(f"{type(self.method).__name__} is neither PerProblem nor DatasetLevel")
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
-        self.wasted = total(meter.total for meter in spent).wasted
+        self.wasted = sum_usages(meter.total for meter in spent).wasted
         for meter in spent:
             for role, usage in sorted(meter.by_role.items()):
                 self.seconds_by_role[role] = self.seconds_by_role.get(role, 0.0) + usage.seconds
@@ -82,7 +82,9 @@ class Driver:
         problems = self.loaded.problems
         self.progress.meters = {problem.id: own for problem, own in zip(problems, self.shares, strict=True)}
         # Preparation must leave every problem the calls that one answer takes.
-        shared = whole(self.shares, reserved=sum(max_turns_on(self.loaded.task, problem) for problem in problems))
+        shared = make_run_meter(
+            self.shares, reserved=sum(max_turns_on(self.loaded.task, problem) for problem in problems)
+        )
         # Prepare before any problem starts: the cost is then known, and every share bears an equal part.
         await method.prepare(self._run_context(shared, {}))
         spent = shared.total
@@ -91,7 +93,7 @@ class Driver:
         async def solve_in_turn() -> None:
             for index, problem in waiting:
                 own = self.shares[index]
-                own.deduct(share(spent.calls, len(problems), index), share(spent.tokens, len(problems), index))
+                own.deduct(allot(spent.calls, len(problems), index), allot(spent.tokens, len(problems), index))
                 account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
                 # Grading runs beside the search: a slow grader (programs, proofs) delays no model call.
                 async with asyncio.TaskGroup() as group:
@@ -111,7 +113,7 @@ class Driver:
         """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
         problems = self.loaded.problems
         # Every call counts twice: against its problem's share, or those made for all, and against the whole run.
-        everything = self.progress.meter = whole(self.shares)
+        everything = self.progress.meter = make_run_meter(self.shares)
         shared = Meter(parent=everything)
         for meter in self.shares:
             meter.parent = everything
@@ -212,7 +214,7 @@ class Driver:
             spent = (meter.parent or meter).total
             record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))
             self.directory.records(TRAINING).append([record])
-            self.progress.trained(step, figures)
+            self.progress.count_training_step(step, figures)
         recorder.record(step, candidates)
 
     async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:
@@ -240,8 +242,8 @@ class _Account:
         for role in sorted({*self.own.by_role, *self.shared.by_role}):
             usages = [self.own.by_role[role]] if role in self.own.by_role else []
             if role in self.shared.by_role:
-                usages.append(part(self.shared.by_role[role], self.problems, self.index))
-            cost[role] = Spent(**total(usages).counts())
+                usages.append(allot_usage(self.shared.by_role[role], self.problems, self.index))
+            cost[role] = Spent(**sum_usages(usages).counts())
         return cost
 
 

@@ -33,10 +33,10 @@ from evorun.runner.training_runs import (
     trains_too_little,
 )
 from evorun.runner.work import Engines, Outcome, carry_out, open_effects
-from evorun.runs.budget import Meter, divide
+from evorun.runs.budget import Meter, divide_budget
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.paths import display
-from evorun.runs.progress import Progress, shown
+from evorun.runs.progress import Progress, show_progress
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun
@@ -67,7 +67,7 @@ def run_experiment(
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     fitted = None if training is None else config.method.fit_to(len(training.problems))
-    shares = divide(config.budget, len(loaded.problems))
+    shares = divide_budget(config.budget, len(loaded.problems))
     _check_budget(shares, loaded)
     if not (path / MANIFEST).exists():  # a run that has begun may need only its journal
         require_parts(config)
@@ -170,7 +170,7 @@ async def _run(
             policy=effects.policy,
             training=training,
         )
-        with shown(progress, console, config.evorun.progress):
+        with show_progress(progress, console, config.evorun.progress):
             await driver.run()
             await effects.finish()
             progress.ending = "writing results"

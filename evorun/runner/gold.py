@@ -9,7 +9,7 @@ from evorun.errors import ConfigError
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Usage
 from evorun.runs.candidates import SHARED
-from evorun.runs.journal_file import digest_of
+from evorun.runs.journal_file import digest_request
 from evorun.runs.spending import GOLD
 from evorun.runs.streams import call_seed
 from evorun.sandbox.base import CaseResult, Program, Suite
@@ -47,7 +47,7 @@ class GraderTools:
         return await self._tools.test(program, suite, stop_at_failure=stop_at_failure)
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
-        digest = digest_of(msgspec.json.encode((prompt.messages, self._max_tokens))).hex()
+        digest = digest_request(msgspec.json.encode((prompt.messages, self._max_tokens))).hex()
         key = "|".join((SHARED, "0", GOLD, digest, str(attempt)))
         request = Request(
             messages=prompt.messages,

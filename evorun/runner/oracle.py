@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from evorun.models.base import Completion, Reply, Request, rejected
+from evorun.models.base import Completion, Reply, Request, make_rejection
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulated import CHARACTERS_PER_TOKEN
 from evorun.runs.candidates import Response
@@ -48,7 +48,7 @@ class OracleJudge:
         """Judge the two answers that the prompt of a `TextTask` carries in its `hints`."""
         hints = request.hints
         if hints.get("role") != "judge":
-            return rejected(request, "judge=oracle answers judges' prompts only")
+            return make_rejection(request, "judge=oracle answers judges' prompts only")
         first, second = await asyncio.gather(*(self._value(hints["problem"], answer) for answer in hints["answers"]))
         verdict = "A" if first > second else "B" if second > first else "T"
         text = msgspec.json.encode({"solution": verdict, "reasoning": "By the ground truth."}).decode()

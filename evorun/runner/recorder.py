@@ -87,7 +87,7 @@ class ProblemRecorder:
                 ]
             )
             value = None if step.best is None else self._primary.value_in(grade)
-            self._progress.stepped(self._problem.id, step.step, value)
+            self._progress.count_step(self._problem.id, step.step, value)
             self._last = step
             self._steps += 1
 
@@ -115,7 +115,7 @@ class ProblemRecorder:
             cost=dict(cost),
         )
         self._directory.records("predictions").append([record])
-        self._progress.ended(self._problem.id)
+        self._progress.count_finished_problem(self._problem.id)
 
     async def _write_candidates(self, candidates: Sequence[Candidate]) -> None:
         grades = await asyncio.gather(*(self._grades.grade(candidate, final=True) for candidate in candidates))

@@ -64,7 +64,7 @@ def served_by(asked: ServedModel) -> ServedModel:
 
 def in_manifest(served: ServedModel) -> ModelInRun:
     """Return the manifest's entry for a model."""
-    return ModelInRun(served.model.name, served.engine.name_of(served.model), served.engine.name)
+    return ModelInRun(served.model.name, served.engine.journal_name(served.model), served.engine.name)
 
 
 def read_gold(config: Mapping[str, Any]) -> ServedModel:
@@ -191,7 +191,7 @@ def read_oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> Serve
 
 def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: GradingTools) -> LazyModel:
     """Return a model whose engine starts when it is first needed."""
-    return LazyModel(served.engine.name_of(served.model), lambda: _open(engine, served.model, loaded, tools))
+    return LazyModel(served.engine.journal_name(served.model), lambda: _open(engine, served.model, loaded, tools))
 
 
 @singledispatch

@@ -274,10 +274,10 @@ def _check_reported(reported: object) -> None:
             "model, overrides, accuracy (a fraction), metrics, sd, by_stratum (accuracies), steps and among: "
             f"{error}"
         ) from error
-    rows_of: dict[Any, int] = {}
+    first_rows: dict[Any, int] = {}
     for index, row in enumerate(rows):
         settings = frozenset(row.overrides.items()), frozenset(row.among.items())
-        earlier = rows_of.setdefault((row.method, row.task, row.model, settings), index)
+        earlier = first_rows.setdefault((row.method, row.task, row.model, settings), index)
         if earlier != index:
             raise ConfigError(
                 "reported.rows: expected one row per method, task, model and overrides, got rows "

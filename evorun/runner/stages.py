@@ -64,7 +64,7 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, 
             f"the stages now give another (adapter {stages[STUDENT].digest}): start a new run"
         )
     taught = _under(config, str(Path(stages[STUDENT].folder) / ADAPTER))
-    directory.note_student(stages, taught.engine.name_of(taught.model))
+    directory.note_student(stages, taught.engine.journal_name(taught.model))
     line = f"student {config.student.name}: ready, adapter {stages[STUDENT].digest}; the run itself begins"
     log.info("%s", line)
     console.print(line, soft_wrap=True)

@@ -26,10 +26,10 @@ from evorun.runs.budget import BudgetConfig, Meter
 from evorun.runs.directory import (
     TOURNAMENT,
     RunDirectory,
-    differences,
-    environment,
+    current_time,
+    describe_environment,
+    list_differences,
     load_manifest,
-    now,
     refuse_other_version,
 )
 from evorun.runs.files import reject_links
@@ -114,7 +114,7 @@ def prepare(config: Mapping[str, Any]) -> Tournament:
         identity={
             "runs": dict(config["runs"]),
             "data": loaded.provenance.digest,
-            "judge": judge.engine.identity_of(judge.model),
+            "judge": judge.engine.judge_identity(judge.model),
             "seed": settings.seed,
             "judge_temperature": sampling.temperature,
             "judge_max_tokens": sampling.max_tokens,
@@ -148,7 +148,7 @@ def hold(tournament: Tournament, folder: Path, command: Sequence[str], console: 
         write_json(folder / TOURNAMENT, manifest)
         with logging_to(folder / "evorun.log"):
             outcome = carry_out(lambda: _judge_all(tournament, directory, console))
-        manifest.status, manifest.ended, manifest.error = outcome.status, now(), outcome.reason
+        manifest.status, manifest.ended, manifest.error = outcome.status, current_time(), outcome.reason
         directory.seal(manifest)
         try:
             write_json(folder / TOURNAMENT, manifest)
@@ -163,7 +163,7 @@ def _begin(tournament: Tournament, folder: Path, command: Sequence[str]) -> Tour
     """Return the manifest of a tournament that starts or continues in a folder. Raises RunDirectoryError."""
     reject_links(folder)
     fresh = TournamentManifest(
-        **environment(),
+        **describe_environment(),
         command=list(command),
         task=tournament.loaded.task.name,
         runs=dict(tournament.config["runs"]),
@@ -184,7 +184,7 @@ def _begin(tournament: Tournament, folder: Path, command: Sequence[str]) -> Tour
         return fresh
     earlier = load_tournament(folder)
     refuse_other_version(folder, earlier.evorun_version)
-    changed = differences(earlier.identity, fresh.identity)
+    changed = list_differences(earlier.identity, fresh.identity)
     if changed:
         raise RunDirectoryError(f"{display(folder)} holds another tournament ({'; '.join(changed)})")
     if not (folder / JOURNAL).exists():

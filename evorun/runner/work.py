@@ -13,11 +13,11 @@ from evorun.models.base import LanguageModel, Trained
 from evorun.runner.gold import MethodTools
 from evorun.runner.process import stop_on_signals
 from evorun.runs.directory import RunDirectory
-from evorun.runs.effects import JournaledModel, Traffic, journaled
+from evorun.runs.effects import JournaledModel, Traffic, journal_engines
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.replay import RecordedRun
 from evorun.runs.schema import Status
-from evorun.runs.signals import same_handlers_after
+from evorun.runs.signals import restore_signal_handlers
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.training.base import TrainedPolicy
@@ -106,7 +106,7 @@ async def open_effects(
         if engines.policy is not None:
             stack.push_async_callback(engines.policy.close)
         traffic = Traffic()
-        models = journaled(engines.by_role, directory.journal, traffic, engines.replayed)
+        models = journal_engines(engines.by_role, directory.journal, traffic, engines.replayed)
         yield Effects(models, tests, engines.policy, traffic)
 
 
@@ -118,7 +118,7 @@ def carry_out(begin: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
     try:
         try:
             work = begin()
-            with same_handlers_after():
+            with restore_signal_handlers():
                 asyncio.run(_stoppable(work))
         except (KeyboardInterrupt, asyncio.CancelledError) as stop:
             reason = str(stop) or "stopped"

@@ -117,13 +117,13 @@ class Meter:
     @property
     def total(self) -> Usage:
         """Spending of all roles together."""
-        return total(self.by_role.values())
+        return sum_usages(self.by_role.values())
 
     @property
     def used(self) -> float:
         """The share of the limit that has been spent, in [0, 1]; 0 without a limit."""
         # a copy: the progress display reads this from its own thread
-        spent = total(list(self.by_role.values()))
+        spent = sum_usages(list(self.by_role.values()))
         shares = [
             min(amount / limit, 1.0) if limit else 1.0
             for amount, limit in ((spent.calls, self.max_calls), (spent.tokens, self.max_tokens))
@@ -193,7 +193,7 @@ class Meter:
         return {role: usage.counts() for role, usage in sorted(self.by_role.items())}
 
 
-def total(usages: Iterable[Usage]) -> Usage:
+def sum_usages(usages: Iterable[Usage]) -> Usage:
     """Return the sum of usages."""
     result = Usage()
     for usage in usages:
@@ -201,7 +201,7 @@ def total(usages: Iterable[Usage]) -> Usage:
     return result
 
 
-def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
+def divide_budget(budget: BudgetConfig, problems: int) -> list[Meter]:
     """Divide the run's budget evenly into one meter per problem; the first problems get the remainder.
 
     Raises ConfigError when the budget leaves a problem with nothing.
@@ -213,7 +213,7 @@ def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
         amount, per_problem = getattr(budget, key), getattr(budget, f"{key}_per_problem")
         if amount is not None and amount < problems:
             raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")
-        shares = [None if amount is None else share(amount, problems, index) for index in range(problems)]
+        shares = [None if amount is None else allot(amount, problems, index) for index in range(problems)]
         limits[key] = [
             min((limit for limit in (per_problem, own_share) if limit is not None), default=None)
             for own_share in shares
@@ -221,23 +221,23 @@ def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
     return [Meter(calls, tokens) for calls, tokens in zip(limits["calls"], limits["tokens"], strict=True)]
 
 
-def whole(meters: Sequence[Meter], reserved: int = 0) -> Meter:
+def make_run_meter(meters: Sequence[Meter], reserved: int = 0) -> Meter:
     """Return a meter for the run's spending on all problems together; `reserved` calls are kept back."""
     return Meter(
         _sum(meter.max_calls for meter in meters), _sum(meter.max_tokens for meter in meters), reserved=reserved
     )
 
 
-def part(usage: Usage, problems: int, index: int) -> Usage:
+def allot_usage(usage: Usage, problems: int, index: int) -> Usage:
     """Return one problem's share of a usage that all problems have in common; the shares add up to it."""
     return Usage(
-        calls=share(usage.calls, problems, index),
-        prompt_tokens=share(usage.prompt_tokens, problems, index),
-        completion_tokens=share(usage.completion_tokens, problems, index),
+        calls=allot(usage.calls, problems, index),
+        prompt_tokens=allot(usage.prompt_tokens, problems, index),
+        completion_tokens=allot(usage.completion_tokens, problems, index),
     )
 
 
-def share(amount: int, problems: int, index: int) -> int:
+def allot(amount: int, problems: int, index: int) -> int:
     """Return one problem's share of an amount, as even as integers allow; the first problems get the remainder."""
     quotient, remainder = divmod(amount, problems)
     return quotient + (index < remainder)

@@ -74,7 +74,7 @@ class Candidate(Response, frozen=True, kw_only=True):
     """Keys, in the run's journal, of the last calls of the rollouts that were reflected on."""
 
     @classmethod
-    def of(cls, response: Response, **origin: Any) -> Self:
+    def from_response(cls, response: Response, **origin: Any) -> Self:
         """Return a response as a candidate; a candidate gives only its fields of a response.
 
         origin: the fields that a candidate has beyond a response.

@@ -108,13 +108,13 @@ def _digest(path: Path) -> str:
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         if status.st_size < LONG_FILE:
-            return _digest_of(file)
+            return _hash_file(file)
         # A resume of a finished run compares its files when it asks for consent, when it begins and for the summary.
         version = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         if version not in _known:
-            _known[version] = _digest_of(file)
+            _known[version] = _hash_file(file)
         return _known[version]
 
 
-def _digest_of(file: BufferedReader) -> str:
+def _hash_file(file: BufferedReader) -> str:
     return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()

@@ -114,15 +114,15 @@ def find_recording(config: Mapping[str, Any]) -> Path | None:
     return Path(engine["run"])
 
 
-def differences(before: Any, now: Any, prefix: str = "") -> list[str]:
+def list_differences(before: Any, after: Any, prefix: str = "") -> list[str]:
     """Return one line for each leaf in which two configurations differ: `key: before -> now`."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        keys = [*before, *(key for key in now if key not in before)]
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = [*before, *(key for key in after if key not in before)]
         lines = []
         for key in keys:
-            lines += differences(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else str(key))
+            lines += list_differences(before.get(key), after.get(key), f"{prefix}.{key}" if prefix else str(key))
         return lines
-    return [] if before == now else [f"{prefix}: {before!r} in the directory, {now!r} now"]
+    return [] if before == after else [f"{prefix}: {before!r} in the directory, {after!r} now"]
 
 
 def refuse_other_version(path: Path, version: str) -> None:
@@ -228,9 +228,9 @@ class RunDirectory:
                 f"{self.path} replays {display(recording)}, whose journal holds its model calls: resume it with "
                 "engine=replay, or resume the recorded run itself"
             )
-        changed = differences(identity(earlier.config), identity(fresh.config))
+        changed = list_differences(identity(earlier.config), identity(fresh.config))
         before, after = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
-        changed += differences(before, after, "data")
+        changed += list_differences(before, after, "data")
         if changed:
             raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
 
@@ -254,7 +254,7 @@ class RunDirectory:
         if self.manifest is None:
             return
         self.manifest.status = status
-        self.manifest.ended = now()
+        self.manifest.ended = current_time()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
         self.seal(self.manifest)
@@ -300,16 +300,16 @@ class RunDirectory:
         write_json(self.path / MANIFEST, self.manifest)
 
 
-def now() -> str:
+def current_time() -> str:
     """Return the current time in ISO 8601 with the zone."""
     return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
 
 
-def environment() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Return what the manifest of whatever starts now says of its program and its machine."""
     return {
         "status": "running",
-        "started": now(),
+        "started": current_time(),
         "evorun_version": evorun.__version__,
         "git_commit": git_commit(),
         "packages": package_versions(),
@@ -320,7 +320,7 @@ def environment() -> dict[str, Any]:
 def new_manifest(**about: Any) -> Manifest:
     """Return the manifest of a run that starts now, with the environment filled in."""
     return Manifest(
-        **environment(),
+        **describe_environment(),
         config_digest=config_digest(about["config"]),
         signature=sign(about["config"]),
         **about,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from evorun.errors import EngineError
-from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, bounded, rounded
+from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, cut_long_texts, round_logprobs
 from evorun.models.encoding import encode_request
 from evorun.models.lazy import LazyModel
 from evorun.runs.journal import Journal
@@ -94,7 +94,7 @@ class JournaledModel:
         async def ask() -> Reply:
             self._traffic.in_flight[role] += 1
             try:
-                reply = rounded(bounded(await model.complete(request), request))
+                reply = round_logprobs(cut_long_texts(await model.complete(request), request))
             finally:
                 self._traffic.in_flight[role] -= 1
             self._traffic.count(reply)
@@ -132,7 +132,7 @@ class JournaledModel:
         await asyncio.gather(*(self._journal.put(effect) for effect in held_back))
 
 
-def journaled(
+def journal_engines(
     engines: Mapping[str, LanguageModel | Trained], journal: Journal, traffic: Traffic, replayed: Container[str] = ()
 ) -> dict[str, JournaledModel]:
     """Wrap each engine in the journal, once for all its roles: an answer in any role shows that its settings work.

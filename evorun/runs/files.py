@@ -45,7 +45,7 @@ def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` atomically once the block ends without an error.
 
     A crash leaves the old file or the new one. A link at `path` is replaced, not followed. Raises OSError.

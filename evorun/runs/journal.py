@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
-from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_of
+from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_request
 from evorun.runs.journal_reader import BlockReader, decode_result, protect, read_schema
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Journal:
         A second caller for an effect in execution waits and then finds it recorded. Raises JournalError as `get`
         does.
         """
-        digest = digest_of(inputs)
+        digest = digest_request(inputs)
         recorded = self.get(key, digest)
         if recorded is None or repeat:
             # one lock per key: two candidates with the same program share one execution of it
@@ -121,7 +121,7 @@ class Journal:
 
     def recall(self, key: str, inputs: bytes, kind: type[T], *, once: bool = False) -> T | None:
         """Return the recorded result of an effect, or None; see `remember`. Raises JournalError as `get` does."""
-        recorded = self.get(key, digest_of(inputs))
+        recorded = self.get(key, digest_request(inputs))
         if recorded is None:
             return None
         if once:

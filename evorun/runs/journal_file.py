@@ -63,7 +63,7 @@ class Effect(NamedTuple):
     seconds: float
 
 
-def digest_of(request: bytes) -> bytes:
+def digest_request(request: bytes) -> bytes:
     """Return the 16-byte digest that identifies an effect's request."""
     return blake2b(request, digest_size=16).digest()
 

@@ -95,7 +95,7 @@ def read_schema(connection: sqlite3.Connection) -> set[str]:
     return {sql for (sql,) in statements}
 
 
-def damaged(path: Path, what: str) -> JournalError:
+def make_damage_error(path: Path, what: str) -> JournalError:
     """Return the error for a damaged file."""
     return JournalError(f"{path} is damaged ({what}): restore it from a copy, or start a new run")
 
@@ -105,14 +105,14 @@ def decode_result(result: bytes, kind: type[T], what: str, path: Path) -> T:
     try:
         return msgspec.json.decode(result, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(path, f"the result of {what}: {error}") from error
+        raise make_damage_error(path, f"the result of {what}: {error}") from error
 
 
-def unreadable(path: Path, error: Exception) -> JournalError:
+def make_read_error(path: Path, error: Exception) -> JournalError:
     """Return the error for SQLite's exception: the file is damaged, or SQLite could not read it."""
     if isinstance(error, sqlite3.OperationalError):
         return JournalError(f"cannot read {path}: {error}")
-    return damaged(path, str(error))
+    return make_damage_error(path, str(error))
 
 
 class BlockReader:
@@ -139,7 +139,7 @@ class BlockReader:
         numbers, rest, usage, seconds = self._requests[number]
         texts = [self._texts[text_number] for text_number in numbers]
         if sum(map(len, texts)) > MAX_BYTES:
-            raise damaged(self.path, f"request {number} is too long")
+            raise make_damage_error(self.path, f"request {number} is too long")
         return Effect(*self._keys[number], b"".join([*texts, rest]), self._results[number], usage, seconds)
 
     def spent(self, number: int) -> tuple[str | None, float]:
@@ -211,23 +211,25 @@ class _Items(Generic[T]):
             body = zlib.decompressobj().decompress(stored, MAX_BYTES)
             items = self._decoder.decode(body)
         except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise damaged(self._path, f"{self._table} from {first} on: {error}") from error
+            raise make_damage_error(self._path, f"{self._table} from {first} on: {error}") from error
         if len(items) != count:
-            raise damaged(self._path, f"{self._table} from {first} on: expected {count} items, got {len(items)}")
+            raise make_damage_error(
+                self._path, f"{self._table} from {first} on: expected {count} items, got {len(items)}"
+            )
         return first, items, len(body)
 
     def _stored(self, number: int) -> tuple[int, int, bytes]:
         """Return the first number, the count and the stored bytes of the block that holds an item."""
         row = self._row(f"SELECT * FROM {self._table} WHERE first <= ? ORDER BY first DESC LIMIT 1", number)
         if row is None or [type(value) for value in row] != [int, int, bytes, int] or number >= row[0] + row[1]:
-            raise damaged(self._path, f"it lacks {self._table} {number}")
+            raise make_damage_error(self._path, f"it lacks {self._table} {number}")
         first, count, body, checksum = row
         if zlib.crc32(body) != checksum:
-            raise damaged(self._path, f"wrong checksum of {self._table} {first} to {first + count - 1}")
+            raise make_damage_error(self._path, f"wrong checksum of {self._table} {first} to {first + count - 1}")
         return first, count, body
 
     def _row(self, statement: str, *values: int) -> Any:
         try:
             return self._connection.execute(statement, values).fetchone()
         except (sqlite3.Error, OverflowError) as error:
-            raise unreadable(self._path, error) from error
+            raise make_read_error(self._path, error) from error

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from evorun.runs.journal import Journal
-from evorun.runs.journal_file import Effect, digest_of
+from evorun.runs.journal_file import Effect, digest_request
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 Results = tuple[CaseResult, ...]
@@ -40,10 +40,10 @@ class TestRequests:
         # by identity: a suite can hold megabytes of tests, and hashing them for every program would dominate
         entry = self._known.get(id(suite))
         if entry is None:
-            entry = (suite, digest_of(msgspec.json.encode(suite)).hex())
+            entry = (suite, digest_request(msgspec.json.encode(suite)).hex())
             self._known[id(suite)] = entry  # holding the suite keeps its id from being reused
         request = msgspec.json.encode(_TestRequest(program, entry[1], stop_at_failure))
-        return f"sandbox|{digest_of(request).hex()}", request
+        return f"sandbox|{digest_request(request).hex()}", request
 
 
 class JournaledTests:

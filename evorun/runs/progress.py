@@ -30,7 +30,7 @@ _RECOUNT_PAUSE_FACTOR = 100
 
 
 class Progress:
-    """Counts since the start of this process and an estimate of the time left; `shown` puts them on a display."""
+    """Counts since the start of this process and an estimate of the time left, which `show_progress` displays."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class Progress:
         self._counting = threading.Lock()
         self._next_recount_s = 0.0
 
-    def stepped(self, problem: str, step: int, value: float | None) -> None:
+    def count_step(self, problem: str, step: int, value: float | None) -> None:
         """Count a problem's step; `value` is the primary score of its present answer."""
         self._last_steps[problem] = step
         self._values[problem] = value
         self._count(problem)
         self._report_progress()
 
-    def ended(self, problem: str) -> None:
+    def count_finished_problem(self, problem: str) -> None:
         """Count a finished problem."""
         self._ended.add(problem)
         self._count(problem)
         self._report_progress()
 
-    def trained(self, step: int, figures: Mapping[str, float]) -> None:
+    def count_training_step(self, step: int, figures: Mapping[str, float]) -> None:
         """Count a training step."""
         self._training_step = step
         shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN_FIGURES if name in figures)
@@ -199,7 +199,7 @@ class Progress:
 
 
 @contextmanager
-def shown(progress: Progress, console: Terminal, mode: str) -> Iterator[Progress]:
+def show_progress(progress: Progress, console: Terminal, mode: str) -> Iterator[Progress]:
     """Show the progress of a run while it goes on; `mode` is auto, plain or off."""
 
     def table() -> RenderableType:

@@ -98,7 +98,7 @@ class _ProblemId(msgspec.Struct):
     problem: str
 
 
-def read_records_of(path: Path, record: type[T], problems: Iterable[str]) -> Iterator[list[T]]:
+def read_records_by_problem(path: Path, record: type[T], problems: Iterable[str]) -> Iterator[list[T]]:
     """Yield each problem's records of a JSONL file, in the order of `problems`; other problems are skipped.
 
     Only one problem's records are in memory at a time. Raises DataError as `read_records` does.

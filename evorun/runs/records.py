@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import msgspec
 
 from evorun.errors import DataError, RunDirectoryError
-from evorun.runs.files import bounded_lines, open_regular, replacing
+from evorun.runs.files import bounded_lines, open_regular, replace_atomically
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
-class OfProblem(Protocol):
+class HasProblem(Protocol):
     """A record that belongs to a problem."""
 
     @property
@@ -31,11 +31,11 @@ class OfProblem(Protocol):
         ...
 
 
-class _ProblemOf(msgspec.Struct):
+class _HasProblem(msgspec.Struct):
     problem: str
 
 
-_problem_of = msgspec.json.Decoder(_ProblemOf)
+_problem_decoder = msgspec.json.Decoder(_HasProblem)
 
 
 class RecordFile:
@@ -57,7 +57,7 @@ class RecordFile:
                 os.truncate(path, keep)
             self._file = FileIO(path, "ab")
 
-    def append(self, records: Sequence[OfProblem]) -> None:
+    def append(self, records: Sequence[HasProblem]) -> None:
         """Append the records that the file does not hold yet, in one write.
 
         Raises DataError when the file holds a different record at the same position: another program or other data made
@@ -96,7 +96,7 @@ class RecordFile:
         for problem, line in _records(self.path):
             spans.setdefault(problem, []).append((offset, len(line) + 1))
             offset += len(line) + 1
-        with _explained(self.path), self.path.open("rb") as source, replacing(self.path) as target:
+        with _explained(self.path), self.path.open("rb") as source, replace_atomically(self.path) as target:
             for problem_spans in spans.values():
                 for start, length in problem_spans:
                     source.seek(start)
@@ -107,7 +107,7 @@ def _records(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the problem and line of each record, up to the first line that is no record."""
     for line in complete_lines(path):
         try:
-            problem = _problem_of.decode(line).problem
+            problem = _problem_decoder.decode(line).problem
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         yield problem, line
@@ -129,7 +129,7 @@ def complete_lines(path: Path) -> Iterator[bytes]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file's content so that a crash leaves the old or the new one. Raises RunDirectoryError."""
-    with _explained(path), replacing(path) as file:
+    with _explained(path), replace_atomically(path) as file:
         file.write(content)
 
 

@@ -12,7 +12,7 @@ from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.encoding import encode_request
 from evorun.runs.directory import load_manifest
-from evorun.runs.journal_file import JOURNAL, digest_of
+from evorun.runs.journal_file import JOURNAL, digest_request
 from evorun.runs.journal_reader import decode_result
 from evorun.runs.program_tests import Results, TestRequests
 from evorun.runs.recording import open_effects
@@ -34,7 +34,7 @@ class ReplayConfig(EngineConfig):
     def recorded(self) -> Path | None:
         return None if self.run is None else Path(self.run)
 
-    def name_of(self, model: ModelConfig) -> str:
+    def journal_name(self, model: ModelConfig) -> str:
         """Return the model's name in the recording; an adapter's files need not be on this machine."""
         if self.run is None or model.adapter is None:
             return model.id
@@ -51,7 +51,7 @@ class ReplayConfig(EngineConfig):
         """Index the recorded replies. Raises ConfigError or RunDirectoryError when there is no recording."""
         self.require(model)
         assert self.run is not None  # noqa: S101 - `require` has checked it
-        return await asyncio.to_thread(RecordedRun, Path(self.run), self.name_of(model))
+        return await asyncio.to_thread(RecordedRun, Path(self.run), self.journal_name(model))
 
 
 class RecordedRun:
@@ -74,7 +74,7 @@ class RecordedRun:
         """Return the recorded reply without awaiting. Raises JournalError where there is none."""
         about = encode_request(self.name, request)
         unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
-        return self._decode(self._numbers.get(digest_of(about)), Reply, unknown)
+        return self._decode(self._numbers.get(digest_request(about)), Reply, unknown)
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Results:
         """Return the recorded results of a program."""
@@ -83,13 +83,13 @@ class RecordedRun:
             "no test of a program that this run tests: the recording has another configuration, other problems or "
             "other limits"
         )
-        return self._decode(self._numbers.get(digest_of(about)), Results, unknown)
+        return self._decode(self._numbers.get(digest_request(about)), Results, unknown)
 
     def result(self, key: str, about: bytes, kind: type[T]) -> T:
         """Return the trainer's answer to a step or an evaluation."""
         # by the key too: the same command can recur under other weights
         digest, number = self._by_key.get(key, (b"", None))
-        if digest != digest_of(about):
+        if digest != digest_request(about):
             number = None
         return self._decode(number, kind, f"no {key}: the recorded run ended before it, or learned from other data")
 
@@ -102,7 +102,7 @@ class RecordedRun:
             raise JournalError(f"{self._path} holds {unknown}")
         return decode_result(self._journal.result(number), kind, f"effect {number}", self._path)
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return a view of the recording for the model of that name; the adapter itself is not needed."""
         # it shares the connection: `close` closes it once for all names
         view = copy.copy(self)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from evorun.models.base import Wasted
 from evorun.runs.aggregates import write_aggregates
-from evorun.runs.budget import Usage, total
+from evorun.runs.budget import Usage, sum_usages
 from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
@@ -103,7 +103,7 @@ def write_results(
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
             "without_answer": sum(p.answer is None for p in predictions),
-            **{name: total for name, total in totals.items() if total or name in TEXT_COUNTS},
+            **{name: sum_usages for name, sum_usages in totals.items() if sum_usages or name in TEXT_COUNTS},
             **search_counts,
         },
         wasted=dict(sorted(wasted.items())),
@@ -222,7 +222,11 @@ def cost_of_calls(spent: Mapping[str, Usage]) -> dict[str, RoleCost]:
     without_gold = {role: usage for role, usage in sorted(spent.items()) if role != GOLD}
     if not without_gold:
         return {}
-    sums = {**without_gold, "total": total(without_gold.values()), **({GOLD: spent[GOLD]} if GOLD in spent else {})}
+    sums = {
+        **without_gold,
+        "total": sum_usages(without_gold.values()),
+        **({GOLD: spent[GOLD]} if GOLD in spent else {}),
+    }
     return {role: RoleCost(**usage.counts(), seconds=None) for role, usage in sums.items()}
 
 

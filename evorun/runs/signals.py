@@ -20,7 +20,7 @@ def interrupt(number: int, _: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def interrupted_by_signals() -> Iterator[None]:
+def interrupt_on_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt for each signal without a handler while the block runs, as Ctrl-C does.
 
     Signals that are ignored, as by nohup, stay ignored. Outside the main thread nothing changes.
@@ -38,7 +38,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def same_handlers_after() -> Iterator[None]:
+def restore_signal_handlers() -> Iterator[None]:
     """Restore the signals' handlers after the block, since an event loop removes them."""
     before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *WARNING_SIGNALS)}
     try:

@@ -98,7 +98,7 @@ class Task(ABC):
         """Return a text that is equal for responses with equal answers; the response must have one."""
         return response.answer or ""
 
-    def shows_excerpt_of(self, response: Response) -> bool:
+    def shows_excerpt(self, response: Response) -> bool:
         """Return whether later prompts, including a judge's, show only a part of the response's text."""
         return False
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from evorun.errors import ToolError, first_line
-from evorun.models.cache import cache_folder, made_whole
-from evorun.models.requirements import absent
+from evorun.models.cache import cache_folder, fill_atomically
+from evorun.models.requirements import find_missing_packages
 
 _log = logging.getLogger(__name__)
 
 
 def require_encoders(setting: str) -> None:
     """Raise ToolError if the package is missing. setting: the setting that needs it, such as `task.retriever=dense`."""
-    if absent(["sentence_transformers"]):
+    if find_missing_packages(["sentence_transformers"]):
         raise ToolError(f"{setting} needs sentence-transformers: pip install 'evorun[dense]'")
 
 
@@ -41,7 +41,7 @@ def cache_vectors(inputs: str, compute: Callable[[], Any]) -> Any:
     folder = cache_folder("search") / f"dense-{sha256(inputs.encode()).hexdigest()[:32]}"
     try:
         if not folder.is_dir():
-            with made_whole(folder) as unfinished:
+            with fill_atomically(folder) as unfinished:
                 np.save(unfinished / "vectors.npy", compute())
         return np.load(folder / "vectors.npy", mmap_mode="r")
     except (OSError, ValueError) as error:

@@ -89,7 +89,7 @@ class Rubric(msgspec.Struct, frozen=True):
         return sum(len(item.text.split()) for item in self.items) / len(self.items) if self.items else float(self.words)
 
     @property
-    def shown(self) -> str:
+    def text_for_scorers(self) -> str:
         """The rubric as scorers see it: its items numbered, without any tag that a model wrote."""
         if not self.items:
             return self.text

@@ -38,7 +38,7 @@ from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import without_thinking
 
 DEFAULTS = Path(__file__).parent / "prompts"
-JUDGED_RESPONSES = 4096
+MAX_RENDERED_CANDIDATES = 4096
 """Most responses that are cached as judges see them (ours): some megabytes."""
 _OUTCOMES: dict[AttemptOutcome, str] = {
     "first": "the first attempt",
@@ -94,8 +94,8 @@ class TextTask(Task):
         system = self.prompts.render("system")
         self._system = (Message(role="system", content=system),) if system else ()
         # Problems are posed many times in a run, and some take long to write out (a graph's matrix, a program's tests).
-        self._posed: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
-        self._judged: WeakKeyDictionary[Response, tuple[Problem, str]] = WeakKeyDictionary()
+        self._problem_values: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
+        self._rendered_candidates: WeakKeyDictionary[Response, tuple[Problem, str]] = WeakKeyDictionary()
 
     # --- defined by a task ---
 
@@ -147,7 +147,7 @@ class TextTask(Task):
         """Return the part of a response's text that prompts show."""
         return excerpt(text, self.shown_reasoning_chars)
 
-    def shows_excerpt_of(self, response: Response) -> bool:
+    def shows_excerpt(self, response: Response) -> bool:
         limit = self.shown_reasoning_chars
         shown = (response.reasoning, response.text if response.answer is None else "")
         return limit is not None and max(map(len, shown)) > limit
@@ -219,7 +219,7 @@ class TextTask(Task):
 
     def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
         blocks = [
-            self.shown(
+            self.render_response(
                 "parent",
                 problem,
                 parent.response,
@@ -235,12 +235,12 @@ class TextTask(Task):
         return self.ask("evolve", "evolution", problem, seen, parent_solutions="\n\n".join(blocks))
 
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
-        a, b = self.judged(problem, first), self.judged(problem, second)
+        a, b = self.render_candidate(problem, first), self.render_candidate(problem, second)
         return self.ask("judge", "judge", problem, [first, second], VERDICT_SCHEMA, candidate_a=a, candidate_b=b)
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
         blocks = [
-            self.prompts.render("demonstration", **self.posed(d.problem), response=self.solution(d))
+            self.prompts.render("demonstration", **self.cached_problem_values(d.problem), response=self.solution(d))
             for d in demonstrations
         ]
         shown = "\n\n".join(blocks)
@@ -248,7 +248,7 @@ class TextTask(Task):
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         blocks = [
-            self.shown(
+            self.render_response(
                 "attempt",
                 problem,
                 attempt.response,
@@ -260,7 +260,7 @@ class TextTask(Task):
             )
             for number, attempt in enumerate(attempts, 1)
         ]
-        best = self.shown("candidate", problem, incumbent)
+        best = self.render_response("candidate", problem, incumbent)
         return self.ask("refine", "refinement", problem, [incumbent], incumbent=best, attempts="\n\n".join(blocks))
 
     def seed_instruction(self) -> str:
@@ -276,7 +276,7 @@ class TextTask(Task):
 
     def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
         truth = self.truth_values(problem, response, demonstration)
-        return self.shown("reflection", problem, response, error=response.error or "", **truth)
+        return self.render_response("reflection", problem, response, error=response.error or "", **truth)
 
     def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
         parent, partner = self._individual(problem, first, 1), self._individual(problem, second, 2)
@@ -336,7 +336,7 @@ class TextTask(Task):
         maximum = rubric.maximum if item is None else item.maximum
         values = {
             "task_description": self.task_description(),
-            "rubric": rubric.shown if item is None else escape_tags(item.text),
+            "rubric": rubric.text_for_scorers if item is None else escape_tags(item.text),
             "maximum": maximum,
             "items": rubric.items if item is None else (),
             "plan": "" if plan is None else escape_tags(plan),
@@ -359,7 +359,11 @@ class TextTask(Task):
         return msgspec.structs.replace(prompt, json_schema=scores_schema(rubric, item)) if as_json else prompt
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
-        values = {"task_description": self.task_description(), "rubric": rubric.shown, "reference": reference or ""}
+        values = {
+            "task_description": self.task_description(),
+            "rubric": rubric.text_for_scorers,
+            "reference": reference or "",
+        }
         return self._ask_about("plan", "planning", problem, [], {}, **values)
 
     def _ask_about(
@@ -389,36 +393,39 @@ class TextTask(Task):
 
         seen: the responses that it shows, in order. schema: of a reply that is no answer.
         """
-        text = self.prompts.render(file, **{**self.posed(problem), **values})
+        text = self.prompts.render(file, **{**self.cached_problem_values(problem), **values})
         return Prompt(
             messages=(*self._system, Message(role="user", content=text)),
             json_schema=schema or self.reply_schema,
             hints={"role": role, "problem": problem.id, "answers": [response.answer for response in seen], **hints},
         )
 
-    def shown(self, file: str, problem: Problem, response: Response, **values: Any) -> str:
+    def render_response(self, file: str, problem: Problem, response: Response, **values: Any) -> str:
         """Render a response with a prompt file and further placeholders."""
         return self.prompts.render(file, **self.response_values(problem, response), **values)
 
-    def judged(self, problem: Problem, response: Response) -> str:
+    def render_candidate(self, problem: Problem, response: Response) -> str:
         """Return a response as judges see it; cached, since several comparisons show it."""
-        known = self._judged.get(response)
+        known = self._rendered_candidates.get(response)
         if known is None or known[0] is not problem:  # two problems may have equal responses
-            if len(self._judged) >= JUDGED_RESPONSES:
-                self._judged.clear()
-            known = self._judged[response] = (problem, self.shown("candidate", problem, response))
+            if len(self._rendered_candidates) >= MAX_RENDERED_CANDIDATES:
+                self._rendered_candidates.clear()
+            known = self._rendered_candidates[response] = (
+                problem,
+                self.render_response("candidate", problem, response),
+            )
         return known[1]
 
-    def posed(self, problem: Problem) -> Mapping[str, Any]:
+    def cached_problem_values(self, problem: Problem) -> Mapping[str, Any]:
         """Return the problem's placeholders, rendered once."""
         # Ids are unique within a run only, so the problem itself is compared: tests and plug-ins reuse ids.
-        known = self._posed.get(problem.id)
+        known = self._problem_values.get(problem.id)
         if known is None or known[0] is not problem:
-            known = self._posed[problem.id] = (problem, self.problem_values(problem))
+            known = self._problem_values[problem.id] = (problem, self.problem_values(problem))
         return known[1]
 
     def _individual(self, problem: Problem, individual: Individual, number: int) -> str:
-        return self.shown(
+        return self.render_response(
             "individual",
             problem,
             individual.response,

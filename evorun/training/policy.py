@@ -29,7 +29,7 @@ from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.journal import Journal
-from evorun.runs.journal_file import digest_of
+from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.training.base import UpdatesByStep
@@ -219,7 +219,9 @@ class Policy:
                 answer = await self._ask(command)
             return answer if isinstance(answer, Figures) else Figures({})
 
-        request = msgspec.json.encode({"model": f"{self._model.id}@{self.updates}", "digest": digest_of(about).hex()})
+        request = msgspec.json.encode(
+            {"model": f"{self._model.id}@{self.updates}", "digest": digest_request(about).hex()}
+        )
         return await self._journal.remember(key, about, measure, Figures, request=request, repeat=repeat)
 
     def has(self, version: int) -> bool:
@@ -389,7 +391,7 @@ class _SynchronisedEngine:
 
     async def _load(self, version: int) -> None:
         self._folders[version] = await self._policy.export_for_rollouts(version)
-        view = await self._base.under(self._folders[version], f"{self._model}@{version}")
+        view = await self._base.with_adapter(self._folders[version], f"{self._model}@{version}")
         self._views = dict([*self._views.items(), (version, view)][-HELD:])
         for former in self._folders.keys() - self._views.keys():
             shutil.rmtree(self._folders.pop(former), ignore_errors=True)

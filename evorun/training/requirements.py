@@ -13,7 +13,7 @@ from evorun.models.base import Message
 from evorun.models.chat import require_chat_template
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
-from evorun.models.requirements import absent, skeleton
+from evorun.models.requirements import find_missing_packages, load_skeleton
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import Objective, ProximalPolicy
 
@@ -24,7 +24,7 @@ _CHAT = (Message(role="user", content="Which?"), Message(role="assistant", conte
 
 def require_packages() -> None:
     """Raise TrainingError if a package is not installed."""
-    for package in absent(PACKAGES):
+    for package in find_missing_packages(PACKAGES):
         raise TrainingError(
             f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
         )
@@ -91,7 +91,7 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     folder = resolve(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        layers = skeleton(folder)
+        layers = load_skeleton(folder)
     except Exception as error:
         raise EngineError(f"model '{model.id}': transformers cannot load it: {first_line(error)}") from error
     require_chat_template(tokenizer, model)

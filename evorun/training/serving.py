@@ -17,7 +17,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
-from evorun.models.cache import open_as_umask_allows
+from evorun.models.cache import apply_umask
 from evorun.training.rollouts import Decoding
 from evorun.training.versions import Versions
 from evorun.training.wire import (
@@ -154,7 +154,7 @@ class Serving:
             )
         count, index = accelerator.num_processes, accelerator.process_index
         requests, version = command.requests[index::count], command.version
-        with versions.under(self._model, version):
+        with versions.use(self._model, version):
             mine = self._decoding.decode(self._model, requests, versions.weights_kind(version))
         parts = gather_object([mine])
         return [parts[i % count][i // count] for i in range(len(command.requests))]
@@ -173,7 +173,7 @@ class Serving:
     def _export(self, command: Export) -> None:
         """Let TRL write the weights, and remove the arguments that it adds."""
         folder = Path(command.folder)
-        with self._versions.under(self._model, command.version):
+        with self._versions.use(self._model, command.version):
             self._trainer.save_model(str(folder))
         self._trainer.accelerator.wait_for_everyone()
         if self._link is not None:
@@ -185,7 +185,7 @@ class Serving:
             if config.exists():
                 settings = {**msgspec.json.decode(config.read_bytes()), "base_model_name_or_path": command.base}
                 config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
-            open_as_umask_allows(folder)
+            apply_umask(folder)
 
     def _new_figures(self) -> dict[str, float]:
         """Return the means of TRL's figures since the last report: a step may contain several optimiser steps.

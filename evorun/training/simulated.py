@@ -19,7 +19,7 @@ from evorun.models.simulated import SimulatedConfig, decode_text
 from evorun.models.simulator import Responder, Skill
 from evorun.models.writing import Weights
 from evorun.runs.journal import Journal
-from evorun.runs.journal_file import digest_of
+from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
 from evorun.training.base import UpdatesByStep
 from evorun.training.policy import KEPT, update_key
@@ -73,7 +73,9 @@ class SimulatedPolicy:
                 await asyncio.sleep(self._engine.seconds_per_update)
                 return Figures({"grad_norm": variance, "rows": float(len(rows))})
 
-            request = msgspec.json.encode({"model": f"{self._name}@{number - 1}", "digest": digest_of(about).hex()})
+            request = msgspec.json.encode(
+                {"model": f"{self._name}@{number - 1}", "digest": digest_request(about).hex()}
+            )
             figures = await self._journal.remember(update_key(number), about, learn, Figures, request=request)
             left, counted = self._engine.training_gain - self._learned[-1], sum(map(bool, advantages))
             exact = counted / (counted + self._engine.gradient_noise) if counted else 0.0

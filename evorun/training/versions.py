@@ -51,7 +51,7 @@ class Versions:
         return "reference" if version is None else "newest" if version == self.newest else "former"
 
     @contextlib.contextmanager
-    def under(self, model: Any, version: int | None) -> Iterator[None]:
+    def use(self, model: Any, version: int | None) -> Iterator[None]:
         """Give the model the weights of a version while the block runs; None: leave them as they are.
 
         Raises TrainingError if they are not kept.

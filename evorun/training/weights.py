@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evorun.errors import ConfigError, EngineError, first_line
 from evorun.models.chat import require_chat_template
-from evorun.models.requirements import skeleton
+from evorun.models.requirements import load_skeleton
 from evorun.models.transformers.engine import choose_device
 from evorun.models.transformers.kv_cache import use_grouped_attention
 from evorun.training.config import TrainingConfig
@@ -30,7 +30,7 @@ def load(job: Job) -> tuple[Any, Any]:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.weights, trust_remote_code=False)
-        layers = skeleton(job.weights)
+        layers = load_skeleton(job.weights)
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     # Check before loading the weights, which takes minutes.

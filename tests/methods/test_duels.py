@@ -19,7 +19,7 @@ from method_fixture import Ask, Quiz, Scripted, problem, solve
 
 def candidate(number: int, generation: int = 0) -> Candidate:
     response = Response(text=str(number), answer="A")
-    return Candidate.of(response, id=str(number), generation=generation, operator="init")
+    return Candidate.from_response(response, id=str(number), generation=generation, operator="init")
 
 
 def arena_of(means: list[float], sds: list[float] | None = None, generations: list[int] | None = None) -> Arena:

@@ -331,7 +331,7 @@ def test_a_budget_below_the_expected_calls_is_told_beforehand() -> None:
 
 def a_member(key: str, fitness: float) -> Member:
     response = Response(text=key, answer=key)
-    candidate = Candidate.of(response, id=key, generation=0, operator="init")
+    candidate = Candidate.from_response(response, id=key, generation=0, operator="init")
     return Member(candidate, Individual(response=response, fitness=fitness, errors=Diagnosis()), key.encode())
 
 

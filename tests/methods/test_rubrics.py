@@ -23,7 +23,7 @@ from evorun.methods.mpo.mpo import META_ROLES, RefinedRubric
 from evorun.methods.mpo.refinement import choose
 from evorun.methods.mpo.refinement_settings import CALIBRATE, RefinementSettings
 from evorun.methods.mpo.rubric_trials import Answered, Trial, known_exploit
-from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
+from evorun.models.base import Completion, Message, Reply, Request, Sampling, make_rejection
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import NO_REWARD, Asked, Episode
 from evorun.rollouts.monitors import measure
@@ -116,7 +116,7 @@ class Meta:
             await asyncio.sleep(0)
         text = self.script(request)
         if text is None:
-            return rejected(request, "too long")
+            return make_rejection(request, "too long")
         finish = "length" if text.endswith("...") else "stop"
         done = Completion(text=text, finish_reason=finish, tokens=len(text.split()))  # type: ignore[arg-type]
         return Reply(completions=(done,), prompt_tokens=7, seconds=request.seed % 97 / 7)
@@ -207,7 +207,7 @@ def essay(step: int, number: int, score: float | None = 0.5, text: str = "", pro
 
 def refused(step: int, number: int) -> Episode:
     request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(max_tokens=1), seed=0)
-    return essay(step, number)._replace(turns=(rejected(request, "too long"),), reward=NO_REWARD)
+    return essay(step, number)._replace(turns=(make_rejection(request, "too long"),), reward=NO_REWARD)
 
 
 # --- one refinement ---
@@ -375,7 +375,7 @@ async def test_a_step_is_scored_by_the_rubrics_that_were_there_when_it_was_playe
     for request in world.meta.of("analysis"):
         text = request.messages[-1]["content"]
         [step] = {int(one) for one in re.findall(r"essay (\d+)", text)}
-        assert world.versions.at("", step).rubric.shown in text
+        assert world.versions.at("", step).rubric.text_for_scorers in text
 
 
 # --- what a model may write ---

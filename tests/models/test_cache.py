@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from evorun.models.cache import cache_folder, made_whole
+from evorun.models.cache import cache_folder, fill_atomically
 
 
 def test_a_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
     folder = tmp_path / "kind" / "thing"
     before = os.umask(0o027)
     try:
-        with made_whole(folder) as unfinished:
+        with fill_atomically(folder) as unfinished:
             (unfinished / "file").write_text("x")
             assert not folder.exists()
     finally:
@@ -24,7 +24,7 @@ def test_a_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
 
 def test_nothing_is_left_of_one_that_was_broken_off(tmp_path: Path) -> None:
     def break_off() -> None:
-        with made_whole(tmp_path / "thing") as unfinished:
+        with fill_atomically(tmp_path / "thing") as unfinished:
             (unfinished / "half").write_text("x")
             raise KeyboardInterrupt
 
@@ -34,9 +34,9 @@ def test_nothing_is_left_of_one_that_was_broken_off(tmp_path: Path) -> None:
 
 
 def test_what_another_process_has_put_there_stays(tmp_path: Path) -> None:
-    with made_whole(tmp_path / "thing") as unfinished:
+    with fill_atomically(tmp_path / "thing") as unfinished:
         (unfinished / "file").write_text("late")
-        with made_whole(tmp_path / "thing") as other:
+        with fill_atomically(tmp_path / "thing") as other:
             (other / "file").write_text("first")
     assert (tmp_path / "thing" / "file").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["thing"]

@@ -7,7 +7,7 @@ import pytest
 
 from evorun.errors import EngineError
 from evorun.models import LanguageModel, Reply, Request
-from evorun.models.base import rejected
+from evorun.models.base import make_rejection
 from evorun.models.lazy import LazyModel
 
 
@@ -20,7 +20,7 @@ class Engine:
         self.closed = 0
 
     async def complete(self, request: Request) -> Reply:
-        return rejected(request, "nothing to say")
+        return make_rejection(request, "nothing to say")
 
     async def close(self) -> None:
         self.closed += 1
@@ -33,7 +33,7 @@ class AdapterEngine(Engine):
         super().__init__()
         self.asked: list[tuple[Path, str]] = []
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         self.asked.append((folder, name))
         return Engine()
 
@@ -103,7 +103,7 @@ async def test_a_view_under_an_adapter_opens_the_engine() -> None:
     engine = AdapterEngine()
     opener = Opener(engine=engine)
     model = LazyModel("m", opener)
-    await model.under(Path("step1"), "policy@1")
+    await model.with_adapter(Path("step1"), "policy@1")
     await model.complete(REQUEST)
     assert (opener.attempts, engine.asked) == (1, [(Path("step1"), "policy@1")])
     await model.close()
@@ -112,5 +112,5 @@ async def test_a_view_under_an_adapter_opens_the_engine() -> None:
 
 async def test_an_engine_that_takes_no_adapters_is_one_line() -> None:
     with pytest.raises(EngineError, match=r"model .m.: its engine takes no adapters .* engine=vllm") as caught:
-        await LazyModel("m", Opener()).under(Path("step1"), "policy@1")
+        await LazyModel("m", Opener()).with_adapter(Path("step1"), "policy@1")
     assert "\n" not in str(caught.value)

@@ -11,7 +11,7 @@ from evorun.errors import ConfigError
 from evorun.methods.espl.system_prompts import Limits, Patched, SystemPrompt, patch
 from evorun.models import Message, Request
 from evorun.models.base import Completion, Reply
-from evorun.models.principles import CATALOGUE, PrincipleSettings, principles_in
+from evorun.models.principles import CATALOGUE, PrincipleSettings, find_principles
 from evorun.models.reflection import reflection
 from evorun.models.simulator import Skill
 
@@ -28,7 +28,7 @@ def written(
     **settings: float,
 ) -> Patched:
     """Return what comes of the edits that a simulated reflection writes."""
-    hints = {"role": role, "principles": principles, "most_edits": LIMITS.edits, "sources": sources}
+    hints = {"role": role, "principles": principles, "max_edits": LIMITS.edits, "sources": sources}
     text = reflection(Request(messages=(), hints=hints), PrincipleSettings(**settings), malformed, rng)
     said = Completion(text=text, finish_reason="stop", tokens=1)
     return patch(principles, Reply(completions=(said,), prompt_tokens=1, seconds=0.0), LIMITS)
@@ -129,8 +129,8 @@ def test_prompt_and_weights_interact_with_either_sign(interaction: float, worth:
 def test_a_principle_is_known_wherever_it_stands_and_no_other_text_is_one() -> None:
     rng = np.random.default_rng(0)
     whole = [reflection(Request(messages=(), hints={"role": "reflect"}), Skill(), 0.0, rng) for _ in range(30)]
-    assert not any(principles_in(text) for text in whole)  # GEPA's prompts are worth `instruction_gain`
-    assert all(principles_in(f"[G3] {one} And check it.") == (one,) for one in CATALOGUE)
+    assert not any(find_principles(text) for text in whole)  # GEPA's prompts are worth `instruction_gain`
+    assert all(find_principles(f"[G3] {one} And check it.") == (one,) for one in CATALOGUE)
 
 
 def test_shares_of_more_than_all_principles_are_one_line() -> None:

@@ -281,7 +281,7 @@ async def test_a_server_that_loads_no_adapters_is_one_line_that_says_how_to_star
 async def test_a_server_out_of_reach_for_a_moment_is_asked_again(adapters: list[Path]) -> None:
     async with ChatServer() as server, opened(server) as engine:
         server.adapter_fault = hostile.cut_before_answer
-        asked = asyncio.create_task(engine.under(adapters[0], "policy@1"))
+        asked = asyncio.create_task(engine.with_adapter(adapters[0], "policy@1"))
         await until(lambda: server.adapter_requests >= 1)
         server.adapter_fault = None
         assert (await (await asked).complete(REQUEST)).error is None
@@ -291,7 +291,7 @@ async def test_a_dead_server_of_two_ends_no_run_at_an_adapter_load(adapters: lis
     async with ChatServer() as stays, ChatServer() as dies, opened(stays, dies, max_retries=1) as engine:
         await asyncio.gather(*(engine.complete(REQUEST) for _ in range(4)))
         await dies._runner.cleanup()
-        view = await engine.under(adapters[0], "policy@1")
+        view = await engine.with_adapter(adapters[0], "policy@1")
         # Started anew without the adapter, it may get no call before it has loaded it.
         async with ChatServer(port=dies.port) as anew:
             replies = await asyncio.gather(*(view.complete(REQUEST) for _ in range(8)))
@@ -304,7 +304,7 @@ async def test_a_dead_server_of_two_ends_no_run_at_an_adapter_load(adapters: lis
 
 async def test_a_server_started_anew_gets_the_adapters_before_any_call(adapters: list[Path]) -> None:
     async with ChatServer() as server, opened(server, max_outage="30") as engine:
-        views = [await engine.under(folder, f"policy@{step}") for step, folder in enumerate(adapters[:2])]
+        views = [await engine.with_adapter(folder, f"policy@{step}") for step, folder in enumerate(adapters[:2])]
         assert (await views[1].complete(REQUEST)).error is None
         await server._runner.cleanup()
         asked = asyncio.create_task(views[1].complete(REQUEST))
@@ -322,7 +322,7 @@ async def test_views_are_under_their_adapters_and_the_model_is_as_before(adapter
         before = await engine.complete(REQUEST)
         texts = set()
         for step, folder in enumerate(adapters):
-            view = await engine.under(folder, f"policy@{step}")
+            view = await engine.with_adapter(folder, f"policy@{step}")
             assert view.name == f"policy@{step}"
             texts.add((await view.complete(REQUEST)).completions[0].text)
             assert (await engine.complete(REQUEST)).completions == before.completions
@@ -336,14 +336,14 @@ async def test_views_are_under_their_adapters_and_the_model_is_as_before(adapter
 async def test_the_same_adapter_again_stays(adapters: list[Path]) -> None:
     async with ChatServer() as server, opened(server) as engine:
         for step, which in enumerate((0, 1, 0, 1, 0)):
-            view = await engine.under(adapters[which], f"policy@{step}")
+            view = await engine.with_adapter(adapters[which], f"policy@{step}")
             assert (await view.complete(REQUEST)).error is None
 
 
 async def test_sglang_loads_adapters_beside_v1_and_is_asked_for_them_after_a_colon(adapters: list[Path]) -> None:
     async with ChatServer(sglang=True) as server, opened(server) as engine:
         for step, folder in enumerate(adapters):
-            view = await engine.under(folder, f"policy@{step}")
+            view = await engine.with_adapter(folder, f"policy@{step}")
             assert (await view.complete(REQUEST)).error is None
         assert list(server.adapters.values()) == [str(adapters[1]), str(adapters[2])]
     assert names(server) == [f"fake:{read_adapter(folder).served_name}" for folder in adapters]
@@ -358,23 +358,23 @@ async def test_what_sglang_does_not_load_is_one_line_that_says_how_to_start_it(a
     refuse = hostile.status(400, '{"success": false, "error_message": "LoRA is not enabled."}')
     async with ChatServer(sglang=True, adapter_fault=refuse) as server, opened(server) as engine:
         with pytest.raises(EngineError, match="LoRA is not enabled") as error:
-            await engine.under(adapters[2], "policy@0")
+            await engine.with_adapter(adapters[2], "policy@0")
     assert "sglang.launch_server --model-path fake --enable-lora --max-lora-rank 8" in one_line_of(error)
 
 
 async def test_adapters_on_servers_of_two_kinds_or_under_an_id_with_a_colon_are_refused(adapters: list[Path]) -> None:
     async with ChatServer(sglang=True) as one, ChatServer() as two, opened(one, two) as engine:
         with pytest.raises(EngineError, match="servers of one kind"):
-            await engine.under(adapters[0], "policy@0")
+            await engine.with_adapter(adapters[0], "policy@0")
     async with ChatServer(sglang=True) as server, opened(server, model={"id": "org/model:free"}) as engine:
         with pytest.raises(EngineError, match=r"model\.id: 'org/model:free' has a colon"):
-            await engine.under(adapters[0], "policy@0")
+            await engine.with_adapter(adapters[0], "policy@0")
 
 
 async def test_no_adapter_on_top_of_another(adapters: list[Path]) -> None:
     async with ChatServer() as server, opened(server, model={"adapter": str(adapters[0])}) as engine:
         with pytest.raises(EngineError, match=r"model\.adapter=null"):
-            await engine.under(adapters[1], "policy@1")
+            await engine.with_adapter(adapters[1], "policy@1")
 
 
 # --- faults that go away -------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class TestArguments:
         (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 3}')
         (tmp_path / "adapter_model.safetensors").touch()
         with pytest.raises(EngineError, match=r"engine\.lora_rank=null; set engine\.lora_rank=3$"):
-            await VllmModel(None, None, EMBEDDED).under(tmp_path, "policy@1")
+            await VllmModel(None, None, EMBEDDED).with_adapter(tmp_path, "policy@1")
 
 
 class TestUnder:
@@ -96,7 +96,7 @@ class TestUnder:
         self, engine: VllmModel, adapters: list[Path], expected: dict[Path | None, Any]
     ) -> None:
         assert len({str(answers) for answers in expected.values()}) == 3
-        views = {adapter: await engine.under(adapter, f"policy@{adapter.name}") for adapter in adapters}
+        views = {adapter: await engine.with_adapter(adapter, f"policy@{adapter.name}") for adapter in adapters}
         assert [view.name for view in views.values()] == ["policy@a", "policy@b"]
         # Twice: all in one batch, then one after another.
         together = await asyncio.gather(said(engine), *(said(view) for view in views.values()))
@@ -110,7 +110,7 @@ class TestUnder:
     ) -> None:
         views: list[LanguageModel] = []
         for step in range(5):
-            views.append(await engine.under(adapters[step % 2], f"policy@{step}"))
+            views.append(await engine.with_adapter(adapters[step % 2], f"policy@{step}"))
             for number in range(max(0, step - 1), step + 1):
                 assert await said(views[number]) == expected[adapters[number % 2]]
             assert len(await engine.engine.list_loras()) == 2
@@ -124,7 +124,7 @@ class TestUnder:
     ) -> None:
         for adapter in adapters:
             folder = shutil.copytree(adapter, tmp_path / "policy")
-            view = await engine.under(folder, "policy")
+            view = await engine.with_adapter(folder, "policy")
             shutil.rmtree(folder)
             assert await said(view) == expected[adapter]
 
@@ -138,7 +138,7 @@ class TestUnder:
         refused = {tmp_path / "none": "found no", tmp_path / "large": "has rank 5", dora: "DoRA"}
         for folder, reason in refused.items():
             with pytest.raises(EngineError, match=reason) as caught:
-                await engine.under(folder, "policy")
+                await engine.with_adapter(folder, "policy")
             assert "\n" not in str(caught.value)
             assert str(folder) in str(caught.value)
         assert await said(engine) == expected[None]
@@ -155,7 +155,7 @@ class TestModelWithAdapter:
             assert await said(model) == expected[adapter]
             assert isinstance(model, VllmModel)
             with pytest.raises(EngineError, match=r"model\.adapter=null"):
-                await model.under(other, "policy")
+                await model.with_adapter(other, "policy")
         finally:
             await model.close()
 

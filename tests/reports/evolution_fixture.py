@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evorun.runs.journal_file import JOURNAL, Effect, digest_of
+from evorun.runs.journal_file import JOURNAL, Effect, digest_request
 from journals import write_journal
 from run_fixture import HOSTILE, RunSpec, write_run
 
@@ -165,7 +165,9 @@ class _Made:
             "seconds": 0.1,
         }
         encoded = json.dumps(request).encode()
-        self.effects.append(Effect(call, digest_of(encoded), encoded, json.dumps(plain(reply)).encode(), None, 0.1))
+        self.effects.append(
+            Effect(call, digest_request(encoded), encoded, json.dumps(plain(reply)).encode(), None, 0.1)
+        )
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from evolution_fixture import plain
 
-from evorun.runs.journal_file import JOURNAL, Effect, digest_of
+from evorun.runs.journal_file import JOURNAL, Effect, digest_request
 from journals import write_journal
 from run_fixture import HOSTILE, WORDS, RunSpec, write_run
 
@@ -146,4 +146,4 @@ def _graded(problem: int, step: int, last: int, spec: RubricSpec) -> dict[str, A
 def _effect(call: str, text: str) -> Effect:
     request = json.dumps({"messages": [{"role": "user", "content": "Write."}]}).encode()
     reply = json.dumps({"completions": [{"text": text}], "seconds": 1.0}).encode()
-    return Effect(call, digest_of(request), request, reply, None, 1.0)
+    return Effect(call, digest_request(request), request, reply, None, 1.0)

@@ -10,7 +10,7 @@ import pytest
 
 from building import make_meter
 from evorun.errors import EngineError, EvorunError, SandboxError
-from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
+from evorun.models.base import Completion, Message, Reply, Request, Sampling, make_rejection
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
 from evorun.rollouts.rewards import Graded, Reward
@@ -72,7 +72,7 @@ class Speaker:
         self.requests.append(request)
         text = await self.script(request)
         if text is None:
-            return rejected(request, REFUSAL)
+            return make_rejection(request, REFUSAL)
         said = (*letters(text), 0)  # the end of the turn is a token too
         prompt = letters(request.messages[0]["content"])
         if request.seen is not None:  # the tool's turn after what has been seen

@@ -10,7 +10,7 @@ import pytest
 
 from building import load_task, make_meter
 from evorun.errors import ConfigError
-from evorun.models.base import Completion, Reply, Request, rejected
+from evorun.models.base import Completion, Reply, Request, make_rejection
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rewards import Reward
 from evorun.rollouts.rubric_rewards import PLAN, RESCORE, REWARD_ROLES, RubricRewards
@@ -76,11 +76,11 @@ class Rewarded:
             {problem.id: "because 7 times 6" for problem in LOADED.problems} if changes.get("plan_reference") else {}
         )
         self.rewards = RubricRewards(
-            self.calls, LOADED.task, self._rubric_of, settings(**changes), self._grade, references=known
+            self.calls, LOADED.task, self._get_rubric, settings(**changes), self._grade, references=known
         )
         self.rubric = rubric
 
-    def _rubric_of(self, key: str, step: int) -> Rubric:
+    def _get_rubric(self, key: str, step: int) -> Rubric:
         self.asked_for.append((key, step))
         return self.rubric
 
@@ -95,7 +95,7 @@ class Rewarded:
             await asyncio.sleep(0)
         text = self.script(request, earlier)
         if text is None:
-            return rejected(request, "too long")
+            return make_rejection(request, "too long")
         # tenths do not add up to the same sum in every order
         seconds = 0.1 * (1 + len(request.messages[0]["content"]) % 7)
         reason = "length" if text.endswith("...") else "stop"

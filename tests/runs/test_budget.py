@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from building import make_budget
 from evorun.errors import ConfigError
 from evorun.models import Completion, Reply
-from evorun.runs.budget import BudgetConfig, Meter, Usage, divide, part, share, total, whole
+from evorun.runs.budget import BudgetConfig, Meter, Usage, allot, allot_usage, divide_budget, make_run_meter, sum_usages
 
 
 def reply(prompt: int, completion: int) -> Reply:
@@ -15,7 +15,7 @@ def reply(prompt: int, completion: int) -> Reply:
 
 @given(calls=st.integers(60, 500), problems=st.integers(1, 60))
 def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) -> None:
-    shares = [meter.max_calls for meter in divide(make_budget(calls=calls), problems)]
+    shares = [meter.max_calls for meter in divide_budget(make_budget(calls=calls), problems)]
     assert all(share is not None for share in shares)
     given = [share or 0 for share in shares]
     assert sum(given) == calls
@@ -25,7 +25,7 @@ def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) 
 @pytest.mark.parametrize("key", ["calls", "tokens"])
 def test_a_budget_that_leaves_a_problem_with_nothing_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"budget\.{key}: expected at least one for each of the 9 problems, got 5"):
-        divide(make_budget(**{key: 5}), 9)
+        divide_budget(make_budget(**{key: 5}), 9)
 
 
 def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
@@ -46,9 +46,9 @@ def test_reserved_calls_are_left_over_of_both_limits() -> None:
 
 
 def test_the_tighter_limit_counts() -> None:
-    (meter,) = divide(make_budget(calls=100, calls_per_problem=7), 1)
+    (meter,) = divide_budget(make_budget(calls=100, calls_per_problem=7), 1)
     assert meter.max_calls == 7
-    (meter,) = divide(make_budget(tokens=5, tokens_per_problem=7), 1)
+    (meter,) = divide_budget(make_budget(tokens=5, tokens_per_problem=7), 1)
     assert meter.max_tokens == 5
 
 
@@ -108,18 +108,18 @@ def test_nothing_is_admitted_at_exactly_the_token_limit(role: str) -> None:
 
 @given(amount=st.integers(0, 500), problems=st.integers(1, 40))
 def test_shares_add_up_and_are_even(amount: int, problems: int) -> None:
-    shares = [share(amount, problems, i) for i in range(problems)]
+    shares = [allot(amount, problems, i) for i in range(problems)]
     assert sum(shares) == amount
     assert max(shares) - min(shares) <= 1
     assert shares == sorted(shares, reverse=True)
     # a problem's part never shrinks while the whole grows: curves of cost do not go down
-    assert all(share(amount + 1, problems, i) >= given for i, given in enumerate(shares))
+    assert all(allot(amount + 1, problems, i) >= given for i, given in enumerate(shares))
 
 
 @given(usage=st.tuples(*[st.integers(0, 300)] * 3), problems=st.integers(1, 25))
 def test_parts_of_a_usage_add_up(usage: tuple[int, int, int], problems: int) -> None:
     spent = Usage(*usage)
-    parts = total(part(spent, problems, i) for i in range(problems))
+    parts = sum_usages(allot_usage(spent, problems, i) for i in range(problems))
     assert parts.counts() == spent.counts()
 
 
@@ -137,14 +137,14 @@ def test_shared_calls_and_the_problems_own_keep_to_every_limit(
     budget: BudgetConfig, problems: int, shared: int, wanted: int
 ) -> None:
     """As a driver does: first the calls for all problems, then those of each problem, from the rest of its part."""
-    shares = divide(budget, problems)
-    together = whole(shares)
+    shares = divide_budget(budget, problems)
+    together = make_run_meter(shares)
     for _ in range(together.admit(shared, "shared")):
         together.charge("shared", reply(6, 2))
     spent = together.total
     made = [0] * problems
     for index, meter in enumerate(shares):
-        meter.deduct(share(spent.calls, problems, index), share(spent.tokens, problems, index))
+        meter.deduct(allot(spent.calls, problems, index), allot(spent.tokens, problems, index))
         # one call at a time, so that tokens may be off by one call at most
         for _ in range(wanted):
             if meter.admit(1, "own"):
@@ -154,7 +154,7 @@ def test_shared_calls_and_the_problems_own_keep_to_every_limit(
     calls = spent.calls + sum(made)
     assert budget.calls is None or calls <= budget.calls
     for index in range(problems):
-        costs = made[index] + share(spent.calls, problems, index)
+        costs = made[index] + allot(spent.calls, problems, index)
         assert budget.calls_per_problem is None or costs <= budget.calls_per_problem
 
 
@@ -176,7 +176,7 @@ def test_a_parents_limit_holds_for_all_its_children_together(
         assert allowed == min([calls, *left])
         for _ in range(allowed):
             child.charge("generate", reply(1, 1))
-    assert parent.total.counts() == total(child.total for child in children).counts()
+    assert parent.total.counts() == sum_usages(child.total for child in children).counts()
     assert limit is None or parent.total.calls <= limit
     assert all(child.max_calls is None or child.total.calls <= child.max_calls for child in children)
 
@@ -192,7 +192,7 @@ def test_a_child_that_is_refused_by_its_parent_is_exhausted() -> None:
 
 @given(budget=BUDGETS, problems=st.integers(1, 10))
 def test_the_whole_allows_what_the_budget_does(budget: BudgetConfig, problems: int) -> None:
-    together = whole(divide(budget, problems))
+    together = make_run_meter(divide_budget(budget, problems))
     for limit, amount, each in (
         (together.max_calls, budget.calls, budget.calls_per_problem),
         (together.max_tokens, budget.tokens, budget.tokens_per_problem),

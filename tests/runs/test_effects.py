@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from evorun.errors import EngineError
-from evorun.models import Completion, LanguageModel, Reply, Request, Sampling, rejected
+from evorun.models import Completion, LanguageModel, Reply, Request, Sampling, make_rejection
 from evorun.models.base import CONTROL, MAX_CHARS_PER_TOKEN, Wasted
 from evorun.rollouts.replies import TextCounts
 from evorun.runs.candidates import Response
-from evorun.runs.effects import MAX_INITIAL_REFUSALS, JournaledModel, Traffic, journaled
+from evorun.runs.effects import MAX_INITIAL_REFUSALS, JournaledModel, Traffic, journal_engines
 from evorun.runs.journal import Journal
 from evorun.runs.journal_reader import read_journal
 from method_fixture import Quiz
@@ -31,7 +31,7 @@ class Engine:
     async def complete(self, request: Request) -> Reply:
         self.asked += 1
         if self.asked <= self.refusals:
-            return rejected(request, "no such option")
+            return make_rejection(request, "no such option")
         done = Completion(text="x", finish_reason="stop", tokens=1)
         return Reply(completions=(done,), prompt_tokens=1, seconds=0.5)
 
@@ -128,7 +128,7 @@ async def test_a_call_that_is_done_leaves_no_key_in_memory(tmp_path: Path) -> No
 
 async def test_an_engine_that_has_answered_in_one_role_has_answered_in_all(tmp_path: Path) -> None:
     journal, engine = Journal(tmp_path / "j"), Engine(1)
-    models = journaled({"evaluate": engine, "rollout": engine, "judge": Engine(5)}, journal, Traffic())
+    models = journal_engines({"evaluate": engine, "rollout": engine, "judge": Engine(5)}, journal, Traffic())
     await models["evaluate"].complete("refused", ask(1))
     await models["judge"].complete("refused by another", ask(2))
     assert len(journal) == 0
@@ -201,7 +201,7 @@ async def test_requests_that_fail_alone_are_recorded_where_a_control_was_answere
     class FailsAlone(Engine):
         async def complete(self, request: Request) -> Reply:
             wasted = {"http_500": Wasted(12), CONTROL: Wasted(3, 9)}
-            return msgspec.structs.replace(rejected(request, "12 attempts failed"), wasted=wasted)
+            return msgspec.structs.replace(make_rejection(request, "12 attempts failed"), wasted=wasted)
 
     def resumed(engine: Engine) -> tuple[Journal, JournaledModel]:
         journal = Journal(tmp_path / "j")

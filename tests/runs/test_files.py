@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.files import open_lock, reject_links, replacing
+from evorun.runs.files import open_lock, reject_links, replace_atomically
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     path.write_text("old")
 
     def cut_short() -> None:
-        with replacing(path) as file:
+        with replace_atomically(path) as file:
             file.write(b"half of the n")
             assert path.read_text() == "old"
             raise OSError
@@ -25,7 +25,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(OSError):  # noqa: PT011 - any
         cut_short()
     assert path.read_text() == "old"
-    with replacing(path) as file:
+    with replace_atomically(path) as file:
         file.write(b"new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
@@ -34,7 +34,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("precious")
     (tmp_path / "file").symlink_to(tmp_path / "outside")
-    with replacing(tmp_path / "file") as file:
+    with replace_atomically(tmp_path / "file") as file:
         file.write(b"new")
     assert (tmp_path / "outside").read_text() == "precious"
     assert not (tmp_path / "file").is_symlink()
@@ -43,7 +43,7 @@ def test_a_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
 def test_modes_are_those_that_the_umask_allows(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with replacing(tmp_path / "file"):
+        with replace_atomically(tmp_path / "file"):
             pass
         os.close(open_lock(tmp_path / ".lock"))
     finally:

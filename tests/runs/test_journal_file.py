@@ -20,7 +20,7 @@ from evorun.errors import EvorunError, JournalError, RunDirectoryError
 from evorun.models.base import Request, Sampling
 from evorun.models.encoding import encode_request
 from evorun.runs.journal import Journal
-from evorun.runs.journal_file import Effect, Writer, digest_of
+from evorun.runs.journal_file import Effect, Writer, digest_request
 from evorun.runs.journal_reader import open_journal, read_journal
 from journals import write_journal
 
@@ -34,7 +34,9 @@ def words(count: int) -> str:
 def call(number: int, prompt: str, text: str = "so", usage: str | None = '{"prompt_tokens":1}') -> Effect:
     messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": prompt})
     about = encode_request("m", Request(messages=messages, sampling=Sampling(max_tokens=9), seed=number))
-    return Effect(f"p|0|generate|{number}|0", digest_of(about), about, json.dumps(text).encode(), usage, number / 7)
+    return Effect(
+        f"p|0|generate|{number}|0", digest_request(about), about, json.dumps(text).encode(), usage, number / 7
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
-from evorun.runs.progress import Progress, shown
+from evorun.runs.progress import Progress, show_progress
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.terminal import Terminal
 
@@ -18,16 +18,16 @@ def test_generations_are_those_that_were_reached() -> None:
     assert progress.fields()["generation"] == "-"
     for problem, last in (("p0", 1), ("p1", 3)):
         for step in range(last + 1):
-            progress.stepped(problem, step, None)
-        progress.ended(problem)
+            progress.count_step(problem, step, None)
+        progress.count_finished_problem(problem)
     assert progress.fields()["generation"] == "1 to 3"
 
 
 def test_no_time_is_left_when_all_have_ended_early() -> None:
     progress = Progress("gepa on quiz", 2, 150, Traffic(), ACCURACY)
     for problem in ("p0", "p1"):
-        progress.stepped(problem, 0, True)
-        progress.ended(problem)
+        progress.count_step(problem, 0, True)
+        progress.count_finished_problem(problem)
     assert progress.fields()["left"] == "0:00"
     assert progress.fields()["problems"] == "2/2 done, 2 begun"
 
@@ -37,7 +37,7 @@ def test_the_primary_score_is_shown_as_it_is_and_rates_as_percentages() -> None:
     of_right = Progress("best_of_n on quiz", 3, 1, Traffic(), ACCURACY)
     for progress in (of_score, of_right):
         for problem, value in (("p0", 1.0), ("p1", 0.0), ("p2", None)):
-            progress.stepped(problem, 0, value)
+            progress.count_step(problem, 0, value)
     assert of_score.fields()["error"] == "0.5 (n=2)"
     assert "accuracy" not in of_score.fields()
     assert of_right.fields()["accuracy"] == "50.0 % (n=2)"
@@ -93,7 +93,7 @@ def test_a_budget_that_ends_a_search_early_bounds_the_time_left() -> None:
         def event() -> None:
             for _ in range(30):
                 progress.meters[problem].charge("generate", _reply())
-            progress.stepped(problem, step, None)
+            progress.count_step(problem, step, None)
 
         return event
 
@@ -108,8 +108,8 @@ def test_problems_that_wait_for_a_place_count_and_an_engines_start_does_not() ->
     events: list[Event] = []
     for i in range(40):
         begin = 600 + i // 4 * 100
-        events += [(begin + 20 * (k + 1), lambda i=i, k=k: progress.stepped(f"p{i}", k, None)) for k in range(5)]
-        events.append((begin + 100.0, lambda i=i: progress.ended(f"p{i}")))
+        events += [(begin + 20 * (k + 1), lambda i=i, k=k: progress.count_step(f"p{i}", k, None)) for k in range(5)]
+        events.append((begin + 100.0, lambda i=i: progress.count_finished_problem(f"p{i}")))
     errors = _left(progress, clock, events, 1600, 600)
     assert 0.9 < min(errors) <= max(errors) < 1.1
 
@@ -119,7 +119,7 @@ def test_a_run_that_slows_down_is_followed() -> None:
     progress, clock = _progress(3, 39)
     ends = [sum(10 * 1.02**k for k in range(step + 1)) for step in range(40)]
     events = [
-        (ends[step], lambda i=i, s=step: progress.stepped(f"p{i}", s, None)) for i in range(3) for step in range(40)
+        (ends[step], lambda i=i, s=step: progress.count_step(f"p{i}", s, None)) for i in range(3) for step in range(40)
     ]
     errors = _left(progress, clock, events, ends[-1], 0.0)
     assert 0.65 < min(errors) <= max(errors) < 1.1
@@ -142,14 +142,14 @@ class _SlowMeter(Meter):
 def test_counting_problems_anew_takes_little_of_the_time(*, display: bool) -> None:
     progress, clock = _progress(500, 4)
     progress.meters = {f"p{i}": _SlowMeter(clock) for i in range(500)}
-    progress.stepped("p0", 0, None)
+    progress.count_step("p0", 0, None)
     begun, steps = clock.now, 0
     while clock.now < begun + 10_000:
         clock.now += 10
         if display:
             progress.fields()
         else:
-            progress.stepped("p1", steps, None)
+            progress.count_step("p1", steps, None)
         steps += 1
     assert steps > 800  # a tenth of the time is the step's own count; all problems at each step leave 20 steps
 
@@ -158,7 +158,7 @@ def test_shares_that_were_added_up_end_at_one() -> None:
     progress, _ = _progress(7, 9)
     for step in range(10):
         for i in range(7):
-            progress.stepped(f"p{i}", step, None)
+            progress.count_step(f"p{i}", step, None)
     assert progress.share == 1
     assert progress.fields()["left"] == "0:00"
 
@@ -169,10 +169,10 @@ def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
     for step in range(9):
         clock.now = 0.2 * step
         for problem in ("p0", "p1"):
-            progress.stepped(problem, step, None)
+            progress.count_step(problem, step, None)
     assert progress.fields()["left"] == "-"
     events = [
-        (2 + 50.0 * (step - 8), lambda i=i, s=step: progress.stepped(f"p{i}", s, None))
+        (2 + 50.0 * (step - 8), lambda i=i, s=step: progress.count_step(f"p{i}", s, None))
         for i in range(2)
         for step in range(9, 20)
     ]
@@ -183,9 +183,11 @@ def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
 def test_training_is_measured_by_its_steps_and_its_evaluations_are_none() -> None:
     progress, clock = _progress(50, 100, trains=True)
     evaluated = [
-        (30.0 + 2400 * k, lambda k=k, i=i: progress.stepped(f"p{i}", 20 * k, 1.0)) for k in range(6) for i in range(50)
+        (30.0 + 2400 * k, lambda k=k, i=i: progress.count_step(f"p{i}", 20 * k, 1.0))
+        for k in range(6)
+        for i in range(50)
     ]
-    trained = [(30.0 + 120 * k, lambda k=k: progress.trained(k, {"reward": 0.5})) for k in range(1, 101)]
+    trained = [(30.0 + 120 * k, lambda k=k: progress.count_training_step(k, {"reward": 0.5})) for k in range(1, 101)]
     errors = _left(progress, clock, [*evaluated, *trained], 12030, 0.0)
     assert 0.95 < min(errors) <= max(errors) < 1.05
     assert progress.fields()["evaluated at step"] == "80 to 80"
@@ -214,7 +216,7 @@ def test_both_displays_name_model_engine_and_folder(*, terminal: bool) -> None:
     about = {"model": "tiny [bold]", "engine": "vllm", "run directory": "outputs/x"}
     progress = Progress("a run", 2, 4, Traffic(), ACCURACY, about=about)
     screen = io.StringIO()
-    with shown(progress, Terminal(file=screen, force_terminal=terminal, width=100), "auto"):
+    with show_progress(progress, Terminal(file=screen, force_terminal=terminal, width=100), "auto"):
         pass
     for text in ("a run", *about.values()):
         assert text in screen.getvalue()
@@ -235,7 +237,7 @@ def test_the_work_at_a_step_does_not_grow_with_the_problems() -> None:
         Counted.looks = 0
         for step in range(5):
             for i in range(problems):
-                progress.stepped(f"p{i}", step, None)
+                progress.count_step(f"p{i}", step, None)
         return Counted.looks / problems
 
     assert looks_at(400) == looks_at(100)

@@ -11,7 +11,7 @@ import pytest
 from evorun.errors import RunDirectoryError
 from evorun.runs.directory import MANIFEST, RunDirectory, new_manifest
 from evorun.runs.journal import Journal
-from evorun.runs.journal_file import JOURNAL, Effect, digest_of
+from evorun.runs.journal_file import JOURNAL, Effect, digest_request
 from evorun.runs.recording import open_effects
 from evorun.runs.records import write_json
 from evorun.runs.schema import Manifest, Provenance
@@ -41,7 +41,7 @@ def write_run(folder: Path, keys: Sequence[str], made: Manifest) -> Path:
         with closing(Journal(folder / JOURNAL)) as journal:
             for key in keys:
                 about = f'{{"of":"{key}"}}'.encode()
-                await journal.put(Effect(key, digest_of(about), about, key.encode(), None, 0.0))
+                await journal.put(Effect(key, digest_request(about), about, key.encode(), None, 0.0))
 
     asyncio.run(fill())
     write_json(folder / MANIFEST, made)

@@ -62,8 +62,8 @@ async def record(folder: Path, **roles: str) -> ReplayConfig:
 
 async def test_the_recording_knows_the_adapter(tmp_path: Path) -> None:
     replay = await record(tmp_path, policy="m+adapter:0123456789ab", judge="m", other="n+adapter:ba9876543210")
-    assert replay.name_of(GONE) == "m+adapter:0123456789ab"
-    assert replay.name_of(ModelConfig(name="m", id="m")) == "m"
+    assert replay.journal_name(GONE) == "m+adapter:0123456789ab"
+    assert replay.journal_name(ModelConfig(name="m", id="m")) == "m"
     for model, name in ((GONE, "m+adapter:0123456789ab"), (ModelConfig(name="m", id="m"), "m")):
         replayed = await replay.open(model)
         assert (await replayed.complete(REQUEST)).completions[0].text == f"said by {name}"
@@ -73,9 +73,9 @@ async def test_the_recording_knows_the_adapter(tmp_path: Path) -> None:
 async def test_of_two_adapters_of_one_model_the_files_must_tell(tmp_path: Path) -> None:
     replay = await record(tmp_path, policy="m+adapter:0123456789ab", judge="m+adapter:ba9876543210")
     with pytest.raises(EngineError, match="/no/such/adapter"):
-        replay.name_of(GONE)
+        replay.journal_name(GONE)
 
 
 def test_other_engines_go_by_the_files() -> None:
     with pytest.raises(EngineError, match="/no/such/adapter"):
-        EngineConfig(name="any").name_of(GONE)
+        EngineConfig(name="any").journal_name(GONE)

@@ -120,13 +120,13 @@ def test_judges_and_later_prompts_see_all_of_a_reasoning_unless_a_limit_is_set()
     limited = MathBench(shown_reasoning_chars=40)
     for cut in prompts(limited):
         assert "\nstep0 step1 step2 [... 5,457 characters left out ...] step698 step699" in cut
-    assert limited.shows_excerpt_of(long)
-    assert not limited.shows_excerpt_of(RIGHT)
-    assert not TASK.shows_excerpt_of(long)
+    assert limited.shows_excerpt(long)
+    assert not limited.shows_excerpt(RIGHT)
+    assert not TASK.shows_excerpt(long)
     # Prompts show the text of a response only where no answer could be read from it.
     lengthy = "I cannot say. " * 10
-    assert limited.shows_excerpt_of(Response(text=lengthy, answer=None, error="no_json: ..."))
-    assert not limited.shows_excerpt_of(Response(text=lengthy, answer="B", reasoning="Six sevens."))
+    assert limited.shows_excerpt(Response(text=lengthy, answer=None, error="no_json: ..."))
+    assert not limited.shows_excerpt(Response(text=lengthy, answer="B", reasoning="Six sevens."))
 
 
 def test_a_users_files_may_use_the_older_placeholder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,11 +139,11 @@ def test_a_users_files_may_use_the_older_placeholder(tmp_path: Path, caplog: pyt
 
 def test_what_judges_are_shown_is_remembered_for_the_problem_that_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     # ids are unique within a run only, and what is remembered is bounded
-    monkeypatch.setattr(text_task, "JUDGED_RESPONSES", 1)
+    monkeypatch.setattr(text_task, "MAX_RENDERED_CANDIDATES", 1)
     options = [f"another {option}" for option in PROBLEM.data["options"]]
     namesake = msgspec.structs.replace(PROBLEM, data={**PROBLEM.data, "options": options})
     task = MathBench()
     for problem in (PROBLEM, PROBLEM, namesake, PROBLEM):
         for pair in ((RIGHT, WRONG), (WRONG, RIGHT)):
             assert task.judge_prompt(problem, *pair) == MathBench().judge_prompt(problem, *pair)
-            assert len(task._judged) <= 1
+            assert len(task._rendered_candidates) <= 1

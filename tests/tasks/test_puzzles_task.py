@@ -71,7 +71,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 def test_every_prompt_poses_the_puzzle_alone_and_only_a_judge_is_held_to_a_schema(case: Case) -> None:
     rules, puzzle = case.task.question(case.problem).split("\n\n", 1)
-    form = case.task.posed(case.problem)["answer_format"]
+    form = case.task.cached_problem_values(case.problem)["answer_format"]
     assert isinstance(case.task, HasSymbolicOperators)
     for role, prompt in case.prompts(case.wrong).items():
         text = prompt.messages[-1]["content"]
@@ -190,7 +190,7 @@ def test_a_users_files_replace_the_built_in_ones(tmp_path: Path) -> None:
     (tmp_path / "system.md").write_text("You play fair.")
     task: Any = load_task("sudoku", prompts=str(tmp_path), **SETTINGS["sudoku"]).task
     case = Case("sudoku")
-    plain, posed = case.task.posed(case.problem), task.generation_prompt(case.problem).messages
+    plain, posed = case.task.cached_problem_values(case.problem), task.generation_prompt(case.problem).messages
     assert posed[0]["content"] == "You play fair."
     assert posed[1]["content"] == f"Rules: {plain['rules']}\nPuzzle: {plain['puzzle']}\nForm: {plain['answer_format']}"
     assert task.instructed_prompt(case.problem, "").messages[1]["content"] == case.task.question(case.problem)

@@ -172,7 +172,11 @@ def test_long_texts_take_time_in_proportion_to_their_length(name: str) -> None:
 def test_a_given_rubric_is_free_text_under_its_maximum() -> None:
     given = read_given("maximum: 5\nJudge it as a whole.\n- 5: perfect\n- -1: no level, since it is free text")
     assert (given.maximum, given.items) == (5, ())
-    assert given.text == given.shown == "Judge it as a whole.\n- 5: perfect\n- -1: no level, since it is free text"
+    assert (
+        given.text
+        == given.text_for_scorers
+        == "Judge it as a whole.\n- 5: perfect\n- -1: no level, since it is free text"
+    )
     assert given.words == given.words_per_item == 17
     assert read_given(GOOD) == read_rubric(GOOD)
     for text in ("Judge it as a whole.", "maximum: five\nx", "maximum: 0\nx", "maximum: 5", "maximum: 1e9\nx"):

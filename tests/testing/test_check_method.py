@@ -162,7 +162,7 @@ class Asks(PerProblem):
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         [reply] = await ctx.generate([self.prompt(ctx)], role="generate", step=0, sampling=Sampling(max_tokens=99))
         response = ctx.task.parse(ctx.problem, self.text(reply.completions[0].text))
-        candidate = Candidate.of(response, id="0.0", generation=0, operator="init", survivor=True)
+        candidate = Candidate.from_response(response, id="0.0", generation=0, operator="init", survivor=True)
         yield Step(step=0, best=self.best(candidate), candidates=[candidate])
 
     def prompt(self, ctx: Context) -> Any:

@@ -132,7 +132,7 @@ class Engine:
         self.slept_through += self.sleeping
         return answer("well")
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         return self
 
     async def close(self) -> None:

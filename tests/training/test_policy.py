@@ -88,7 +88,7 @@ class Base:
         self.folders: list[Path] = []
         self.free = free
 
-    async def under(self, folder: Path, name: str) -> Named:
+    async def with_adapter(self, folder: Path, name: str) -> Named:
         self.folders.append(folder)
         return Named(name, self.free)
 

@@ -128,7 +128,7 @@ class BestOfN(PerProblem):
             keys += [child.key for child in drawn.children]
             verifications = await ctx.verify([child.response for child in drawn.children], max_errors=0)
             for index, child, verification in zip(drawn.indices, drawn.children, verifications, strict=True):
-                candidate = Candidate.of(
+                candidate = Candidate.from_response(
                     child.response,
                     id=f"0.{index}",
                     generation=0,

@@ -213,7 +213,7 @@ class OperatorPrompts:
         count = len(parent.principles)
         edit_format = self._files.render("edit_format", count=count, **limits._asdict())
         shown = {"preamble": parent.preamble, "principles": numbered(parent.principles), "edit_format": edit_format}
-        hints = {"principles": parent.principles, "most_edits": limits.edits, "sources": sources}
+        hints = {"principles": parent.principles, "max_edits": limits.edits, "sources": sources}
         return msgspec.structs.replace(
             self._ask(file, **shown, **values),
             json_schema=reply_schema(count, limits),

@@ -277,6 +277,6 @@ def _make_rollout(
 
 
 def _make_candidate(name: str, generation: int, response: Response, mean: float | None) -> Candidate:
-    return Candidate.of(
+    return Candidate.from_response(
         response, id=name, generation=generation, operator="instruct", mean=mean, survivor=response.error is None
     )

@@ -118,7 +118,7 @@ class Evaluations:
             response, replies = episode.response, episode.replies
             texts.add(ctx.task, replies[-1], response)
             candidates.append(
-                Candidate.of(
+                Candidate.from_response(
                     response,
                     id=f"{step}.{index}",
                     generation=step,

@@ -248,7 +248,7 @@ class Lyria(PerProblem):
                 population.append(child.plan.copy)
                 continue
             evaluation = state.evaluator.evaluation(child.key)
-            candidate = Candidate.of(
+            candidate = Candidate.from_response(
                 child.response,
                 id=f"{step}{prefix}{index}",
                 generation=step,

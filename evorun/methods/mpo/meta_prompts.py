@@ -67,9 +67,9 @@ class MetaPrompts:
         """Ask for one rubric that merges the refinements and replaces the present one (meta-merging)."""
         form = self._form(self._settings.merging_words)
         proposals = "\n\n".join(
-            f"=== Proposal {at} ===\n{proposal.shown}" for at, proposal in enumerate(refinements, 1)
+            f"=== Proposal {at} ===\n{proposal.text_for_scorers}" for at, proposal in enumerate(refinements, 1)
         )
-        shown = {"task_description": self._task.task_description(), "rubric": rubric.shown}
+        shown = {"task_description": self._task.task_description(), "rubric": rubric.text_for_scorers}
         shown |= {"maximum": number(rubric.maximum), "proposals": proposals}
         return self._as_json(self._ask("merging", rubric_format=form, **shown))
 
@@ -121,7 +121,7 @@ class MetaPrompts:
         # For a single turn, show what the reward model saw: the reply without its thinking.
         response = episode.response.text if len(episode.turns) == 1 else episode.transcript
         return {
-            "rubric": rubric.shown,
+            "rubric": rubric.text_for_scorers,
             "maximum": number(rubric.maximum),
             "prompt": self._excerpt(prompt),
             "reference": self._excerpt(reference),

@@ -97,7 +97,7 @@ async def propose(
         if not pending:
             break
     candidates = [
-        Candidate.of(
+        Candidate.from_response(
             episode.response,
             id=f"{step}.{i}",
             generation=step,

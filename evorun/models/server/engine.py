@@ -15,10 +15,10 @@ from msgspec import UNSET
 from evorun.errors import ConfigError, EngineError, read_duration
 from evorun.fields import NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
-from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, rejected
+from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, make_rejection
 from evorun.models.channels import Channels
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.keys import checked_variable, read_key
+from evorun.models.keys import check_variable_name, read_key
 from evorun.models.server.adapters import AdapterLoader
 from evorun.models.server.asking import Asker, Refusal
 from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport, checked_url
@@ -80,7 +80,7 @@ class ServerConfig(EngineConfig):
         if not self.base_urls:
             raise ConfigError("engine.base_urls: expected at least one URL, got an empty list")
         self.base_urls = [checked_url("engine.base_urls", url) for url in self.base_urls]
-        checked_variable("engine.api_key_env", self.api_key_env)
+        check_variable_name("engine.api_key_env", self.api_key_env)
         if self.proxy not in (None, ENVIRONMENT):
             self.proxy = checked_url("engine.proxy", self.proxy)
         read_duration("engine.max_outage", self.max_outage)
@@ -185,7 +185,7 @@ class ServerModel:
     async def complete(self, request: Request) -> Reply:
         return await self._answer(request, self._encoder)
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return the model under an adapter, whose folder the servers must be able to read."""
         if self._adapter is not None:
             raise EngineError(
@@ -208,7 +208,7 @@ class ServerModel:
             try:
                 prompt = await self._prompts.token_ids(request, encoder)
             except (TemplateError, ValueError) as unfit:
-                return rejected(request, one_line(str(unfit)))
+                return make_rejection(request, one_line(str(unfit)))
             channels = self._prompts.channels
         if channels is not None or self._model.by_token_ids:
             request = msgspec.structs.replace(request, token_ids=True)
@@ -228,7 +228,7 @@ class ServerModel:
                 self._warn_once("refused", "the server refuses a request: %s", response.reason)
                 if completions:  # paid for, but a reply is refused as a whole
                     call.waste("incomplete", sum(completion.tokens for completion in completions))
-                reply = rejected(request, response.reason, prompt_tokens=prompt_tokens, seconds=call.seconds)
+                reply = make_rejection(request, response.reason, prompt_tokens=prompt_tokens, seconds=call.seconds)
                 return msgspec.structs.replace(reply, wasted=call.wasted or UNSET)
             draw = read_draw(response, request, n, channels)
             completions += draw.completions

@@ -19,7 +19,7 @@ from jinja2 import TemplateError
 from msgspec import UNSET
 
 from evorun.errors import EngineError
-from evorun.models.base import Completion, FinishReason, Reply, Request, rejected
+from evorun.models.base import Completion, FinishReason, Reply, Request, make_rejection
 from evorun.models.channels import find_channels
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
@@ -107,12 +107,12 @@ class BatchDecoder:
             )
             grammar = self._grammars.matcher(request.json_schema) if request.json_schema is not None else None
         except (TemplateError, ValueError) as error:
-            return ticket.deliver(rejected(request, str(error)))
+            return ticket.deliver(make_rejection(request, str(error)))
         ticket.prompt = prompt
         room = self._context - len(prompt)
         if room < 1:
             reason = f"prompt has {len(prompt)} tokens, the context takes {self._context} with the completion"
-            return ticket.deliver(rejected(request, reason, prompt_tokens=len(prompt)))
+            return ticket.deliver(make_rejection(request, reason, prompt_tokens=len(prompt)))
         limit = min(request.sampling.max_tokens, room)
         rows: deque[Row] = deque()
         for index in range(request.sampling.n):

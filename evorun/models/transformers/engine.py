@@ -22,7 +22,7 @@ from evorun.models.base import Reply, Request
 from evorun.models.chat import require_chat_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
-from evorun.models.requirements import absent, require_weights
+from evorun.models.requirements import find_missing_packages, require_weights
 
 if TYPE_CHECKING:
     from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
@@ -56,7 +56,7 @@ class TransformersConfig(EngineConfig):
         return True
 
     def require(self, model: ModelConfig) -> None:
-        for package in absent(PACKAGES if model.adapter is None else (*PACKAGES, "peft")):
+        for package in find_missing_packages(PACKAGES if model.adapter is None else (*PACKAGES, "peft")):
             extra = "train" if package == "peft" else "transformers"
             raise EngineError(
                 f"engine=transformers: the package {package} is not installed; run `pip install 'evorun[{extra}]'` or "

@@ -18,12 +18,12 @@ from msgspec import UNSET, Meta
 from evorun.errors import ConfigError, EngineError
 from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
-from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
+from evorun.models.base import Completion, LanguageModel, Reply, Request, make_rejection
 from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import check_devices, device_environment
-from evorun.models.requirements import absent, require_weights
+from evorun.models.requirements import find_missing_packages, require_weights
 from evorun.models.vllm.sleep import SleepMode
 from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
 
@@ -121,7 +121,7 @@ class VllmConfig(EngineConfig):
         return replace(self, lora_rank=rank)
 
     def require(self, model: ModelConfig) -> None:
-        if absent(["vllm"]):
+        if find_missing_packages(["vllm"]):
             raise EngineError(
                 "engine=vllm: vLLM is not installed; run `pip install 'evorun[vllm]'` or use another engine"
             )
@@ -233,7 +233,7 @@ class VllmModel:
         if self._adapter is not None:
             self._own_lora = await self._load(self._adapter)
 
-    async def under(self, folder: Path, name: str) -> LanguageModel:
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         if self._adapter is not None:
             raise EngineError(
                 f"model '{self.name}' already has an adapter, and vLLM cannot add another; merge the first into the "
@@ -288,7 +288,7 @@ class VllmModel:
         try:
             prompt = await self._prompts.token_ids(request)
         except (TemplateError, ValueError) as error:
-            return rejected(request, one_line(error), seconds=time.perf_counter() - started)
+            return make_rejection(request, one_line(error), seconds=time.perf_counter() - started)
         number = str(next(self._request_ids))
         final = None
         try:
@@ -304,7 +304,7 @@ class VllmModel:
             ) from error
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
             reason = one_line(error.__cause__ or error)
-            return rejected(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
+            return make_rejection(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
         return self._reply(request, final, prompt, time.perf_counter() - started)
 
     async def close(self) -> None:
@@ -324,7 +324,7 @@ class VllmModel:
             raise EngineError(f"model '{self.name}': the vllm engine was shut down while it served a request")
         if any(o.finish_reason == "error" for o in outputs):
             reason = "vLLM met an internal error on this request"
-            return rejected(request, reason, prompt_tokens=len(prompt), seconds=seconds)
+            return make_rejection(request, reason, prompt_tokens=len(prompt), seconds=seconds)
         completions: tuple[Completion, ...] = ()
         channels = self._channels
         # The next turn continues from the ids of a turn in channels, whose text is only a part of it.

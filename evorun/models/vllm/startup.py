@@ -14,7 +14,7 @@ from evorun.models.adapters import Adapter, require_fit
 from evorun.models.chat import load_tokenizer
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
-from evorun.models.requirements import require_weights, skeleton
+from evorun.models.requirements import load_skeleton, require_weights
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
 def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
     """Raise EngineError when an adapter does not fit a model."""
     try:
-        modules = skeleton(resolve(model))
+        modules = load_skeleton(resolve(model))
     except (ImportError, OSError, ValueError) as error:
         # vLLM supports models that transformers does not know; for these, its own check must suffice.
         log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, one_line(error))

@@ -111,7 +111,7 @@ class BillSumConfig(ProseConfig):
             )
 
     def make_task(self) -> BillSum:
-        return BillSum(**self.shown)
+        return BillSum(**self.prompt_settings)
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         return RougeGrader(task, answers, stemmer=self.stemmer)

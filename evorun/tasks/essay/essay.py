@@ -72,7 +72,7 @@ class EssayConfig(ProseConfig):
     sizes: ClassVar[Mapping[str, int]] = {"train": 26_013, "test": 4_096}
 
     def make_task(self) -> Essay:
-        return Essay(**self.shown)
+        return Essay(**self.prompt_settings)
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         return OpinionGrader(task)

@@ -122,7 +122,7 @@ class EthicsConfig(ProseConfig):
     without a label or a text."""
 
     def make_task(self) -> Ethics:
-        return Ethics(**self.shown)
+        return Ethics(**self.prompt_settings)
 
     def read(self, record: Record, split: str) -> Question | None:
         """Read an anecdote. Without an action it is left out; without a label it can only serve for training.

@@ -48,9 +48,9 @@ class Prose(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return answer
 
-    def judged(self, problem: Problem, response: Response) -> str:
+    def render_candidate(self, problem: Problem, response: Response) -> str:
         # A writer's text must not end its section of a judge's prompt or begin the rival's.
-        return escape_tags(super().judged(problem, response))
+        return escape_tags(super().render_candidate(problem, response))
 
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None
@@ -87,7 +87,7 @@ class ProseConfig(SplitBenchmark):
                 raise ConfigError(f"task.{key}: expected train and test, got {', '.join(parts) or 'none'}")
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def prompt_settings(self) -> dict[str, Any]:
         """The settings of the task's prompts."""
         return {
             "max_words": self.max_words,

@@ -109,7 +109,7 @@ class Puzzle(TextTask):
     # --- what differs from the default ---
 
     def question(self, problem: Problem) -> str:
-        text: str = self.posed(problem)["question"]
+        text: str = self.cached_problem_values(problem)["question"]
         return text
 
     def shared_values(self) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ class Layout(NamedTuple):
     """n = box**2."""
     units: tuple[tuple[int, ...], ...]
     """The cells of the n rows, then of the n columns, then of the n boxes."""
-    units_of: tuple[tuple[int, int, int], ...]
+    units_by_cell: tuple[tuple[int, int, int], ...]
     """For each cell the indices in `units` of its row, column and box."""
     peers: tuple[tuple[int, ...], ...]
     """For each cell the others that share a unit with it."""
@@ -36,12 +36,12 @@ def layout(box: int) -> Layout:
     """Return the layout for boxes of `box` by `box` cells."""
     size = box * box
     cells = range(size * size)
-    units_of = tuple(
+    units_by_cell = tuple(
         (i, size + j, 2 * size + i // box * box + j // box) for i, j in (divmod(cell, size) for cell in cells)
     )
-    units = tuple(tuple(cell for cell in cells if unit in units_of[cell]) for unit in range(3 * size))
-    peers = tuple(tuple(sorted({peer for unit in units_of[c] for peer in units[unit]} - {c})) for c in cells)
-    return Layout(box, size, units, units_of, peers)
+    units = tuple(tuple(cell for cell in cells if unit in units_by_cell[cell]) for unit in range(3 * size))
+    peers = tuple(tuple(sorted({peer for unit in units_by_cell[c] for peer in units[unit]} - {c})) for c in cells)
+    return Layout(box, size, units, units_by_cell, peers)
 
 
 # --- a puzzle, parsed once: metrics, errors and operators need it thousands of times ---

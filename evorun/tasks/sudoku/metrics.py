@@ -45,7 +45,7 @@ def measure(board: Board, answer: str | None) -> Grade:
     # A changed given spoils its row, its column and its box; see the decisions above.
     for cell, number in board.givens.items():
         if cells[cell] != number:
-            for unit in board.layout.units_of[cell]:
+            for unit in board.layout.units_by_cell[cell]:
                 satisfied[unit] = False
     score, penalised = _shares(satisfied)
     score_paper, penalised_paper = _shares(complete)
@@ -80,7 +80,7 @@ def findings(board: Board, answer: str) -> tuple[Any, ...]:
             continue
         # A number out of range is not repeated, but wrong in each of its units.
         outside = number not in board.numbers
-        for kind, unit in zip(UNITS, board.layout.units_of[cell], strict=True):
+        for kind, unit in zip(UNITS, board.layout.units_by_cell[cell], strict=True):
             if outside or units[unit].count(number) > 1:
                 found.append([i, j, kind])
     return tuple(found)

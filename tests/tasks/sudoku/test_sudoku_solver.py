@@ -120,4 +120,6 @@ def test_the_layout_has_the_units_of_a_sudoku(box: int) -> None:
     for cell in range(n * n):
         own = [set(unit) for unit in expected if cell in unit]
         assert set(board.peers[cell]) == set.union(*own) - {cell}
-        assert all(cell in board.units[unit] and unit // n == kind for kind, unit in enumerate(board.units_of[cell]))
+        assert all(
+            cell in board.units[unit] and unit // n == kind for kind, unit in enumerate(board.units_by_cell[cell])
+        )

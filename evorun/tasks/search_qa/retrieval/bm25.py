@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorun.models.cache import cache_folder, made_whole
+from evorun.models.cache import cache_folder, fill_atomically
 from evorun.tasks.search_qa.retrieval.base import Corpus, Passage
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _index(passages: Sequence[Passage], digest: str) -> "bm25s.BM25":
         if folder.is_dir():
             return _library().BM25.load(folder, load_corpus=False)
         index = make_index(passages)
-        with made_whole(folder) as unfinished:
+        with fill_atomically(folder) as unfinished:
             index.save(unfinished, show_progress=False)
     except (OSError, ValueError, KeyError) as error:
         _log.warning(
