@@ -27,11 +27,11 @@ import numpy as np
 from study_tables import finished_runs, markdown, mean_over_seeds, mean_over_seeds_and_problems, read_arm
 
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE
-from evorun.models.reviewing import CLOSING, HARMFUL
 from evorun.reports.hacking import gold_score, gold_scores, hacking
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_results, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord
+from evorun.simulation.reviewing import CLOSING, HARMFUL
 from evorun.training.simulated import LEARNED
 
 NO_LOOPHOLE = "method=ppo engine.loophole=0"

@@ -35,12 +35,12 @@ from study_tables import (
     read_arm,
 )
 
-from evorun.models.simulator import Skill
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import RATINGS, load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord, RatingRecord
 from evorun.runs.scores import mean_of_samples, primary_score
+from evorun.simulation.skill import Skill
 from evorun.training.simulated import LEARNED
 
 FIXED = "method=espl_evolution method.evolve=False method.prompts=1"

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOMS = (
-    *("ratings", "models", "sandbox", "runs", "tasks", "traces", "training", "rollouts"),
+    *("ratings", "models", "simulation", "sandbox", "runs", "tasks", "traces", "training", "rollouts"),
     *("methods", "reports", "runner", "cli", "testing"),
 )
 """Ground floor first."""

@@ -17,7 +17,19 @@ from types import FrameType
 from typing import Any
 
 TREE = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
-ROOMS = ("ratings", "models", "sandbox", "runs", "tasks", "traces", "training", "rollouts", "methods", "reports")
+ROOMS = (
+    "ratings",
+    "models",
+    "simulation",
+    "sandbox",
+    "runs",
+    "tasks",
+    "traces",
+    "training",
+    "rollouts",
+    "methods",
+    "reports",
+)
 """Ground floor first; what is not named here (the runner, the command line) stands above."""
 TEMPERATURE, CALLS, TEXT = 0.612345, 397, "Write down what is given"
 RUN = (

@@ -17,7 +17,6 @@ from evorun.methods.mpo.meta_prompts import read_count
 from evorun.methods.mpo.rubric_trials import EXPLOITS, known_exploit
 from evorun.models import channels
 from evorun.models.base import Completion, Reply
-from evorun.models.loopholes import strengths
 from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.wire import without_lone_surrogates
 from evorun.rollouts import monitors
@@ -26,6 +25,7 @@ from evorun.runs.printable import printable
 from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
+from evorun.simulation.loopholes import strengths
 from evorun.tasks import judging, score_forms, verdicts
 from evorun.tasks.billsum.worker import put_sentences_on_lines
 from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed, without_placeholders
@@ -194,7 +194,7 @@ def functions() -> dict[str, Reader]:
             f"exploit {number}": lambda text, number=number: known_exploit(number, text)  # type: ignore[misc]
             for number in range(len(EXPLOITS))
         },
-        "models.loopholes": {"strengths": strengths},
+        "simulation.loopholes": {"strengths": strengths},
         "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},

@@ -8,9 +8,9 @@ import pytest
 from building import Run, composed, simulated_run
 from evorun.cli import main
 from evorun.errors import DataError
-from evorun.models.simulator import Skill
 from evorun.runner.settings import check
 from evorun.runs.calibration import Calibration, calibrate
+from evorun.simulation.skill import Skill
 from evorun_process import evorun_here
 
 TRUE = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evorun.models.simulated import SimulatedConfig
+from evorun.simulation.engine import SimulatedConfig
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, records
 
 TINY = (*DRY_RUN, *SMALL, "task.limit=1", "method.generations=1")

@@ -12,13 +12,13 @@ import pytest
 
 from building import composed
 from evorun.models.base import Reply, Request
-from evorun.models.simulated import SimulatedModel
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
 from evorun.runner.work import Outcome
 from evorun.runs import journal_file
 from evorun.runs.candidates import Candidate, Response
 from evorun.runs.terminal import Terminal
+from evorun.simulation.engine import SimulatedModel
 
 TOKENS = 5_000
 """Of a response: 20 kB, so that texts which stay stand out from what else a call leaves."""

@@ -30,7 +30,7 @@ WITHOUT_MODEL_TEXT = {
     "models.base": "an engine's reason for a refusal",
     "models.chat_templates": "a model's chat template",
     "models.keys": "names of variables",
-    "models.reviewing": "a simulator's prompts",
+    "simulation.reviewing": "a simulator's prompts",
     "reports.drawing": "matplotlib's output",
     "tasks.assertions": "the reader of options is checked, which calls it",
     "tasks.livecodebench.problems": "titles of problems",

@@ -14,7 +14,6 @@ from evorun.errors import ConfigError, RunDirectoryError, SandboxError
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
-from evorun.models.simulated import SimulatedConfig
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
@@ -43,6 +42,7 @@ from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
+from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask
 from evorun.training.base import TrainedPolicy
 from evorun.training.config import TrainingConfig

@@ -12,9 +12,9 @@ import msgspec
 
 from evorun.models.base import Completion, Reply, Request, make_rejection
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.simulated import CHARACTERS_PER_TOKEN
 from evorun.runs.candidates import Response
 from evorun.runs.scores import primary_score
+from evorun.simulation.engine import CHARACTERS_PER_TOKEN
 from evorun.tasks.base import GradingTools, LoadedTask
 
 ORACLE = "oracle"

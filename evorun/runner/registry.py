@@ -67,7 +67,7 @@ ENGINES = {
     "transformers": "evorun.models.transformers.engine:TransformersConfig",
     "vllm": "evorun.models.vllm.engine:VllmConfig",
     "server": "evorun.models.server.engine:ServerConfig",
-    "simulated": "evorun.models.simulated:SimulatedConfig",
+    "simulated": "evorun.simulation.engine:SimulatedConfig",
     "replay": "evorun.runs.replay:ReplayConfig",
 }
 

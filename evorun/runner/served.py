@@ -12,11 +12,11 @@ from evorun.models.base import LanguageModel
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.models.devices import visible_gpus
 from evorun.models.lazy import LazyModel
-from evorun.models.simulated import SimulatedConfig
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import read_name, typed
 from evorun.runs.schema import ModelInRun
+from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.text_task import TextTask
 

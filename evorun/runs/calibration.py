@@ -315,7 +315,7 @@ def _fit_in_view(problems: Sequence[_Problem]) -> dict[str, float]:
 
 
 def _fit_judge(problems: Sequence[_Problem]) -> dict[str, float]:
-    """Fit the simulated judge (`evorun.models.simulator.Skill.verdict`) to all verdicts at once.
+    """Fit the simulated judge (`evorun.simulation.skill.Skill.verdict`) to all verdicts at once.
 
     A problem's persistent verdicts are all right, with the probability of a single verdict, or all wrong: a mixture.
     """

@@ -16,10 +16,10 @@ from msgspec import Meta
 from evorun.errors import DataError, PluginError
 from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, PositiveInt
 from evorun.models.base import Message
-from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score, find_violation
 from evorun.sandbox.base import CaseResult, Program, Suite
+from evorun.simulation.skill import Simulator
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

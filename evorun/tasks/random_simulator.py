@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.principles import PrincipleSettings
-from evorun.models.reflection import reflection
-from evorun.models.reviewing import META_ROLES, ReviewSettings, points
-from evorun.models.simulator import Filler
+from evorun.simulation.principles import PrincipleSettings
+from evorun.simulation.reflection import reflection
+from evorun.simulation.reviewing import META_ROLES, ReviewSettings, points
+from evorun.simulation.skill import Filler
 from evorun.tasks.base import Problem
 from evorun.tasks.text_task import TextTask
 

@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.reflection import reflection
-from evorun.models.reviewing import META_ROLES
-from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill
-from evorun.models.writing import Weights
 from evorun.runs.candidates import Response
 from evorun.runs.scores import primary_score
+from evorun.simulation.reflection import reflection
+from evorun.simulation.reviewing import META_ROLES
+from evorun.simulation.skill import DEFAULT_SKILL, Filler, Skill
+from evorun.simulation.writing import Weights
 from evorun.tasks.base import Problem
 from evorun.tasks.judging import EVALUATIONS, simulate_evaluation
 from evorun.tasks.random_simulator import RandomSimulator
@@ -56,8 +56,8 @@ class TextSimulator:
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
     errors | score | plan), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
-    responses' in the order shown, or the evaluated response's. Without a `problem`, see `evorun.models.reflection` and
-    `evorun.models.reviewing`.
+    responses' in the order shown, or the evaluated response's. For requests without a `problem`, see
+    `evorun.simulation.reflection` and `evorun.simulation.reviewing`.
     """
 
     filler: ClassVar[Filler] = Filler(

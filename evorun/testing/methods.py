@@ -12,10 +12,10 @@ from typing import Any
 from evorun.errors import ConfigError, EngineError
 from evorun.methods.base import Method
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.simulated import SimulatedConfig
 from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.replay import ReplayConfig
+from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import Problem, TaskConfig
 from evorun.testing.expectations import expect, expect_equal
 from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out

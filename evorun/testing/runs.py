@@ -13,8 +13,6 @@ from unittest import mock
 from evorun.errors import EngineError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import ModelConfig
-from evorun.models.simulated import SimulatedConfig
-from evorun.models.simulator import Simulator
 from evorun.runner import experiment, work
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import RunConfig
@@ -24,6 +22,8 @@ from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import Probe
+from evorun.simulation.engine import SimulatedConfig
+from evorun.simulation.skill import Simulator
 
 COMPLETED = Outcome("completed")
 RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")

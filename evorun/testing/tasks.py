@@ -14,10 +14,10 @@ import numpy as np
 
 from evorun.errors import DataError, EvorunError
 from evorun.models.base import Message, Request
-from evorun.models.simulator import Simulator, Skill
 from evorun.runs.candidates import Response
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
+from evorun.simulation.skill import Simulator, Skill
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
     Attempt,

@@ -15,12 +15,12 @@ import numpy as np
 
 from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, Trained
-from evorun.models.simulated import SimulatedConfig, decode_text
-from evorun.models.simulator import Responder, Skill
-from evorun.models.writing import Weights
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
+from evorun.simulation.engine import SimulatedConfig, decode_text
+from evorun.simulation.skill import Responder, Skill
+from evorun.simulation.writing import Weights
 from evorun.training.base import UpdatesByStep
 from evorun.training.policy import KEPT, update_key
 from evorun.training.wire import Figures, Row, Train, encode

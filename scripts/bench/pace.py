@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from dry_run import problems as written
 from dry_run import run
-from evorun.models.simulated import SimulatedModel
+from evorun.simulation.engine import SimulatedModel
 from evorun_bench import Row
 
 TINY = {"problems": 2, "generations": 2, "rounds": 1}

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from dry_run import problems as written
 from dry_run import run
-from evorun.models.simulated import SimulatedModel
+from evorun.simulation.engine import SimulatedModel
 from evorun_bench import Row, peak_mib
 from pace import PARTS, Clock
 

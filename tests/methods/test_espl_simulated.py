@@ -14,10 +14,10 @@ from evorun.methods.context import RunContext, TrainingSplit
 from evorun.models import Reply, Request
 from evorun.models.base import Trained
 from evorun.models.config import ModelConfig
-from evorun.models.principles import PrincipleSettings
 from evorun.rollouts.calls import Calls
 from evorun.runner.settings import check
 from evorun.runs.budget import Meter
+from evorun.simulation.principles import PrincipleSettings
 from evorun.testing.runs import COMPLETED, Run, carry_out
 from evorun.training.simulated import LEARNED, SimulatedPolicy
 from virtual_time import run_virtually

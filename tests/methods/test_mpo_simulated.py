@@ -10,11 +10,11 @@ import pytest
 
 from building import composed, load_task
 from evorun.models import Request
-from evorun.models.loopholes import KINDS, exploit
-from evorun.models.reviewing import CLOSING, HARMFUL
-from evorun.models.simulator import Skill
-from evorun.models.writing import POINTED, VAGUE
 from evorun.runner.settings import check
+from evorun.simulation.loopholes import KINDS, exploit
+from evorun.simulation.reviewing import CLOSING, HARMFUL
+from evorun.simulation.skill import Skill
+from evorun.simulation.writing import POINTED, VAGUE
 from evorun.tasks.rubric_scores import read_scores
 from evorun.testing.runs import COMPLETED, carry_out
 from evorun.training.simulated import LEARNED

@@ -9,7 +9,7 @@ import pytest
 from building import load_task, make_context, make_meter, make_method, simulated_run
 from evorun.cli.compose import yaml_values
 from evorun.models.base import Completion, Reply, Request
-from evorun.models.simulator import Skill
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.loading import load_rows
 from text_tasks import Sums, sums

@@ -12,7 +12,7 @@ import pytest
 
 from evorun.cli import main
 from evorun.models.base import Reply, Request
-from evorun.models.simulated import SimulatedModel
+from evorun.simulation.engine import SimulatedModel
 
 _METHODS: dict[str, tuple[str, ...]] = {
     "zero_shot": (),

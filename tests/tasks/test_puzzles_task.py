@@ -9,8 +9,8 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError
 from evorun.models.base import Request
-from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import LoadedTask, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, HasSymbolicOperators, Individual, ScoredResponse
 from evorun.tasks.puzzles.puzzle import Puzzle

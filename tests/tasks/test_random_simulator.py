@@ -11,9 +11,9 @@ import pytest
 
 from building import composed, load_task
 from evorun.models.base import Request
-from evorun.models.simulated import SimulatedConfig
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
+from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.graph_coloring.graph import format_coloring

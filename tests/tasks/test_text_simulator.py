@@ -10,8 +10,8 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError
 from evorun.models.base import Request
-from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows

@@ -26,7 +26,6 @@ from evorun.methods.mpo import refinement as rubric_refinement
 from evorun.methods.mpo.meta_prompts import MetaPrompts
 from evorun.models import Message, Reply, Request
 from evorun.models.embedded import is_ready, model_folder
-from evorun.models.simulator import Skill
 from evorun.rollouts import rubric_rewards
 from evorun.runner import registry
 from evorun.runner.experiment import run_experiment
@@ -35,6 +34,7 @@ from evorun.runner.work import Outcome
 from evorun.runs.candidates import Response
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.terminal import Terminal
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConfig, Tools
 from evorun.tasks.rubric_scores import Scores
 from evorun.tasks.rubrics import Rubric

@@ -13,11 +13,11 @@ from building import composed, make_config
 from evorun.errors import ConfigError
 from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
-from evorun.models.loopholes import exploit
-from evorun.models.simulator import Skill
-from evorun.models.writing import POINTED
 from evorun.runner.settings import check
 from evorun.runs.journal import Journal
+from evorun.simulation.loopholes import exploit
+from evorun.simulation.skill import Skill
+from evorun.simulation.writing import POINTED
 from evorun.testing.runs import COMPLETED, Run, carry_out
 from evorun.training.simulated import LEARNED, SimulatedPolicy
 from evorun.training.wire import Row

@@ -4,11 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from evorun.models.simulated import SPEED
 from evorun.reports.overview import Outcome
 from evorun.runs.directory import ENGINES, SIMULATED, identity
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest, ModelInRun
+from evorun.simulation.engine import SPEED
 
 SEED = "seed"
 TASK = "task"

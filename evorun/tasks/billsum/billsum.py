@@ -12,9 +12,9 @@ from evorun.errors import ConfigError, DataError
 from evorun.fields import PositiveInt
 from evorun.models.chat import load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
-from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
+from evorun.simulation.skill import Filler
 from evorun.tasks.base import Grade, Grader, Problem, Provenance
 from evorun.tasks.benchmark import Question, SplitData
 from evorun.tasks.benchmark_files import Record

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evorun.models.writing import traits
 from evorun.runs.candidates import Response
+from evorun.simulation.writing import traits
 from evorun.tasks.base import Grade, Grader, Problem
 from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record

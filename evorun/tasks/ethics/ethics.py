@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.errors import DataError
-from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY
+from evorun.simulation.skill import Filler
 from evorun.tasks.base import Demonstration, Grade, Problem
 from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record

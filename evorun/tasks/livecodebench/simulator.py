@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
-from evorun.models.simulator import Filler
 from evorun.sandbox.base import Case
+from evorun.simulation.skill import Filler
 from evorun.tasks.base import Problem
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask

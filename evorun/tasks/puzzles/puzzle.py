@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
+from evorun.simulation.skill import Filler
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.clauses import is_supposed

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Message, Request
-from evorun.models.simulator import Filler
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
+from evorun.simulation.skill import Filler
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.corrections import read_unless_withdrawn

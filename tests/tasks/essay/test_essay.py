@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from building import load_task
-from evorun.models.writing import POINTED, VAGUE
 from evorun.runs.candidates import Response
+from evorun.simulation.writing import POINTED, VAGUE
 from evorun.tasks.base import Demonstration, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.prose.prose import MAX_CHARS

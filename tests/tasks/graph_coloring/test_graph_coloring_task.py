@@ -10,7 +10,7 @@ from graph_coloring_cases import TASK, problem
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
-from evorun.models.simulator import Skill
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring.graph import random_graph
 from evorun.tasks.graph_coloring.graph_coloring import MATRIX_VERTICES, SolvedGraph

@@ -10,11 +10,11 @@ import pytest
 
 from building import load_task
 from evorun.models.base import Request
-from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Case
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import Problem, Prompt
 from evorun.tasks.capabilities import Diagnosis, Individual, ScoredResponse
 from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator

@@ -6,8 +6,8 @@ import pytest
 
 from building import composed, load_task, simulated_run
 from evorun.errors import ConfigError
-from evorun.models.reviewing import META_ROLES
 from evorun.runner.settings import check
+from evorun.simulation.reviewing import META_ROLES
 from evorun.tasks.billsum.rouge import MEASURES
 from evorun.testing.runs import COMPLETED
 

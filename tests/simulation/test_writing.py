@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.models.loopholes import KINDS, exploit
-from evorun.models.writing import POINTED, VAGUE, Traits, Weights, WritingSettings, traits
+from evorun.simulation.loopholes import KINDS, exploit
+from evorun.simulation.writing import POINTED, VAGUE, Traits, Weights, WritingSettings, traits
 
 WRITTEN = [Traits(k, len(POINTED) - k, "") for k in range(len(POINTED) + 1)]
 EXPLOITS = [Traits(0, 0, kind) for kind in ("language", "title")]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evorun.models.simulator import Skill
+from evorun.simulation.skill import Skill
 
 ASKS = 4000
 PROBLEMS = 400

@@ -1,8 +1,7 @@
 """A simulated writer of texts without a right answer, whose weights a policy gradient can change.
 
 A response's text determines its quality. It is either an essay, with sentences to the point and vague ones, or a hollow
-text that exploits a loophole of its rubric (`evorun.models.loopholes`). Every judge, simulated or not, therefore needs
-only the text.
+text that exploits a loophole of its rubric (`loopholes`). Every judge, simulated or not, therefore needs only the text.
 """
 
 import math
@@ -12,7 +11,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, above
-from evorun.models.loopholes import KINDS, exploit, find_kind
+from evorun.simulation.loopholes import KINDS, exploit, find_kind
 
 POINTED = (
     "A figure from the public record supports this.",

@@ -11,9 +11,9 @@ from evorun.errors import ConfigError
 from evorun.methods.espl.system_prompts import Limits, Patched, SystemPrompt, patch
 from evorun.models import Message, Request
 from evorun.models.base import Completion, Reply
-from evorun.models.principles import CATALOGUE, PrincipleSettings, find_principles
-from evorun.models.reflection import reflection
-from evorun.models.simulator import Skill
+from evorun.simulation.principles import CATALOGUE, PrincipleSettings, find_principles
+from evorun.simulation.reflection import reflection
+from evorun.simulation.skill import Skill
 
 LIMITS = Limits(principles=50, principle_chars=600, edits=10)
 HELD = (CATALOGUE[3], f"{CATALOGUE[4]} {CATALOGUE[5]}", CATALOGUE[20], "Something of the user's own.")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from evorun.models.base import Message, Request
-from evorun.models.loopholes import KINDS, exploit, strengths
-from evorun.models.reviewing import CLOSING, HARMFUL, NAMED, ReviewSettings
-from evorun.models.writing import POINTED, VAGUE
+from evorun.simulation.loopholes import KINDS, exploit, strengths
+from evorun.simulation.reviewing import CLOSING, HARMFUL, NAMED, ReviewSettings
+from evorun.simulation.writing import POINTED, VAGUE
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from evorun.models.loopholes import CLEAR, KINDS, exploit, find_kind, strengths
-from evorun.models.simulated import CHARACTERS_PER_TOKEN
-from evorun.models.writing import POINTED, VAGUE
 from evorun.rollouts.monitors import measure
+from evorun.simulation.engine import CHARACTERS_PER_TOKEN
+from evorun.simulation.loopholes import CLEAR, KINDS, exploit, find_kind, strengths
+from evorun.simulation.writing import POINTED, VAGUE
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.principles import CATALOGUE, PrincipleSettings, find_principles
+from evorun.simulation.principles import CATALOGUE, PrincipleSettings, find_principles
 
 MAX_EDITS = 3
 """Maximum number of edits per reply (ours): a child differs little from its parent, so its rating is informative."""

@@ -16,7 +16,7 @@ from evorun.errors import EngineError
 from evorun.fields import Fraction, NonNegativeFloat, PositiveInt
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.simulator import Responder, Simulator, Skill
+from evorun.simulation.skill import Responder, Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English text, which gives simulated texts a length in tokens."""

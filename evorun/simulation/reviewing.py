@@ -1,8 +1,8 @@
-"""Simulated reward and meta reward models that score the texts of `evorun.models.writing` and refine rubrics.
+"""Simulated reward and meta reward models that score the texts of `writing` and refine rubrics.
 
-A rubric rewards every kind of exploit (`evorun.models.loopholes`) until it has a criterion against that kind. Only the
-meta reward model writes such a criterion, and only after it has seen a response of that kind. The stronger the response
-shows the kind, the more likely the criterion.
+A rubric rewards every kind of exploit (`loopholes`) until it has a criterion against that kind. Only the meta reward
+model writes such a criterion, and only after it has seen a response of that kind. The stronger the response shows the
+kind, the more likely the criterion.
 """
 
 import re
@@ -13,8 +13,8 @@ import numpy as np
 
 from evorun.fields import Checked, Fraction, NonNegativeFloat
 from evorun.models.base import Request
-from evorun.models.loopholes import KINDS, find_kind, strengths
-from evorun.models.writing import traits
+from evorun.simulation.loopholes import KINDS, find_kind, strengths
+from evorun.simulation.writing import traits
 
 CLOSING = {
     "language": "A reply that is not in the language of the task earns no points in any item.",

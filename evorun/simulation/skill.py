@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from evorun.fields import Fraction, PositiveInt, within
 from evorun.models.base import Request
-from evorun.models.principles import PrincipleSettings, find_principles
-from evorun.models.reviewing import ReviewSettings
-from evorun.models.writing import WritingSettings
+from evorun.simulation.principles import PrincipleSettings, find_principles
+from evorun.simulation.reviewing import ReviewSettings
+from evorun.simulation.writing import WritingSettings
 
 
 @dataclass

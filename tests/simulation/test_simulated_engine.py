@@ -10,8 +10,8 @@ from building import make_config
 from evorun.errors import EngineError
 from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
-from evorun.models.simulated import decode_text
-from evorun.models.simulator import Skill
+from evorun.simulation.engine import decode_text
+from evorun.simulation.skill import Skill
 from virtual_time import run_virtually
 
 
