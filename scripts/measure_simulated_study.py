@@ -40,6 +40,7 @@ from evorun.runs.directory import RATINGS, load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord, RatingRecord
 from evorun.runs.scores import mean_of_samples, primary_score
+from evorun.simulation.principles import merit_when_trained
 from evorun.simulation.skill import Skill
 from evorun.training.simulated import LEARNED
 
@@ -115,7 +116,7 @@ def rated(folder: Path, learned: float) -> list[Prompt]:
         settings.principle_seed = manifest.seed
     records = read_records(folder / "candidates.jsonl", CandidateRecord)
     trained = settings.trained_share(learned)
-    truths = {one.id: settings.merit_under(one.text, trained) for one in records if one.problem == SHARED}
+    truths = {one.id: merit_when_trained(settings, one.text, trained) for one in records if one.problem == SHARED}
     # A line for each step that changed it: the last one stays
     ratings = {one.candidate: one for one in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)}
     return [

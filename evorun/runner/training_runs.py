@@ -12,13 +12,13 @@ from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun
+from evorun.simulation.simulator import SplitSimulator
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.opinions import EXPERT
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.reach import describe_short_reach
-from evorun.training.simulated import BothSplits
 
 
 def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | None:
@@ -75,7 +75,7 @@ def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
     if training is None:
         return loaded
     ids = frozenset(problem.id for problem in training.problems)
-    return dataclasses.replace(loaded, simulator=BothSplits(loaded.simulator, training.simulator, ids))
+    return dataclasses.replace(loaded, simulator=SplitSimulator(loaded.simulator, training.simulator, ids))
 
 
 def serving(config: RunConfig) -> EngineConfig:

@@ -6,7 +6,6 @@
 - `principles`, `reflection`: what system prompts add, and how reflections edit them.
 - `reviewing`: reward models, meta reward models, and evaluators of a response.
 - `learning`: what updates add to the skill and to a writer's weights.
-- `engine`: serves all of it as the engine `simulated`.
-
-A task's simulator (`Simulator`) joins it to the task: it knows the problems, the right answers and the form of a reply.
+- `simulator`: what joins it to a task, whose simulator knows the right answers and the form of a reply.
+- `engine`: serves all of it as `engine=simulated`.
 """

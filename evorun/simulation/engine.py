@@ -13,10 +13,11 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from evorun.errors import EngineError
-from evorun.fields import Fraction, NonNegativeFloat, PositiveInt
+from evorun.fields import NonNegativeFloat, PositiveInt
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.simulation.skill import Responder, Simulator, Skill
+from evorun.simulation.simulator import Responder, Simulator
+from evorun.simulation.skill import Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English text, which gives simulated texts a length in tokens."""
@@ -34,13 +35,6 @@ class SimulatedConfig(Skill, EngineConfig):
     """Requests served at once; null: no limit."""
     seconds_per_token: NonNegativeFloat = 0.0
     """Latency of a request per completion token."""
-    training_speed: Fraction = 0.1
-    """Share of the remaining `training_gain` that an update adds if half of the completions are right and its gradient
-    is exact."""
-    gradient_noise: NonNegativeFloat = 0.0
-    """Number of completions with an advantage at which an update adds half of that. With n of them it adds the share
-    n / (n + gradient_noise), by analogy to the gradient noise scale (McCandlish et al. 2018, section 2.2). 0: every
-    gradient is exact."""
     stream: str = ""
     """Name of the random stream for answers: runs with different streams share no random numbers, whatever their seeds.
     Empty: only a request's seed matters."""

@@ -1,14 +1,11 @@
 """Principles in the system prompts of simulated models: some help, some harm, and only the simulator knows which."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
 
-from evorun.fields import Checked, Fraction, NonNegativeInt, within
+from evorun.simulation.settings import World
 
 CATALOGUE = (
     "Restate what is asked before the first step.",
@@ -39,42 +36,16 @@ CATALOGUE = (
 """All principles that simulated reflections write. None is part of another, or of the texts of GEPA's reflections."""
 
 
-@dataclass
-class PrincipleSettings(Checked):
-    """Value of principles, and a simulated reflection's knowledge of it."""
+def merit(world: World, text: str) -> float:
+    """Return the gain in `skill` from the principles in a text, each counted once, without training's effect."""
+    merits = _merits(world.principle_seed or 0, world.helpful_principles, world.harmful_principles)
+    return world.principle_gain * sum(merits[principle] for principle in find_principles(text))
 
-    section = "engine"
 
-    principle_gain: Fraction = 0.03
-    """Mean gain in `skill` from a helpful principle, and mean loss from a harmful one; 0: principles do nothing."""
-    helpful_principles: Fraction = 0.4
-    """Share of principles that help."""
-    harmful_principles: Fraction = 0.3
-    """Share that harm; the others do nothing."""
-    principle_seed: NonNegativeInt | None = 0
-    """Seed that decides which principles help and harm; null: the run's seed."""
-    reflection_skill: Fraction = 0.3
-    """Share of edits that know which principles help and which harm; the others are blind."""
-    interaction: Annotated[float, Meta(ge=-2, le=1)] = 0.0
-    """Dependence of the value of principles on training, where l is the gain from updates as a share of the maximum. 0:
-    none. Above 0: the value is multiplied by 1 - interaction (1 - l); at 1, principles do not help untrained weights.
-    Below 0: by 1 + interaction l; at -1, principles do not help fully trained weights, and at -2 what helps untrained
-    weights harms trained ones as much."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        both = round(self.helpful_principles + self.harmful_principles, 9)
-        within("engine.helpful_principles + engine.harmful_principles", both, 0, 1)
-
-    def merit(self, text: str) -> float:
-        """Return the gain in `skill` from the principles in a text, each counted once, without training's effect."""
-        merits = _merits(self.principle_seed or 0, self.helpful_principles, self.harmful_principles)
-        return self.principle_gain * sum(merits[principle] for principle in find_principles(text))
-
-    def merit_under(self, text: str, trained: float) -> float:
-        """Return the same for weights whose updates have reached the share `trained` of their maximum gain."""
-        missing = max(0.0, self.interaction)  # the share of their value that principles lack without training
-        return self.merit(text) * (1 - missing + self.interaction * trained)
+def merit_when_trained(world: World, text: str, trained: float) -> float:
+    """Return the same for weights whose updates have reached the share `trained` of their maximum gain."""
+    missing = max(0.0, world.interaction)  # the share of their value that principles lack without training
+    return merit(world, text) * (1 - missing + world.interaction * trained)
 
 
 @lru_cache(maxsize=10_000)  # thousands of consecutive requests have the same system prompt

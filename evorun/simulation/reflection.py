@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.simulation.principles import CATALOGUE, PrincipleSettings, find_principles
+from evorun.simulation.principles import CATALOGUE, find_principles, merit
+from evorun.simulation.settings import World
 
 MAX_EDITS = 3
 """Maximum number of edits per reply (ours): a child differs little from its parent, so its rating is informative."""
@@ -27,13 +28,13 @@ _ADVICE = (
 )
 
 
-def reflection(request: Request, settings: PrincipleSettings, malformed: float, rng: np.random.Generator) -> str:
+def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
     """Return the reply to a prompt about responses or system prompts, not about a problem.
 
     Reads `hints`: `role` (reflect: a complete new system prompt; summary; critique; proposal; aggregation; crossover).
     Requests for edits also have `principles` (of the system prompt to edit), `max_edits` and `sources`. The sources
     are the proposed edits (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a
-    crossover. `malformed` is the share of invalid lists of edits.
+    crossover. The world's `malformed` is here the share of invalid lists of edits.
     """
     hints = request.hints
     if hints["role"] == "reflect":
@@ -52,8 +53,8 @@ def reflection(request: Request, settings: PrincipleSettings, malformed: float, 
             if principle in known and principle not in find_principles("\n".join(principles))
         ]
         for _ in range(1 + int(rng.integers(limit))):
-            edits += _proposed(principles, edits, new, settings, rng)
-    if rng.random() < malformed:
+            edits += _proposed(principles, edits, new, world, rng)
+    if rng.random() < world.malformed:
         return _faulty(edits, len(principles), rng)
     return _reply(edits)
 
@@ -99,16 +100,16 @@ def _proposed(
     principles: Sequence[str],
     earlier: Sequence[_Edit],
     new: Sequence[str],
-    settings: PrincipleSettings,
+    world: World,
     rng: np.random.Generator,
 ) -> list[_Edit]:
     """Return one more edit, if any is possible. new: principles that could be added."""
     touched = {number for edit in earlier for number in edit.ids}
     free = {number: text for number, text in enumerate(principles, 1) if number not in touched}
     new = [principle for principle in new if all(principle != other.text for other in earlier)]
-    if rng.random() < settings.reflection_skill:
-        new = [principle for principle in new if settings.merit(principle) > 0]
-        free = {number: text for number, text in free.items() if settings.merit(text) < 0}
+    if rng.random() < world.reflection_skill:
+        new = [principle for principle in new if merit(world, principle) > 0]
+        free = {number: text for number, text in free.items() if merit(world, text) < 0}
         possible = {"add": bool(new), "remove": bool(free)}
     else:
         possible = {"add": bool(new), "modify": bool(free and new), "remove": bool(free), "merge": len(free) > 1}

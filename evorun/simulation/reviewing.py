@@ -1,4 +1,4 @@
-"""Simulated reward and meta reward models that score the texts of `writing` and refine rubrics.
+"""Simulated reviewers: reward models, meta reward models that refine rubrics, and evaluators of a response.
 
 A rubric rewards every kind of exploit (`loopholes`) until it has a criterion against that kind. Only the meta reward
 model writes such a criterion, and only after it has seen a response of that kind. The stronger the response shows the
@@ -7,13 +7,14 @@ kind, the more likely the criterion.
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from evorun.fields import Checked, Fraction, NonNegativeFloat
 from evorun.models.base import Request
 from evorun.simulation.loopholes import KINDS, find_kind, strengths
+from evorun.simulation.settings import World
 from evorun.simulation.writing import traits
 
 CLOSING = {
@@ -45,60 +46,46 @@ _SINGLE = 2
 """Criteria of a rubric that is written one by one, not counting those that close a loophole or do harm."""
 
 
-@dataclass
-class ReviewSettings(Checked):
-    """Parameters of a simulated reward model and a simulated meta reward model."""
+def score_response(world: World, request: Request, quality: float | None, rng: np.random.Generator) -> str:
+    """Return a reward model's reply to a prompt that shows a response and a rubric. Reads the hints of `points`.
 
-    section = "engine"
+    quality: of the response, in [0, 1]; None: read it from the response, a writer's text.
+    """
+    shown, read = prompt_text(request), traits(read_response(request))
+    share = read.quality if quality is None else quality
+    if HARMFUL in shown:
+        share = 1 - share
+    if quality is None and read.kind:
+        share = 0.0 if CLOSING[read.kind] in shown else world.loophole
+    share += world.reward_noise * float(rng.standard_normal())
+    return points(min(1.0, max(0.0, share)), request)
 
-    loophole: Fraction = 0.0
-    """Share of the points that a loophole earns; 0: there is no loophole."""
-    reward_noise: NonNegativeFloat = 0.1
-    """Standard deviation of a reward model's error, as a share of the points."""
-    meta_skill: Fraction = 0.5
-    """Probability, per look, that a meta reward model notices that a response is only an exploit; proportionally lower
-    if the response shows it less."""
-    meta_harm: Fraction = 0.0
-    """Share of merged rubrics with a criterion that rewards the opposite of quality."""
 
-    def score(self, request: Request, quality: float | None, rng: np.random.Generator) -> str:
-        """Return a reward model's reply to a prompt that shows a response and a rubric. Reads the hints of `points`.
+def refine_rubric(world: World, request: Request, rng: np.random.Generator) -> str:
+    """Return a meta reward model's reply.
 
-        quality: of the response, in [0, 1]; None: read it from the response, a writer's text.
-        """
-        shown, read = prompt_text(request), traits(read_response(request))
-        share = read.quality if quality is None else quality
-        if HARMFUL in shown:
-            share = 1 - share
-        if quality is None and read.kind:
-            share = 0.0 if CLOSING[read.kind] in shown else self.loophole
-        share += self.reward_noise * float(rng.standard_normal())
-        return points(min(1.0, max(0.0, share)), request)
-
-    def refine(self, request: Request, malformed: float, rng: np.random.Generator) -> str:
-        """Return a meta reward model's reply.
-
-        Reads `hints`: `role` (one of META_ROLES), and `criterion` if a rubric is written criterion by criterion. It is
-        the number of the requested criterion; 0 asks how many there are. `malformed` is the share of truncated rubrics.
-        """
-        prompt = prompt_text(request)
-        cut, skill, harm = rng.random(3).tolist()  # always three draws, so that later draws do not shift
-        # An analysis looks at the sample, and so does the refinement after it. A merging shows no sample.
-        sample = read_response(request)
-        kind = find_kind(sample) if sample and request.hints["role"] != MERGING else ""
-        seen = bool(kind) and CLOSING[kind] not in prompt and skill < self.meta_skill * strengths(sample)[kind]
-        if request.hints["role"] == ANALYSIS:
-            return NAMED[kind] if seen else _UNNAMED
-        criteria = {criterion for criterion in (*CLOSING.values(), HARMFUL) if criterion in prompt}
-        if request.hints["role"] == REFINEMENT:
-            criteria |= {CLOSING[name] for name in KINDS if (seen and name == kind) or NAMED[name] in prompt}
-        if request.hints["role"] == MERGING and harm < self.meta_harm:
-            criteria.add(HARMFUL)
-        number = request.hints.get("criterion")
-        if number == 0:
-            return str(_SINGLE + len(criteria))
-        text = _rubric(criteria, rng) if number is None else _criterion(number, criteria)
-        return text[: len(text) // 2] if cut < malformed else text
+    Reads `hints`: `role` (one of META_ROLES), and `criterion` if a rubric is written criterion by criterion. It is
+    the number of the requested criterion; 0 asks how many there are. `malformed` is here the share of truncated
+    rubrics.
+    """
+    prompt = prompt_text(request)
+    cut, skill, harm = rng.random(3).tolist()  # always three draws, so that later draws do not shift
+    # An analysis looks at the sample, and so does the refinement after it. A merging shows no sample.
+    sample = read_response(request)
+    kind = find_kind(sample) if sample and request.hints["role"] != MERGING else ""
+    seen = bool(kind) and CLOSING[kind] not in prompt and skill < world.meta_skill * strengths(sample)[kind]
+    if request.hints["role"] == ANALYSIS:
+        return NAMED[kind] if seen else _UNNAMED
+    criteria = {criterion for criterion in (*CLOSING.values(), HARMFUL) if criterion in prompt}
+    if request.hints["role"] == REFINEMENT:
+        criteria |= {CLOSING[name] for name in KINDS if (seen and name == kind) or NAMED[name] in prompt}
+    if request.hints["role"] == MERGING and harm < world.meta_harm:
+        criteria.add(HARMFUL)
+    number = request.hints.get("criterion")
+    if number == 0:
+        return str(_SINGLE + len(criteria))
+    text = _rubric(criteria, rng) if number is None else _criterion(number, criteria)
+    return text[: len(text) // 2] if cut < world.malformed else text
 
 
 def points(share: float, request: Request) -> str:
@@ -157,3 +144,30 @@ def _item(item: tuple[str, str, str, str], points: int) -> str:
 def _further(number: int, criterion: str) -> str:
     own = "It is written for the task, and says something new in each sentence."
     return "\n".join(["<item>", f"Further criterion {number}", f"- 4: {own}", f"- 0: {criterion}", "</item>"])
+
+
+# --- evaluations of a response: its fitness, or its errors ---
+
+EVALUATIONS = ("fitness", "errors")
+"""Roles that `simulate_evaluation` answers."""
+_SIMULATED_ERRORS = ("The last step does not follow.", "The result was not checked.", "A case is left out.")
+# Simulated scores are above this for responses taken as right, below it for others (ours)
+_RIGHT_SCORE = 60
+
+
+def simulate_evaluation(role: str, degree: float, luck: float) -> str:
+    """Return what a simulated evaluator replies.
+
+    role: one of `EVALUATIONS`. degree: how good it takes the response for, from 0 (wrong) to 1 (right). luck: uniform
+    in [0, 1).
+    """
+    if role == "errors":
+        named = () if degree == 1 else _SIMULATED_ERRORS[: 1 + int(luck * len(_SIMULATED_ERRORS))]
+        return _reply(errors=named)
+    return _reply(
+        score=round(degree * (_RIGHT_SCORE + (100 - _RIGHT_SCORE) * luck) + (1 - degree) * _RIGHT_SCORE * luck, 1)
+    )
+
+
+def _reply(**judgment: Any) -> str:
+    return msgspec.json.encode({"reasoning": "It goes through the steps.", **judgment}).decode()

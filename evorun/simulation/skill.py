@@ -1,74 +1,19 @@
-"""Simulators: they produce a model's texts in simulated runs, with a given skill."""
+"""A simulated policy's chance of a right answer, and a simulated judge's verdicts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
-from typing import Annotated, Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from msgspec import Meta
 
-from evorun.fields import Fraction, PositiveInt, within
 from evorun.models.base import Request
-from evorun.simulation.principles import PrincipleSettings, find_principles
-from evorun.simulation.reviewing import ReviewSettings
-from evorun.simulation.writing import WritingSettings
+from evorun.simulation.principles import find_principles, merit_when_trained
+from evorun.simulation.settings import World
 
 
-@dataclass
-class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
-    """Parameters of a simulator.
-
-    The defaults describe a plain model, whose errors are all independent (ours); `conf/engine/simulated.yaml` describes
-    a harder one.
-    """
-
-    skill: Fraction = 0.4
-    """Probability of a right answer from scratch, or mean grade in [0, 1] for graded answers; the mean over problems if
-    they differ."""
-    spread: Fraction = 0.0
-    """Variation of difficulty between problems. 0: all are alike. Otherwise a problem's probability is drawn from the
-    Beta distribution with mean `skill` and this share of the maximum variance."""
-    skills: dict[str, float] = field(default_factory=dict)
-    """Probabilities of some problems by id, in place of drawn ones (`evorun calibrate` estimates them)."""
-    typical_mistake: Fraction = 0.0
-    """Share of the most frequent wrong answer among a problem's wrong answers, if answers can coincide. The others are
-    equally frequent; a smaller share than theirs counts as theirs."""
-    improvement: Fraction = 0.15
-    """Added to `skill` if all responses in view are right; otherwise in proportion to their quality."""
-    misleading: Fraction = 0.0
-    """Subtracted from `skill` if all responses in view are wrong; otherwise in proportion to their faults."""
-    judge_skill: Fraction = 0.75
-    """Probability that a verdict on a right and a wrong response prefers the right one, without position bias; the mean
-    over problems if they differ. A decided duel of two verdicts that must agree is right more often."""
-    judge_difficulty: Fraction = 0.0
-    """Dependence of a judge's errors on difficulty. A problem's `judge_skill` rises by this multiple of the difference
-    between its probability of a right answer and `skill`, or falls if that is negative, within [0, 1]."""
-    judge_persistence: Fraction = 0.0
-    """Share of verdicts on a problem that are all right or all wrong, however often they are repeated. The others are
-    independent, so that their errors average out."""
-    position_bias: Annotated[float, Meta(ge=-1, le=1)] = 0.1
-    """Share of verdicts that name the first response, whatever it is; below 0: the second."""
-    tie_rate: Fraction = 0.3
-    """Probability of a tie between two responses that are both right or both wrong."""
-    instruction_gain: Fraction = 0.1
-    """Maximum change in `skill` from a system prompt other than the task's. Each prompt has a fixed amount, which may
-    be negative."""
-    malformed: Fraction = 0.02
-    """Share of completions that cannot be parsed."""
-    mean_tokens: PositiveInt = 120
-    """Mean length of a completion's reasoning, in words of filler text."""
-    learned: Annotated[float, Meta(ge=-1, le=1)] = 0.0
-    """Gain in the probability of a right answer from an earlier run's updates (`artifacts/simulated_policy.json`)."""
-    training_gain: Annotated[float, Meta(ge=-1, le=1)] = 0.3
-    """Maximum gain in the probability of a right answer from updates of the policy; below 0: maximum loss."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for problem, chance in self.skills.items():
-            within(f"engine.skills.{problem}", chance, 0, 1)
+class Skill(World):
+    """A policy and a judge with the parameters of a world."""
 
     def chance(self, problem: str, shown: Sequence[float], instruction: str = "") -> float:
         """Return the probability of a right answer to the problem with this id.
@@ -98,7 +43,7 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         instruction = "" if find_principles(system) else hints.get("instruction", "")
         chance = self.chance(hints["problem"], shown, instruction)
         learned = self.learned + float(hints.get("learned", 0.0))
-        return chance + self.merit_under(system, self.trained_share(learned)) + learned
+        return chance + merit_when_trained(self, system, self.trained_share(learned)) + learned
 
     def trained_share(self, learned: float) -> float:
         """Return the gain in skill from updates, as a share in [0, 1] of the maximum."""
@@ -131,40 +76,6 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
 
 
 DEFAULT_SKILL = Skill()
-
-
-class Filler:
-    """Reasoning without content: a repeated sentence, of any length."""
-
-    def __init__(self, sentence: str, *, repeats: int = 60) -> None:
-        words = " ".join([sentence] * repeats).split(" ")
-        self._text = " ".join(words) + " "
-        # End positions of the words, so that n words are one slice.
-        self._ends = (0, *accumulate(len(word) + 1 for word in words))
-
-    def text(self, words: int) -> str:
-        """Return `words` words and a space, or fewer if the text is shorter."""
-        return self._text[: self._ends[min(words, len(self._ends) - 1)]]
-
-
-class Responder(Protocol):
-    """A source of completions without weights."""
-
-    def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Return a completion text for a request, guided by `request.hints`."""
-        ...
-
-
-class Simulator(Responder, Protocol):
-    """A task's substitute for a model: it has the answers and a skill, but no weights."""
-
-    def with_skill(self, skill: Skill) -> Responder:
-        """Return a simulator for the same problems with this skill."""
-        ...
-
-    def at_random(self) -> Responder:
-        """Return a simulator that answers at random in the task's format, whatever is right."""
-        ...
 
 
 @lru_cache(maxsize=100_000)

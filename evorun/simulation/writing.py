@@ -5,13 +5,12 @@ text that exploits a loophole of its rubric (`loopholes`). Every judge, simulate
 """
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, above
 from evorun.simulation.loopholes import KINDS, exploit, find_kind
+from evorun.simulation.settings import World
 
 POINTED = (
     "A figure from the public record supports this.",
@@ -32,28 +31,6 @@ VAGUE = (
 )
 """The sentences that may replace them, in the same order."""
 _MAX_LOG_ODDS = 20.0
-
-
-@dataclass
-class WritingSettings(Checked):
-    """The writer's weights before training, and its learning rate."""
-
-    section = "engine"
-
-    quality: Fraction = 0.35
-    """Probability that a sentence of a response is to the point, before any update."""
-    quality_limit: Fraction = 0.7
-    """Maximum of that probability, however long the training."""
-    loophole_rate: Fraction = 0.03
-    """Share of responses that exploit a loophole of the rubric, before any update."""
-    loophole_kind: Annotated[str, OneOf((*KINDS, "all"))] = "language"
-    """language | length | flattery | format | title: kind of these responses; all: every kind equally often."""
-    policy_learning_rate: NonNegativeFloat = 1.0
-    """Step size along the gradient with respect to the log-odds, with advantages of standard deviation 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        above("engine.quality_limit", self.quality_limit, self.quality)
 
 
 class Traits(NamedTuple):
@@ -89,11 +66,11 @@ class Weights(NamedTuple):
     """Kinds of the loopholes. Not learned."""
 
     @classmethod
-    def initial(cls, settings: WritingSettings) -> "Weights":
-        kinds = KINDS if settings.loophole_kind == "all" else (settings.loophole_kind,)
-        odds = _log_odds(settings.loophole_rate) - math.log(len(kinds))
-        share = settings.quality / settings.quality_limit
-        return cls(_log_odds(share), (_bounded(odds),) * len(kinds), settings.quality_limit, kinds)
+    def initial(cls, world: World) -> "Weights":
+        kinds = KINDS if world.loophole_kind == "all" else (world.loophole_kind,)
+        odds = _log_odds(world.loophole_rate) - math.log(len(kinds))
+        share = world.quality / world.quality_limit
+        return cls(_log_odds(share), (_bounded(odds),) * len(kinds), world.quality_limit, kinds)
 
     @property
     def quality_rate(self) -> float:

@@ -19,7 +19,7 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score, find_violation
 from evorun.sandbox.base import CaseResult, Program, Suite
-from evorun.simulation.skill import Simulator
+from evorun.simulation.simulator import Simulator
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,6 @@ The verdicts are Duel-Evolve's (B.1.4, B.2.4), errors and scores are those of Ly
 import re
 from typing import Any
 
-import msgspec
-
 from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
 from evorun.tasks.corrections import read_unless_withdrawn
@@ -127,30 +125,3 @@ def read_errors(text: str, max_errors: int) -> list[str] | None:
 def format_as_bullets(errors: list[str]) -> str:
     """Return errors as a bulleted list for prompts."""
     return "\n".join(f"- {error}" for error in errors)
-
-
-# --- in simulated runs ---
-
-EVALUATIONS = ("fitness", "errors")
-"""Roles that `simulate_evaluation` answers."""
-_SIMULATED_ERRORS = ("The last step does not follow.", "The result was not checked.", "A case is left out.")
-# Simulated scores are above this for responses taken as right, below it for others (ours)
-_RIGHT_SCORE = 60
-
-
-def simulate_evaluation(role: str, degree: float, luck: float) -> str:
-    """Return what a simulated evaluator replies.
-
-    role: one of `EVALUATIONS`. degree: how good it takes the response for, from 0 (wrong) to 1 (right). luck: uniform
-    in [0, 1).
-    """
-    if role == "errors":
-        named = () if degree == 1 else _SIMULATED_ERRORS[: 1 + int(luck * len(_SIMULATED_ERRORS))]
-        return _reply(errors=named)
-    return _reply(
-        score=round(degree * (_RIGHT_SCORE + (100 - _RIGHT_SCORE) * luck) + (1 - degree) * _RIGHT_SCORE * luck, 1)
-    )
-
-
-def _reply(**judgment: Any) -> str:
-    return msgspec.json.encode({"reasoning": "It goes through the steps.", **judgment}).decode()

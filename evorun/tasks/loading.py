@@ -9,7 +9,7 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.runs.candidates import Response
-from evorun.simulation.skill import Simulator
+from evorun.simulation.simulator import Simulator
 from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Tools
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask

@@ -6,17 +6,17 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.simulation.principles import PrincipleSettings
-from evorun.simulation.reflection import reflection
-from evorun.simulation.reviewing import META_ROLES, ReviewSettings, points
-from evorun.simulation.skill import Filler
+from evorun.simulation.reflection import reflect
+from evorun.simulation.reviewing import META_ROLES, points, refine_rubric
+from evorun.simulation.settings import World
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Problem
 from evorun.tasks.text_task import TextTask
 
 _FILLER = Filler("It may be this or that and one is as good as another to me.")
 _WORDS = 30
-_BLIND = PrincipleSettings(reflection_skill=0)
-_UNSKILLED_META = ReviewSettings(meta_skill=0)
+_BLIND = World(reflection_skill=0, meta_skill=0, malformed=0)
+"""Its reflections and its reviews of rubrics know nothing either."""
 
 
 class RandomSimulator:
@@ -37,9 +37,9 @@ class RandomSimulator:
         """Return a reply in the format of the request's role."""
         role = request.hints["role"]
         if role in META_ROLES:
-            return _UNSKILLED_META.refine(request, 0.0, rng)
+            return refine_rubric(_BLIND, request, rng)
         if "problem" not in request.hints:
-            return reflection(request, _BLIND, 0.0, rng)
+            return reflect(_BLIND, request, rng)
         if role == "judge":
             return _json(reasoning="A coin was tossed.", solution="AB"[int(rng.integers(2))])
         if role == "score":

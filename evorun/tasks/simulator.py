@@ -17,12 +17,12 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import primary_score
-from evorun.simulation.reflection import reflection
-from evorun.simulation.reviewing import META_ROLES
-from evorun.simulation.skill import DEFAULT_SKILL, Filler, Skill
+from evorun.simulation.reflection import reflect
+from evorun.simulation.reviewing import EVALUATIONS, META_ROLES, refine_rubric, score_response, simulate_evaluation
+from evorun.simulation.simulator import Filler
+from evorun.simulation.skill import DEFAULT_SKILL, Skill
 from evorun.simulation.writing import Weights
 from evorun.tasks.base import Problem
-from evorun.tasks.judging import EVALUATIONS, simulate_evaluation
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -92,9 +92,9 @@ class TextSimulator:
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill
         if hints["role"] in META_ROLES:
-            return skill.refine(request, skill.malformed, rng)
+            return refine_rubric(skill, request, rng)
         if "problem" not in hints:
-            return reflection(request, skill, skill.malformed, rng)
+            return reflect(skill, request, rng)
         # Drawn at once and in one order, whatever the role: a role that needs fewer draws does not shift the others.
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:
@@ -109,7 +109,7 @@ class TextSimulator:
         if hints["role"] in ("score", *EVALUATIONS):
             judged = degrees[0] if skill.judges_rightly(problem.id, luck, last) else 1 - degrees[0]
             if hints["role"] == "score":
-                return skill.score(request, None if self._task.graded_by_opinion else judged, rng)
+                return score_response(skill, request, None if self._task.graded_by_opinion else judged, rng)
             return simulate_evaluation(hints["role"], judged, other)
         chance, steps = skill.answer_chance(request, degrees), self.filler.text(skill.words(last))
         if self._in_degrees and gold is not None:

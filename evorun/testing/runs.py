@@ -23,7 +23,7 @@ from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import Probe
 from evorun.simulation.engine import SimulatedConfig
-from evorun.simulation.skill import Simulator
+from evorun.simulation.simulator import Simulator
 
 COMPLETED = Outcome("completed")
 RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")

@@ -17,7 +17,8 @@ from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.simulation.skill import Simulator, Skill
+from evorun.simulation.simulator import Simulator
+from evorun.simulation.skill import Skill
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
     Attempt,

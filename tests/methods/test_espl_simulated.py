@@ -17,7 +17,8 @@ from evorun.models.config import ModelConfig
 from evorun.rollouts.calls import Calls
 from evorun.runner.settings import check
 from evorun.runs.budget import Meter
-from evorun.simulation.principles import PrincipleSettings
+from evorun.simulation.principles import merit
+from evorun.simulation.settings import World
 from evorun.testing.runs import COMPLETED, Run, carry_out
 from evorun.training.simulated import LEARNED, SimulatedPolicy
 from virtual_time import run_virtually
@@ -54,9 +55,8 @@ def truth(folder: Path, method: str, seed: int, *overrides: str) -> Truth:
     run = play(folder, method, seed, *STRONG, "engine.principle_seed=null", "method.steps=30", *overrides)
     engine: dict[str, Any] = run.json("manifest.json")["config"]["engine"]
     assert engine["principle_seed"] is None  # so that runs which differ by their seeds alone are one row of a table
-    settings = PrincipleSettings(**{key: engine[key] for key in vars(PrincipleSettings()) if key != "principle_seed"})
-    settings.principle_seed = seed
-    merits = {one["id"]: settings.merit(one["text"]) for one in run.records("candidates") if one["problem"] == "*"}
+    world = World(**{**{key: engine[key] for key in vars(World())}, "principle_seed": seed})
+    merits = {one["id"]: merit(world, one["text"]) for one in run.records("candidates") if one["problem"] == "*"}
     ratings = {one["candidate"]: one for one in run.records("ratings")}  # the last line of each
     best = max((one for one in ratings.values() if one["survivor"]), key=lambda one: one["mean"])
     means = [ratings[name]["mean"] for name in merits]

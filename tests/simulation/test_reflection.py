@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from evorun.errors import ConfigError
 from evorun.methods.espl.system_prompts import Limits, Patched, SystemPrompt, patch
 from evorun.models import Message, Request
 from evorun.models.base import Completion, Reply
-from evorun.simulation.principles import CATALOGUE, PrincipleSettings, find_principles
-from evorun.simulation.reflection import reflection
+from evorun.simulation.principles import CATALOGUE, find_principles, merit
+from evorun.simulation.reflection import reflect
+from evorun.simulation.settings import World
 from evorun.simulation.skill import Skill
 
 LIMITS = Limits(principles=50, principle_chars=600, edits=10)
@@ -29,7 +31,7 @@ def written(
 ) -> Patched:
     """Return what comes of the edits that a simulated reflection writes."""
     hints = {"role": role, "principles": principles, "max_edits": LIMITS.edits, "sources": sources}
-    text = reflection(Request(messages=(), hints=hints), PrincipleSettings(**settings), malformed, rng)
+    text = reflect(World(malformed=malformed, **settings), Request(messages=(), hints=hints), rng)
     said = Completion(text=text, finish_reason="stop", tokens=1)
     return patch(principles, Reply(completions=(said,), prompt_tokens=1, seconds=0.0), LIMITS)
 
@@ -74,7 +76,7 @@ def merit_after(steps: int, rng: np.random.Generator, **settings: float) -> floa
     principles: tuple[str, ...] = ()
     for _ in range(steps):
         principles = written("critique", principles, rng, **settings).principles or principles
-    return PrincipleSettings(**{**settings, "principle_gain": 1.0}).merit(SystemPrompt("", principles).text)
+    return merit(World(**{**settings, "principle_gain": 1.0}), SystemPrompt("", principles).text)
 
 
 def test_reflections_that_know_raise_merit_and_blind_ones_do_not() -> None:
@@ -84,8 +86,8 @@ def test_reflections_that_know_raise_merit_and_blind_ones_do_not() -> None:
         skill: np.mean([merit_after(20, rng, reflection_skill=skill, **alike) for _ in range(30)])
         for skill in (0.0, 0.5, 1.0)
     }
-    sizes = PrincipleSettings(principle_gain=1.0, helpful_principles=0.4, harmful_principles=0)
-    assert means[1.0] == pytest.approx(sizes.merit(" ".join(CATALOGUE)))  # all that help, and none that harm
+    sizes = World(principle_gain=1.0, helpful_principles=0.4, harmful_principles=0)
+    assert means[1.0] == pytest.approx(merit(sizes, " ".join(CATALOGUE)))  # all that help, and none that harm
     assert abs(means[0.0]) < 1
     assert means[0.5] > means[0.0] + 1
 
@@ -107,8 +109,8 @@ def test_a_reply_is_right_as_often_as_skill_principles_and_training_say() -> Non
     several = list(CATALOGUE[:5])
     assert chance(*several) == pytest.approx(0.3 + sum(worth[one] for one in several))
     assert chance(*several, " ".join(several)) == pytest.approx(chance(*several))  # said twice counts once
-    assert PrincipleSettings(principle_seed=3, principle_gain=0).merit(several[0]) == 0
-    assert PrincipleSettings(principle_seed=4).merit(" ".join(several)) != skill.merit(" ".join(several))
+    assert merit(World(principle_seed=3, principle_gain=0), several[0]) == 0
+    assert merit(World(principle_seed=4), " ".join(several)) != merit(skill, " ".join(several))
 
 
 @pytest.mark.parametrize(
@@ -117,22 +119,22 @@ def test_a_reply_is_right_as_often_as_skill_principles_and_training_say() -> Non
 )
 def test_prompt_and_weights_interact_with_either_sign(interaction: float, worth: tuple[float, ...]) -> None:
     skill = Skill(skill=0.3, principle_gain=0.05, principle_seed=3, training_gain=0.4, interaction=interaction)
-    helping = max(CATALOGUE, key=skill.merit)
+    helping = max(CATALOGUE, key=partial(merit, skill))
     for learned, share in zip((0.0, 0.2, 0.4), worth, strict=True):
         for earlier in (0.0, learned):  # updates of this run, or of an earlier one
             trained = Skill(**{**vars(skill), "learned": earlier})
             system = Message(role="system", content=SystemPrompt("Solve it.", (helping,)).text)
             request = Request(messages=(system,), hints={"problem": "p", "learned": learned - earlier})
-            assert trained.answer_chance(request, ()) == pytest.approx(0.3 + learned + share * skill.merit(helping))
+            assert trained.answer_chance(request, ()) == pytest.approx(0.3 + learned + share * merit(skill, helping))
 
 
 def test_a_principle_is_known_wherever_it_stands_and_no_other_text_is_one() -> None:
     rng = np.random.default_rng(0)
-    whole = [reflection(Request(messages=(), hints={"role": "reflect"}), Skill(), 0.0, rng) for _ in range(30)]
+    whole = [reflect(World(malformed=0.0), Request(messages=(), hints={"role": "reflect"}), rng) for _ in range(30)]
     assert not any(find_principles(text) for text in whole)  # GEPA's prompts are worth `instruction_gain`
     assert all(find_principles(f"[G3] {one} And check it.") == (one,) for one in CATALOGUE)
 
 
 def test_shares_of_more_than_all_principles_are_one_line() -> None:
     with pytest.raises(ConfigError, match=r"^engine\.helpful_principles \+ engine\.harmful_principles"):
-        PrincipleSettings(helpful_principles=0.7, harmful_principles=0.4)
+        World(helpful_principles=0.7, harmful_principles=0.4)

@@ -5,7 +5,8 @@ import pytest
 
 from evorun.models.base import Message, Request
 from evorun.simulation.loopholes import KINDS, exploit, strengths
-from evorun.simulation.reviewing import CLOSING, HARMFUL, NAMED, ReviewSettings
+from evorun.simulation.reviewing import CLOSING, HARMFUL, NAMED, refine_rubric, score_response
+from evorun.simulation.settings import World
 from evorun.simulation.writing import POINTED, VAGUE
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
@@ -26,11 +27,11 @@ FREE = Rubric("Score it.", 5)
 
 def refine(role: str, shown: str, rng: np.random.Generator, malformed: float = 0.0, **settings: float) -> str:
     request = Request(messages=(Message(role="user", content=shown),), hints={"role": role})
-    return exact(**settings).refine(request, malformed, rng)
+    return refine_rubric(exact(malformed=malformed, **settings), request, rng)
 
 
-def exact(**settings: float) -> ReviewSettings:
-    return ReviewSettings(**{"loophole": 0.9, "reward_noise": 0.0, **settings})
+def exact(**settings: float) -> World:
+    return World(**{"loophole": 0.9, "reward_noise": 0.0, **settings})
 
 
 def given(
@@ -39,7 +40,7 @@ def given(
     """Return the share of the points that a response is given."""
     hints = {"maximum": rubric.maximum, "items": [one.maximum for one in rubric.items], "item": None}
     request = Request(messages=(Message(role="user", content=shown),), hints=hints)
-    return read_scores(exact(**settings).score(request, quality, rng), rubric).normalised
+    return read_scores(score_response(exact(**settings), request, quality, rng), rubric).normalised
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 
 from evorun.errors import ConfigError
 from evorun.simulation.loopholes import KINDS, exploit
-from evorun.simulation.writing import POINTED, VAGUE, Traits, Weights, WritingSettings, traits
+from evorun.simulation.settings import World
+from evorun.simulation.writing import POINTED, VAGUE, Traits, Weights, traits
 
 WRITTEN = [Traits(k, len(POINTED) - k, "") for k in range(len(POINTED) + 1)]
 EXPLOITS = [Traits(0, 0, kind) for kind in ("language", "title")]
@@ -60,7 +61,7 @@ def test_an_update_is_a_step_of_reinforce_whatever_the_scale_of_the_rewards() ->
 
 
 def test_probabilities_stay_between_0_and_1_however_far_the_weights_are_driven() -> None:
-    weights = Weights.initial(WritingSettings(quality=0.5, quality_limit=1.0, loophole_rate=0.0))
+    weights = Weights.initial(World(quality=0.5, quality_limit=1.0, loophole_rate=0.0))
     assert (weights.quality_rate, *weights.loophole_rates) == pytest.approx((0.5, 0.0), abs=1e-8)
     for _ in range(3):
         weights = weights.updated([" ".join(POINTED), " ".join(VAGUE)], [1.0, 0.0], 1e9)
@@ -70,7 +71,7 @@ def test_probabilities_stay_between_0_and_1_however_far_the_weights_are_driven()
 
 @pytest.mark.parametrize("kind", [*KINDS, "all"])
 def test_at_first_loopholes_of_each_kind_are_tried_as_often_as_the_setting_says(kind: str) -> None:
-    weights = Weights.initial(WritingSettings(loophole_rate=0.3, loophole_kind=kind))
+    weights = Weights.initial(World(loophole_rate=0.3, loophole_kind=kind))
     assert weights.loophole_rates == pytest.approx((0.06,) * 5 if kind == "all" else (0.3,))
     rng = np.random.default_rng(1)
     found = [traits(weights.write(rng)).kind for _ in range(1000)]
@@ -79,4 +80,4 @@ def test_at_first_loopholes_of_each_kind_are_tried_as_often_as_the_setting_says(
 
 def test_a_quality_that_cannot_rise_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^engine\.quality_limit: expected a number > 0\.7, got 0\.7"):
-        WritingSettings(quality=0.7, quality_limit=0.7)
+        World(quality=0.7, quality_limit=0.7)

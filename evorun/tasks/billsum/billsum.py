@@ -14,7 +14,7 @@ from evorun.models.chat import load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
-from evorun.simulation.skill import Filler
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Grader, Problem, Provenance
 from evorun.tasks.benchmark import Question, SplitData
 from evorun.tasks.benchmark_files import Record

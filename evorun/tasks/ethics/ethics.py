@@ -11,7 +11,7 @@ import numpy as np
 from evorun.errors import DataError
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY
-from evorun.simulation.skill import Filler
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Demonstration, Grade, Problem
 from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from evorun.sandbox.base import Case
-from evorun.simulation.skill import Filler
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Problem
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask

@@ -9,7 +9,7 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.simulation.skill import Filler
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Problem, Tools
 from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.boxes import boxes, has_alternatives, is_in_form, without_placeholders

@@ -13,7 +13,7 @@ import numpy as np
 from evorun.errors import DataError
 from evorun.fields import NonNegativeInt
 from evorun.runs.candidates import Response
-from evorun.simulation.skill import Filler
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Demonstration, LoadedTask, Problem
 from evorun.tasks.benchmark import Question, StratifiedBenchmark, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import Record, Source, read_sources

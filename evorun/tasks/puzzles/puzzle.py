@@ -12,7 +12,8 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.simulation.skill import Filler
+from evorun.simulation.reviewing import score_response
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.clauses import is_supposed
@@ -273,7 +274,7 @@ class PuzzleSimulator(TextSimulator):
         puzzle, answers = self._puzzles[hints["problem"]], hints["answers"]
         careful = skill.judges_rightly(hints["problem"], luck, last)
         if hints["role"] == "score":
-            return skill.score(request, puzzle.fitness(answers[0]) / 100 if careful else other, rng)
+            return score_response(skill, request, puzzle.fitness(answers[0]) / 100 if careful else other, rng)
         if hints["role"] == "fitness":
             reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
         elif hints["role"] == "errors":

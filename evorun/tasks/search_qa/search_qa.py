@@ -10,7 +10,7 @@ import numpy as np
 from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.simulation.skill import Filler
+from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.corrections import read_unless_withdrawn

@@ -1,0 +1,44 @@
+"""What updates change in the simulated world: the chance of a right answer, and a writer's weights."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from evorun.simulation.settings import World
+from evorun.simulation.writing import Weights
+
+
+class Learned(NamedTuple):
+    """What a simulated policy has learned."""
+
+    gain: float
+    """Gain in `skill`."""
+    weights: Weights
+    """Of a writer of texts without a right answer."""
+
+    @classmethod
+    def initial(cls, world: World) -> "Learned":
+        """Return the policy before its first update."""
+        return cls(0.0, Weights.initial(world))
+
+    def updated(self, world: World, texts: Sequence[str], advantages: Sequence[float]) -> "Learned":
+        """Return the policy after an update on a batch of completions.
+
+        A policy whose only weight is its probability of a right answer has the gradient mean(advantage x right). With
+        rewards of 0 and 1, this is the mean square of the advantages. It is 1/4 if half of a large group is right, and
+        0 if all rewards are equal. The remaining gain shrinks by `training_speed` times four times that, or by less if
+        there are few completions (`gradient_noise`). A writer's weights take a step along the gradient at the texts.
+        """
+        counted = sum(map(bool, advantages))
+        exact = counted / (counted + world.gradient_noise) if counted else 0.0
+        share = world.training_speed * min(1.0, 4 * variance(advantages)) * exact
+        return Learned(
+            self.gain + share * (world.training_gain - self.gain),
+            self.weights.updated(list(texts), list(advantages), world.policy_learning_rate),
+        )
+
+
+def variance(advantages: Sequence[float]) -> float:
+    """Return the variance of a batch's advantages; 0 for an empty batch."""
+    return float(np.var(advantages)) if advantages else 0.0
