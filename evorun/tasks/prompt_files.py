@@ -43,15 +43,13 @@ class PromptFiles:
         own: str | None = None,
         *,
         key: str = "task.prompts",
-        synonyms: Mapping[str, str] = {},
         words: Mapping[str, str] = {},
     ) -> None:
         """Read and compile every template.
 
         folders: folders with evorun's or the task's `<name>.md`; the first file of a name counts. own: the user's
         folder, or None; each file in it replaces that of the same name. key: the setting that names the user's folder.
-        synonyms: present names of placeholders by older ones; a user's file may use either. words: values of
-        placeholders that are the same in every prompt; no file has to use them.
+        words: values of placeholders that are the same in every prompt; no file has to use them.
 
         Logs a warning if a user's file omits a placeholder of the file that it replaces. Raises ConfigError naming an
         unusable folder or file, including a judge's that does not show the problem and both candidates. A file with an
@@ -72,7 +70,6 @@ class PromptFiles:
         for name, path in own_files.items():
             replaced, self._prompts[name] = self._prompts[name], _Prompt(path, words)
             used = self._prompts[name].placeholders
-            used |= {synonyms[placeholder] for placeholder in used if placeholder in synonyms}
             if name == "judge":
                 _check_judge_prompt(path, used, replaced.placeholders)
             _warn_of_omissions(path, tuple(sorted(replaced.placeholders - used)))

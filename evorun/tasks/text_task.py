@@ -61,8 +61,6 @@ class TextTask(Task):
 
     prompt_folders: ClassVar[Sequence[Path]] = ()
     """Folders with the family's own prompt files; the first of several files with the same name counts."""
-    placeholder_synonyms: ClassVar[Mapping[str, str]] = {}
-    """Older names of placeholders, which a user's files may still use, to their current names."""
     script: ClassVar[str | None] = "latin"
     """The script that responses are expected in, a word of Unicode's names of characters; None: any (the monitor
     `foreign_script`)."""
@@ -87,7 +85,6 @@ class TextTask(Task):
         self.prompts = PromptFiles(
             (*self.prompt_folders, DEFAULTS),
             prompts,
-            synonyms=self.placeholder_synonyms,
             words={**TextTask.words, **self.words},
         )
         self.shown_reasoning_chars = shown_reasoning_chars

@@ -1,7 +1,5 @@
 """What MathBench's prompts have of their own: options, letters with their texts, and replies in JSON."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -127,14 +125,6 @@ def test_judges_and_later_prompts_see_all_of_a_reasoning_unless_a_limit_is_set()
     lengthy = "I cannot say. " * 10
     assert limited.shows_excerpt(Response(text=lengthy, answer=None, error="no_json: ..."))
     assert not limited.shows_excerpt(Response(text=lengthy, answer="B", reasoning="Six sevens."))
-
-
-def test_a_users_files_may_use_the_older_placeholder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "generation.md").write_text("{{ question }}\n{{ options }}\nOne of {{ letters | join('/') }}.")
-    loaded = load_task("mathbench", source="sample", prompts=str(tmp_path))
-    assert isinstance(loaded.task, MathBench)
-    assert user_text(loaded.task.generation_prompt(PROBLEM)).endswith("D. 44\nOne of A/B/C/D.")
-    assert not caplog.records
 
 
 def test_what_judges_are_shown_is_remembered_for_the_problem_that_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -45,7 +45,6 @@ class MathContest(TextTask):
     name = "math_contest"
     scores = (ACCURACY, Score("format", 0, 1))
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    placeholder_synonyms: ClassVar[Mapping[str, str]] = {"problem": "question", "form": "answer_format"}
     setting: ClassVar[Mapping[str, str]] = {
         "persona": "a careful solver of contest mathematics",
         "introduction": "You solve contest mathematics. ",
@@ -75,12 +74,6 @@ class MathContest(TextTask):
     def question(self, problem: Problem) -> str:
         text: str = problem.data["problem"]
         return text
-
-    def shared_values(self) -> Mapping[str, Any]:
-        return {**super().shared_values(), "form": self._form}
-
-    def problem_values(self, problem: Problem) -> Mapping[str, Any]:
-        return {**super().problem_values(problem), "problem": self.question(problem)}
 
     def read(self, problem: Problem, text: str) -> str:
         r"""Return the last box's content: where answers are integers, its decimal digits.

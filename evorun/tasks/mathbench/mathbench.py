@@ -41,12 +41,6 @@ class MathBench(TextTask):
 
     name = "mathbench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    placeholder_synonyms: ClassVar[Mapping[str, str]] = {
-        "letters": "answer_format",
-        "answer_letter": "answer",
-        "right_letter": "right_answer",
-        "right_text": "right",
-    }
     words: Mapping[str, str] = {
         "persona": "a helpful assistant",
         "reasoning_label": "Reasoning",
@@ -61,9 +55,6 @@ class MathBench(TextTask):
         self.reply_schema = answer_schema(OPTIONS, reasoning_max_chars)
         self.answer_format = self.prompts.render("answer_format", letters=letters(OPTIONS))
 
-    def shared_values(self) -> Mapping[str, Any]:
-        return {**super().shared_values(), "letters": letters(OPTIONS)}
-
     def problem_values(self, problem: Problem) -> Mapping[str, Any]:
         return {**super().problem_values(problem), "options": format_options(problem.data["options"])}
 
@@ -73,8 +64,6 @@ class MathBench(TextTask):
         reasoning = response.reasoning if answer else response.reasoning or response.text
         return {
             "answer": _format_option(answer, problem) if answer else "none",
-            "answer_letter": answer or "none",
-            "option_text": option_text(answer, problem.data["options"]) if answer else "",
             "reasoning": self.excerpt(reasoning),
         }
 
@@ -82,14 +71,8 @@ class MathBench(TextTask):
         self, problem: Problem, response: Response, demonstration: Demonstration | None
     ) -> Mapping[str, Any]:
         truth = super().truth_values(problem, response, demonstration)
-        # `right_letter` and `right_text` are for users' files; the default file has `right_answer`.
         right = demonstration.answer if demonstration else ""
-        return {
-            **truth,
-            "right_answer": _format_option(right, problem) if right else "",
-            "right_letter": right,
-            "right_text": option_text(right, problem.data["options"]) if right else "",
-        }
+        return {**truth, "right_answer": _format_option(right, problem) if right else ""}
 
     def read(self, problem: Problem, text: str) -> str:
         def read(part: str) -> str:

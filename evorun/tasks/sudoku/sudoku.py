@@ -35,7 +35,6 @@ class Sudoku(Puzzle):
         Score(PENALISED_SCORE_PAPER, 0, 100),
     )
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
-    placeholder_synonyms: ClassVar[Mapping[str, str]] = {"grid": "instance"}
 
     def __init__(self, *, name_givens: bool = False, **settings: Any) -> None:
         """Compile the prompts; see `Puzzle`. name_givens: see `SudokuConfig`."""
@@ -44,8 +43,8 @@ class Sudoku(Puzzle):
         self._kinds = metrics.KINDS if name_givens else metrics.UNITS
 
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
-        box, grid = problem.data["box"], problem.data["grid"]
-        return {"size": box * box, "box": box, "grid": grid, "instance": grid, "name_givens": self._name_givens}
+        box = problem.data["box"]
+        return {"size": box * box, "box": box, "instance": problem.data["grid"], "name_givens": self._name_givens}
 
     def read_answer(self, problem: Problem, block: str) -> str:
         answer = reading.read(block, problem.data["box"] ** 2)

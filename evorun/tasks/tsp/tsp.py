@@ -39,7 +39,6 @@ class Tsp(Puzzle):
         Score(metrics.EXCESS_DISTANCE_MULTIPLIER_PAPER, -1, 3, higher_is_better=False),
     )
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
-    placeholder_synonyms: ClassVar[Mapping[str, str]] = {"distances": "instance"}
 
     def __init__(
         self, optima: Mapping[str, float], *, prompts: str | None = None, shown_reasoning_chars: int | None = None
@@ -54,15 +53,10 @@ class Tsp(Puzzle):
         return routes.format_route(min(route, route[::-1]))
 
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
-        """Return `cities`, `distances` (one line per city) and `coordinates` (likewise; empty where unknown)."""
+        """Return `cities`, `instance` (distances, one line per city) and `coordinates` (likewise, or empty)."""
         data = problem.data
-        distances = _table(data["distances"])
-        return {
-            "cities": data["cities"],
-            "instance": distances,
-            "distances": distances,
-            "coordinates": _table(data["coordinates"] or ()),
-        }
+        coordinates = _table(data["coordinates"] or ())
+        return {"cities": data["cities"], "instance": _table(data["distances"]), "coordinates": coordinates}
 
     def read_answer(self, problem: Problem, block: str) -> str:
         return routes.read(block, problem.data["cities"])

@@ -1,7 +1,5 @@
 """What contests have of their own: the forms of their answers, in prompts and in what is read."""
 
-from pathlib import Path
-
 import pytest
 
 from evorun.runs.candidates import Response
@@ -71,10 +69,3 @@ def test_votes_are_counted_by_value() -> None:
         return HMMT.signature(PROBLEM, Response(text="", answer=text))
 
     assert signature("\\dfrac12") == signature("0.5") == signature("1/2") != signature("1/3")
-
-
-def test_a_users_files_may_use_the_older_placeholders(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "generation.md").write_text("{{ problem }} Give {{ form }}!")
-    task = MathContest(prompts=str(tmp_path))
-    assert words(task.generation_prompt(PROBLEM)).endswith(f"{PROBLEM.data['problem']} Give an integer!")
-    assert not caplog.records
