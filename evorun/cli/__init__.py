@@ -75,6 +75,11 @@ def _dispatch(arguments: list[str]) -> int:
 
         print_help()
         return 0
+    if first in ("-sc", "--shell-completion") and arguments[1:2] != [] and arguments[1].startswith("query="):
+        from evorun.cli.completion import print_choices
+
+        print_choices(arguments[1])
+        return 0
     from evorun.cli.launch import run_hydra
 
     return run_hydra(arguments)

@@ -51,11 +51,13 @@ examples
       the paper's MathBench run on a local GPU
   evorun -m seed=0,1,2 model=api model.id=NAME engine=server engine.base_urls=[URL] task.limit=20
       three seeds against an OpenAI-compatible server
+  eval "$(evorun -sc install=bash)"
+      completion of verbs, groups and keys, in this bash
 """
 
 
 def print_help() -> None:
-    """Print usage, the config groups with their choices, and three examples."""
+    """Print usage, the config groups with their choices, and examples."""
     lines = []
     for group, about in GROUPS.items():
         offered = ", ".join(choices(group)) or "-"
