@@ -13,13 +13,17 @@ import pytest
 
 from building import simulated_run
 from evorun.cli.studies import study
-from evorun.errors import ConfigError, DataError
+from evorun.cli.verbs import run_verb
+from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports import html
 from evorun.rollouts.calls import Calls
 from evorun.runner.rubric_study import RubricStudy
+from evorun.runs.checksums import changed_state
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_reader import read_journal
+from evorun.runs.ownership import is_own
 from evorun.runs.schema import RubricScore
+from evorun.runs.studies import load_rescore
 from evorun.runs.terminal import Terminal
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
@@ -145,3 +149,38 @@ def test_a_first_rubric_that_has_changed_since_is_refused(tmp_path: Path) -> Non
     file.write_text("maximum: 4\nIs it short?")
     with pytest.raises(DataError, match="another text"):
         scores(own)
+
+
+def test_a_study_says_what_it_was_and_is_continued_and_reported_like_a_tournament(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(html, "write_report", lambda run: None)  # which takes seconds
+    own = simulated_run(tmp_path / "run", *RUN, "method.steps=1", "method.eval_every=1").path
+    assert study("rescore", [str(own), "answers=2", "--every"], Terminal()) == 0
+    [folder] = own.glob("rescore/*")
+    manifest = load_rescore(folder)
+    assert (manifest.status, manifest.error) == ("completed", None)
+    assert manifest.command == ["evorun", "rescore", str(own), "answers=2", "--every"]
+    assert manifest.settings == {"answers": 2, "every": True, "max_calls": 4}  # of two problems, before and after
+    assert manifest.simulated
+    assert is_own(manifest)
+    assert not changed_state(folder, manifest)
+    printed = capsys.readouterr().out
+
+    paid = list(read_journal(folder / "journal.sqlite"))
+    assert run_verb("resume", [str(folder)]) == 0
+    assert list(read_journal(folder / "journal.sqlite")) == paid
+    assert load_rescore(folder).started == manifest.started
+    assert run_verb("report", [str(folder)]) == 0
+    table = "share of points given"
+    resumed, reported = capsys.readouterr().out.split(table)[1:]
+    assert printed.split(table)[1].split()[:8] == resumed.split()[:8] == reported.split()[:8]
+
+    # What a resume would score must be what the folder holds.
+    file = own / "steps.jsonl"
+    steps = [json.loads(line) for line in file.read_text().splitlines()]
+    for step in steps:
+        step["best"]["text"] += " Another response."
+    file.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    with pytest.raises(RunDirectoryError, match="holds another study"):
+        run_verb("resume", [str(folder)])

@@ -3,6 +3,7 @@
 `evorun transplant`, `evorun delete-one` and `evorun rescore`.
 """
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from evorun.cli.usage import USAGES
+from evorun.cli.usage import USAGES, Interrupted
 from evorun.errors import ConfigError
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
@@ -48,7 +49,8 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     if verb == "transplant":
         table = transplant(run, config, console, window=WINDOW in arguments)
     elif verb == "rescore":
-        table = _strictness(_rubric_study(run, config, console).scores(numbers.get(ANSWERS), every=EVERY in arguments))
+        command = ["evorun", "rescore", *arguments]
+        table = _rescore(run, config, numbers.get(ANSWERS), every=EVERY in arguments, command=command, console=console)
     else:
         table = _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS)))
     write_report(run)
@@ -58,6 +60,63 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
 
 
 transplant_run, delete_one, rescore = (partial(study, verb) for verb in NUMBERS)
+
+
+def resume_rescore(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Continue a study by rubrics, as `evorun resume` does with a run; return the exit code.
+
+    changes, trust: see `resume_tournament`. Raises ConfigError and RunDirectoryError.
+    """
+    from evorun.cli.trust import require_trust, with_changes
+    from evorun.reports.html import write_report
+    from evorun.runs.studies import load_rescore
+
+    manifest = load_rescore(folder)
+    config = with_changes(folder, manifest, changes)
+    require_trust(folder, manifest, config, console, given=trust)
+    run, settings = folder.resolve().parents[1], manifest.settings
+    table = _rescore(
+        run,
+        config,
+        settings["answers"],
+        every=settings["every"],
+        command=[*manifest.command, *changes],
+        console=console,
+        resumed=folder,
+    )
+    write_report(run)
+    console.print_table(table)
+    return 0
+
+
+def report_rescore(folder: Path, console: Terminal) -> None:
+    """Print the scores of a study by rubrics that has ended. Raises RunDirectoryError."""
+    from evorun.runs.directory import RUBRIC_SCORES
+    from evorun.runs.studies import read_study_file
+
+    console.print_table(_strictness(read_study_file(folder / RUBRIC_SCORES, list[RubricScore])))
+
+
+def _rescore(
+    run: Path,
+    config: Mapping[str, Any],
+    answers: int | None,
+    *,
+    every: bool,
+    command: Sequence[str],
+    console: Terminal,
+    resumed: Path | None = None,
+) -> Table:
+    from evorun.runner.rubric_study import RubricStudy
+
+    scoring = RubricStudy(run, config, console)
+    try:
+        return _strictness(scoring.scores(answers, every=every, command=command, resumed=resumed))
+    except KeyboardInterrupt:
+        console.print(
+            f"interrupted; continue with: evorun resume {shlex.quote(display(scoring.folder))}", soft_wrap=True
+        )
+        raise Interrupted from None
 
 
 def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> Table:
@@ -72,12 +131,6 @@ def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
     from evorun.runner.prompt_studies import PromptStudies
 
     return PromptStudies(run, config, console, run_experiment)
-
-
-def _rubric_study(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
-    from evorun.runner.rubric_study import RubricStudy
-
-    return RubricStudy(run, config, console)
 
 
 def _strictness(found: Sequence[RubricScore]) -> Table:

@@ -17,6 +17,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest, Signed
+from evorun.runs.studies import RESCORED
 from evorun.runs.terminal import Terminal
 
 TRUST = "--trust"
@@ -54,7 +55,7 @@ def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], conso
     if any(line.startswith(f"{JOURNAL} ") for line in changed):
         check_journal(path)  # consent does not repair a damaged journal
     if not (given or (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty())):
-        name = TOURNAMENT if (path / TOURNAMENT).exists() else MANIFEST
+        name = next((file for file in (TOURNAMENT, RESCORED) if (path / file).exists()), MANIFEST)
         why = f"a run as you left it, but {changed[0]}" if own else _NOT_SIGNED
         raise ConfigError(
             f"{display(path)}: expected {why}; resuming a folder runs what it says: read config in its {name}, "

@@ -1,7 +1,7 @@
 """A run's test responses scored by each of its rubrics: how strict a rubric has become (MPO, figure 5b).
 
-The scores go through a journal in the run's directory: a stopped study continues, and a complete one is not paid for
-again.
+The scores go through a journal in RUN_DIR/rescore/DIGEST: a stopped study continues, and a complete one is not paid for
+again. A manifest beside it says what was scored, by which model and command.
 """
 
 import asyncio
@@ -15,23 +15,30 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rubric_rewards import RESCORE, REWARD_ROLES, RubricRewards
-from evorun.runner.process import logging_to
-from evorun.runner.served import open_lazily
+from evorun.runner.served import in_manifest, open_lazily
 from evorun.runner.settings import RunConfig, check
-from evorun.runner.work import Engines, carry_out, open_effects
+from evorun.runner.work import Engines, carry_out_study, open_effects
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import SHARED, Response
-from evorun.runs.directory import RUBRIC_SCORES, RunDirectory, load_manifest
+from evorun.runs.directory import (
+    RUBRIC_SCORES,
+    RunDirectory,
+    describe_environment,
+    load_manifest,
+    refuse_other_version,
+)
+from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records
 from evorun.runs.records import write_json
 from evorun.runs.schema import CandidateRecord, RubricScore, Spent, StepRecord
 from evorun.runs.statistics import mean_interval
 from evorun.runs.streams import stream
+from evorun.runs.studies import RESCORED, RescoreManifest, load_rescore
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import SupportsRubrics
@@ -65,10 +72,12 @@ class RubricStudy:
         Raises ConfigError for a run without rubrics or one that has not completed, and DataError when its data or its
         first rubric has changed.
         """
-        manifest = load_manifest(run)
+        self._manifest = manifest = load_manifest(run)
         if manifest.status != "completed":
             raise ConfigError(f"{display(run)}: expected a completed run, its status is {manifest.status}")
-        self._run, self._console = run, console
+        self._run, self._config, self._console = run, dict(config), console
+        self.folder = run
+        """That of the study, once it has begun."""
         self._checked: RunConfig = check(config)
         records = read_records(run / "candidates.jsonl", CandidateRecord)
         rubrics = [record for record in records if record.problem == SHARED and record.kind == "rubric"]
@@ -84,12 +93,20 @@ class RubricStudy:
         self._task: SupportsRubrics = self._loaded.task
         self._versions = self._read_versions(rubrics)
 
-    def scores(self, answers: int | None = None, *, every: bool = False) -> list[RubricScore]:
+    def scores(
+        self,
+        answers: int | None = None,
+        *,
+        every: bool = False,
+        command: Sequence[str] = (),
+        resumed: Path | None = None,
+    ) -> list[RubricScore]:
         """Score responses to the test problems by each rubric; write artifacts/rubric_scores.json and return it.
 
         answers: the maximum number of problems, drawn at random and equal for all rubrics; None takes all. every: score
-        the responses of every evaluation, not only of the last. Raises ConfigError when there are none, and whatever
-        error stops a run.
+        the responses of every evaluation, not only of the last. command: for the manifest. resumed: the folder of the
+        study, where it continues an earlier one. Raises ConfigError when there are no responses, RunDirectoryError when
+        `resumed` holds another study, and whatever error stops a run.
         """
         if answers == 0:
             raise ConfigError("answers: expected a number >= 1, got 0")
@@ -100,14 +117,41 @@ class RubricStudy:
             f"{' and as many plans' if self._settings.scoring == 'plan' else ''}",
             soft_wrap=True,
         )
-        folder = self._run / STUDY / self._digest(chosen)
-        folder.mkdir(parents=True, exist_ok=True)
+        identity = self._identity(chosen)
+        self.folder = self._run / STUDY / _digest(identity)
+        if resumed is not None and resumed.resolve() != self.folder.resolve():
+            raise RunDirectoryError(
+                f"{display(resumed)} holds another study: the run's responses, rubrics or settings have changed since"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
         found: list[RubricScore] = []
-        with contextlib.closing(RunDirectory(folder)) as directory, logging_to(folder / "evorun.log"):
-            carry_out(lambda: self._score(directory, chosen, found)).raise_error()
+        settings = {"answers": answers, "every": every, "max_calls": calls}
+        with contextlib.closing(RunDirectory(self.folder)) as directory:
+            manifest = self._begin(command, settings, {name: _digest(content) for name, content in identity.items()})
+            carry_out_study(directory, RESCORED, manifest, lambda: self._score(directory, chosen, found))
         (self._run / "artifacts").mkdir(exist_ok=True)
-        write_json(self._run / "artifacts" / RUBRIC_SCORES, found)
+        for place in (self.folder, self._run / "artifacts"):
+            write_json(place / RUBRIC_SCORES, found)
         return found
+
+    def _begin(self, command: Sequence[str], settings: dict[str, Any], identity: dict[str, Any]) -> RescoreManifest:
+        """Return the manifest of a study that starts or continues in its folder. Raises RunDirectoryError."""
+        served = self._reward
+        fresh = RescoreManifest(
+            **describe_environment(),
+            command=list(command),
+            reward=in_manifest(served),
+            simulated=served.engine.simulated or self._manifest.simulated,
+            settings=settings,
+            identity=identity,
+            config=self._config,
+            signature=sign(self._config),
+        )
+        if (self.folder / RESCORED).exists():
+            earlier = load_rescore(self.folder)
+            refuse_other_version(self.folder, earlier.evorun_version)
+            fresh.started = earlier.started
+        return fresh
 
     def _read_versions(self, records: Sequence[CandidateRecord]) -> list[_Version]:
         """Return the rubrics; read a first one from its source again, for its record has only the text."""
@@ -154,11 +198,14 @@ class RubricStudy:
             if record.best is not None and record.problem in drawn and (every or record.step == last)
         ]
 
-    def _digest(self, chosen: Sequence[_Answer]) -> str:
-        """Return a digest that names the study's folder, so that other studies of the run lie beside it."""
-        shown = [[answer.step, answer.problem.id, answer.response.text] for answer in chosen]
-        about = [shown, [version.rubric for version in self._versions], asdict(self._settings), self._reward.model.id]
-        return hashlib.sha256(msgspec.json.encode(about, order="deterministic")).hexdigest()[:8]
+    def _identity(self, chosen: Sequence[_Answer]) -> dict[str, Any]:
+        """Return all that decides the scores; its digest names the folder, so that other studies lie beside it."""
+        return {
+            "responses": [[answer.step, answer.problem.id, answer.response.text] for answer in chosen],
+            "rubrics": [version.rubric for version in self._versions],
+            "settings": asdict(self._settings),
+            "reward": self._reward.model.id,
+        }
 
     @property
     def _reward(self) -> ServedModel:
@@ -220,6 +267,10 @@ class RubricStudy:
             )
             for step in sorted(unscored)
         ]
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:8]
 
 
 def _no_rubric(key: str, step: int) -> Rubric:

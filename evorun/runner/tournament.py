@@ -17,16 +17,14 @@ from evorun.runner import registry
 from evorun.runner.oracle import ORACLE
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings, read_entrants
-from evorun.runner.process import logging_to
 from evorun.runner.served import SAME_AS_POLICY, in_manifest, open_lazily, read_engine, read_oracle, served_by
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
 from evorun.runner.typed import read_name, typed
-from evorun.runner.work import Engines, carry_out, open_effects
+from evorun.runner.work import Engines, carry_out_study, open_effects
 from evorun.runs.budget import BudgetConfig, Meter
 from evorun.runs.directory import (
     TOURNAMENT,
     RunDirectory,
-    current_time,
     describe_environment,
     list_differences,
     load_manifest,
@@ -36,7 +34,6 @@ from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
 from evorun.runs.paths import display
-from evorun.runs.records import write_json
 from evorun.runs.schema import Spent
 from evorun.runs.terminal import Terminal
 from evorun.runs.tournaments import TournamentManifest, TournamentResults, load_tournament, load_tournament_results
@@ -144,18 +141,7 @@ def hold(tournament: Tournament, folder: Path, command: Sequence[str], console: 
     """
     with contextlib.closing(RunDirectory(folder, key="folder")) as directory:
         manifest = _begin(tournament, folder, command)
-        directory.journal  # noqa: B018 - opened before there is a manifest, so that every manifest has a journal
-        write_json(folder / TOURNAMENT, manifest)
-        with logging_to(folder / "evorun.log"):
-            outcome = carry_out(lambda: _judge_all(tournament, directory, console))
-        manifest.status, manifest.ended, manifest.error = outcome.status, current_time(), outcome.reason
-        directory.seal(manifest)
-        try:
-            write_json(folder / TOURNAMENT, manifest)
-        except RunDirectoryError:
-            if outcome.status != "failed":  # otherwise the tournament's own error says more
-                raise
-    outcome.raise_error()
+        carry_out_study(directory, TOURNAMENT, manifest, lambda: _judge_all(tournament, directory, console))
     return load_tournament_results(folder)
 
 

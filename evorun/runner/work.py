@@ -8,16 +8,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorun.errors import EvorunError, of_machine
+from evorun.errors import EvorunError, RunDirectoryError, of_machine
 from evorun.models.base import LanguageModel, Trained
 from evorun.runner.gold import MethodTools
-from evorun.runner.process import stop_on_signals
-from evorun.runs.directory import RunDirectory
+from evorun.runner.process import logging_to, stop_on_signals
+from evorun.runs.directory import RunDirectory, current_time
 from evorun.runs.effects import JournaledModel, Traffic, journal_engines
 from evorun.runs.program_tests import JournaledTests
+from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.runs.schema import Status
 from evorun.runs.signals import restore_signal_handlers
+from evorun.runs.studies import StudyManifest
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.training.base import TrainedPolicy
@@ -136,3 +138,24 @@ async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
     gc.set_threshold(NEW_OBJECTS)
     stop_on_signals()
     await work
+
+
+def carry_out_study(
+    directory: RunDirectory, file: str, manifest: StudyManifest, work: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Carry out the work of a study, whose manifest lies in `file` from its beginning on.
+
+    Raises KeyboardInterrupt when the study is stopped, and the errors that stop a run.
+    """
+    directory.journal  # noqa: B018 - opened before there is a manifest, so that every manifest has a journal
+    write_json(directory.path / file, manifest)
+    with logging_to(directory.path / "evorun.log"):
+        outcome = carry_out(work)
+    manifest.status, manifest.ended, manifest.error = outcome.status, current_time(), outcome.reason
+    directory.seal(manifest)
+    try:
+        write_json(directory.path / file, manifest)
+    except RunDirectoryError:
+        if outcome.status != "failed":  # otherwise the study's own error says more
+            raise
+    outcome.raise_error()

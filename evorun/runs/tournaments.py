@@ -2,22 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.errors import RunDirectoryError
 from evorun.ratings import elo
 from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, resample_clusters, resample_matches
 from evorun.runs.candidates import Verdict
 from evorun.runs.directory import TOURNAMENT
-from evorun.runs.files import read_regular
-from evorun.runs.paths import display
-from evorun.runs.schema import Metric, ModelInRun, Spent, Status, refuse_depth
-
-T = TypeVar("T")
+from evorun.runs.schema import Metric, ModelInRun, Spent
+from evorun.runs.studies import StudyManifest, read_study_file
 
 MATCHES = "matches.jsonl"
 JUDGMENTS = "judgments.jsonl"
@@ -27,36 +23,16 @@ MAX_PLAYERS = 300
 """Maximum players for Bradley-Terry ratings (ours): a thousand fits take time cubic in the players."""
 
 
-class TournamentManifest(msgspec.Struct, kw_only=True):
-    """tournament.json: a tournament's players, settings and status."""
+class TournamentManifest(StudyManifest, kw_only=True):
+    """tournament.json: a tournament's players, settings and status.
 
-    status: Status
-    started: str
-    """ISO 8601 with the zone, like `ended`."""
-    ended: str | None = None
-    command: list[str]
-    evorun_version: str
-    git_commit: str | None
-    packages: dict[str, str]
-    hardware: dict[str, Any]
+    Its identity: the runs, the task, the judge, seed and sampling.
+    """
+
     task: str
     runs: dict[str, str]
     """Folder of each run, by its name in the tournament; absolute."""
     judge: ModelInRun
-    simulated: bool
-    """True where no language model judges, or none wrote the responses."""
-    settings: dict[str, Any]
-    identity: dict[str, Any]
-    """Everything that must stay the same to continue it: the runs, the task, the judge, seed and sampling."""
-    config: dict[str, Any]
-    """All that the tournament is held by, as plain data: what a resume continues from."""
-    state: dict[str, str] | None = None
-    """As a run's, like `signature`."""
-    signature: str | None = None
-    error: str | None = None
-
-    def __post_init__(self) -> None:
-        refuse_depth(self.config)
 
 
 class MatchRecord(msgspec.Struct, kw_only=True):
@@ -155,21 +131,12 @@ class TournamentResults(msgspec.Struct, kw_only=True):
 
 def load_tournament(folder: Path) -> TournamentManifest:
     """Read a tournament's manifest. Raises RunDirectoryError."""
-    return _read(folder / TOURNAMENT, TournamentManifest)
+    return read_study_file(folder / TOURNAMENT, TournamentManifest)
 
 
 def load_tournament_results(folder: Path) -> TournamentResults:
     """Read a tournament's results. Raises RunDirectoryError."""
-    return _read(folder / RESULTS, TournamentResults)
-
-
-def _read(file: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(read_regular(file), type=kind)
-    except OSError as error:
-        raise RunDirectoryError(f"cannot read {display(file)}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
+    return read_study_file(folder / RESULTS, TournamentResults)
 
 
 class Games(NamedTuple):

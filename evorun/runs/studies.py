@@ -1,0 +1,64 @@
+"""The manifests of studies of runs: tournaments between runs, and a run's responses scored by each of its rubrics."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from evorun.errors import RunDirectoryError
+from evorun.runs.files import read_regular
+from evorun.runs.paths import display
+from evorun.runs.schema import ModelInRun, Status, refuse_depth
+
+T = TypeVar("T")
+
+RESCORED = "rescore.json"
+
+
+class StudyManifest(msgspec.Struct, kw_only=True):
+    """What a study is, and how it went."""
+
+    status: Status
+    started: str
+    """ISO 8601 with the zone, like `ended`."""
+    ended: str | None = None
+    command: list[str]
+    evorun_version: str
+    git_commit: str | None
+    packages: dict[str, str]
+    hardware: dict[str, Any]
+    simulated: bool
+    """True where no language model judges, or none wrote the responses."""
+    settings: dict[str, Any]
+    identity: dict[str, Any]
+    """Everything that must stay the same to continue it."""
+    config: dict[str, Any]
+    """All that the study is carried out by, as plain data: what a resume continues from."""
+    state: dict[str, str] | None = None
+    """As a run's, like `signature`."""
+    signature: str | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_depth(self.config)
+
+
+class RescoreManifest(StudyManifest, kw_only=True):
+    """rescore.json, in RUN_DIR/rescore/DIGEST. Its settings: answers, every and the maximum calls."""
+
+    reward: ModelInRun
+
+
+def load_rescore(folder: Path) -> RescoreManifest:
+    """Read the manifest of a study by rubrics. Raises RunDirectoryError."""
+    return read_study_file(folder / RESCORED, RescoreManifest)
+
+
+def read_study_file(file: Path, kind: type[T]) -> T:
+    """Read a JSON file of a study's folder. Raises RunDirectoryError."""
+    try:
+        return msgspec.json.decode(read_regular(file), type=kind)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {display(file)}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
