@@ -3,7 +3,7 @@
 import pytest
 
 from evorun.errors import DataError
-from evorun.tasks.benchmark import stratified_draw
+from evorun.tasks.stratified_benchmark import stratified_draw
 
 
 def refusal(strata: dict[str, list[int]], *, per_stratum: int, held_out: int, allow_fewer: bool) -> str:

@@ -20,9 +20,10 @@ from evorun.fields import NonNegativeInt, OneOf, PositiveInt, one_of
 from evorun.models.base import Message
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, LoadedTask, Problem, Prompt, Provenance, TaskConfig
-from evorun.tasks.benchmark import SPLITS, Question, hash_content, refuse_training_on
+from evorun.tasks.benchmark import Question, hash_content
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator, MathContest
+from evorun.tasks.split_benchmark import SPLITS, refuse_training_on
 
 SIGNS: Mapping[str, str] = {"add": "+", "subtract": "-", "multiply": "*"}
 # After this many draws without a new expression the space counts as exhausted

@@ -16,13 +16,14 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Grader, Problem, Provenance
-from evorun.tasks.benchmark import Question, SplitData
+from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record
 from evorun.tasks.billsum.rouge import MEASURES, RougeGrader
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
 from evorun.tasks.search_qa.reading import f1
 from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.split_benchmark import SplitData
 
 # A problem's wrong answers are this many eighths of its reference
 _EIGHTHS = range(1, 8)
@@ -88,7 +89,6 @@ class BillSumConfig(ProseConfig):
     folder = "billsum"
     sample = Path(__file__).parent / "sample"
     benchmark = "BillSum"
-    sample_set = f"evorun's own sample set, not {benchmark}"
     sizes: ClassVar[Mapping[str, int]] = {"train": 18_949, "test": 3_269 + 1_237}
 
     bill_chars: PositiveInt

@@ -68,7 +68,6 @@ class EssayConfig(ProseConfig):
     folder = "essay"
     sample = Path(__file__).parent / "sample"
     benchmark = "the collection of writing instructions"
-    sample_set = f"evorun's own sample set, not {benchmark}"
     sizes: ClassVar[Mapping[str, int]] = {"train": 26_013, "test": 4_096}
 
     def make_task(self) -> Essay:

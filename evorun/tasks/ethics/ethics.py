@@ -114,7 +114,6 @@ class EthicsConfig(ProseConfig):
     folder = "ethics"
     sample = Path(__file__).parent / "sample"
     benchmark = "the Anecdotes of Scruples"
-    sample_set = f"evorun's own sample set, not {benchmark}"
     sizes: ClassVar[Mapping[str, int]] = {"train": 27_766, "test": 5_000}
 
     complete: bool

@@ -19,12 +19,13 @@ from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt, one_of
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Grade, LoadedTask, Problem, Tools
-from evorun.tasks.benchmark import StratifiedBenchmark, drop_repeats
+from evorun.tasks.benchmark import drop_repeats
 from evorun.tasks.livecodebench.programs import make_check, make_program
 from evorun.tasks.livecodebench.records import STRATA, Answers, Layout, ReleaseLayout, detect_layout
 from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
 from evorun.tasks.loading import load_rows
+from evorun.tasks.stratified_benchmark import StratifiedBenchmark
 
 RELEASE_FILES = ("test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl", "test6.jsonl")
 """Release v6: each release adds a file to those before it."""

@@ -13,10 +13,11 @@ from msgspec.structs import replace as replace_struct
 from evorun.errors import ConfigError, DataError
 from evorun.fields import PositiveInt
 from evorun.tasks.base import Problem
-from evorun.tasks.benchmark import Question, SplitData
+from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import NotFoundError, Record
 from evorun.tasks.math_contest.math_contest import MathContest
 from evorun.tasks.math_contest.problems import MathContestConfig, read_level
+from evorun.tasks.split_benchmark import SplitData
 
 if TYPE_CHECKING:
     from evorun.tasks.math.clusters import Clusters

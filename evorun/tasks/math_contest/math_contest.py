@@ -11,7 +11,6 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Problem, Tools
-from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.boxes import boxes, has_alternatives, is_in_form, without_placeholders
 from evorun.tasks.corrections import cut_at_next_question, read_unless_withdrawn
 from evorun.tasks.loading import GoldGrader
@@ -28,6 +27,7 @@ from evorun.tasks.math_contest.reading import (
 )
 from evorun.tasks.math_contest.verification import Verifier, shared
 from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.split_benchmark import SPLIT_HELP
 from evorun.tasks.text_task import TextTask
 
 MAX_ANSWER_CHARS = 500

@@ -10,20 +10,12 @@ from typing import Annotated, Any, ClassVar
 from evorun.errors import ConfigError, DataError
 from evorun.fields import NonNegativeInt, OneOf, at_least
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
-from evorun.tasks.benchmark import (
-    SPLITS,
-    Part,
-    Question,
-    SplitBenchmark,
-    SplitData,
-    drop_repeats,
-    hash_content,
-    refuse_training_on,
-)
+from evorun.tasks.benchmark import Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import NotFoundError, Record, Source
 from evorun.tasks.boxes import last_boxed
 from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator, MathContest
 from evorun.tasks.math_contest.reading import read_integer
+from evorun.tasks.split_benchmark import SPLITS, Part, SplitBenchmark, SplitData, refuse_training_on
 
 TEXTS = ("problem", "question", "prompt")
 """Fields that may hold the problem's text; the first present field counts (`prompt`: DAPO's processed set)."""

@@ -15,12 +15,13 @@ from evorun.fields import NonNegativeInt
 from evorun.runs.candidates import Response
 from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Demonstration, LoadedTask, Problem
-from evorun.tasks.benchmark import Question, StratifiedBenchmark, drop_repeats, hash_content
+from evorun.tasks.benchmark import Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import Record, Source, read_sources
 from evorun.tasks.corrections import cut_at_next_question, read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object
 from evorun.tasks.multiple_choice import answer_schema, format_options, letters, option_text, read_letter
 from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.stratified_benchmark import StratifiedBenchmark
 from evorun.tasks.text_task import TextTask
 
 OPTIONS = 4

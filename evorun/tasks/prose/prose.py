@@ -9,8 +9,9 @@ from evorun.errors import ConfigError
 from evorun.fields import PositiveInt
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Provenance
-from evorun.tasks.benchmark import SPLIT_HELP, SPLITS, Part, Question, SplitBenchmark, SplitData, hash_content
+from evorun.tasks.benchmark import Question, hash_content
 from evorun.tasks.benchmark_files import Record, Source, download_records
+from evorun.tasks.split_benchmark import SPLIT_HELP, SPLITS, Part, SplitBenchmark, SplitData
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.text_task import TextTask
 
@@ -79,6 +80,10 @@ class ProseConfig(SplitBenchmark):
     test_problems: PositiveInt | None
     max_words: PositiveInt
     """Maximum words of a text, as stated in prompts."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.sample_set = f"evorun's own sample set, not {cls.benchmark}"
 
     def __post_init__(self) -> None:
         super().__post_init__()

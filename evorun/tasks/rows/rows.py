@@ -11,7 +11,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.fields import Fraction, NonNegativeFloat, OneOf, PositiveInt
 from evorun.runs.streams import stream
 from evorun.tasks.base import Grader, LoadedTask, Problem
-from evorun.tasks.benchmark import BenchmarkConfig, Question, drop_repeats, hash_content, refuse_training_on
+from evorun.tasks.benchmark import BenchmarkConfig, Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import MissingFilesError, Record, Source, download_records, read_sources
 from evorun.tasks.billsum.billsum import BillSumSimulator
 from evorun.tasks.billsum.rouge import RougeGrader
@@ -27,6 +27,7 @@ from evorun.tasks.rows.answers import (
     read_option,
 )
 from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.split_benchmark import refuse_training_on
 from evorun.tasks.text_task import TextTask
 
 SAMPLE = Path(__file__).parent / "sample.jsonl"

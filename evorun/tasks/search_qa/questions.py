@@ -11,13 +11,14 @@ from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.server.http import checked_url
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem
-from evorun.tasks.benchmark import Part, Question, SplitBenchmark, SplitData, hash_content, refuse_training_on
+from evorun.tasks.benchmark import Question, hash_content
 from evorun.tasks.benchmark_files import Record, Source
 from evorun.tasks.search_qa.retrieval.base import Corpus, Retriever
 from evorun.tasks.search_qa.retrieval.bm25 import bm25
 from evorun.tasks.search_qa.retrieval.dense import dense
 from evorun.tasks.search_qa.retrieval.http import Http
 from evorun.tasks.search_qa.search_qa import SearchQa, SearchSimulator
+from evorun.tasks.split_benchmark import Part, SplitBenchmark, SplitData, refuse_training_on
 
 SAMPLE = Path(__file__).parent / "sample"
 SAMPLE_TRAIN, SAMPLE_TEST = 12, 8

@@ -12,7 +12,6 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Grade, Problem
-from evorun.tasks.benchmark import SPLIT_HELP
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.search_qa.reading import (
@@ -27,6 +26,7 @@ from evorun.tasks.search_qa.reading import (
 )
 from evorun.tasks.search_qa.retrieval.base import Passage, Retriever
 from evorun.tasks.simulator import REVIEWS, TextSimulator
+from evorun.tasks.split_benchmark import SPLIT_HELP
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
