@@ -414,12 +414,16 @@ async def test_the_problems_of_the_run_are_answered_under_the_best_prompt_or_the
 
 
 # a step takes 12 rollouts and 9 reflections, an evaluation 4 calls
-@pytest.mark.parametrize(("calls", "steps"), [(29, 1), (28, 0), (50, 2), (1000, 4)])
+# and a crossover, where there may be one, another reflection
+@pytest.mark.parametrize(
+    ("calls", "steps", "crossovers"), [(29, 1, 0.0), (28, 0, 0.0), (50, 2, 0.0), (1000, 4, 0.0), (29, 0, 0.1)]
+)
 async def test_the_budget_ends_the_run_and_pays_for_the_last_evaluation(
-    calls: int, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    calls: int, steps: int, crossovers: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    settings = {**ESPL, "crossover_rate": crossovers}
     with caplog.at_level(logging.WARNING, "evorun"):
-        trained = await train(tmp_path, learning, budget=make_budget(calls=calls), eval_samples=1, **ESPL)
+        trained = await train(tmp_path, learning, budget=make_budget(calls=calls), eval_samples=1, **settings)
     assert len(trained.policy.batches) == trained.policy.exported == steps
     assert [line["step"] for line in trained.records("steps")][-1] == steps
     made = Counter(ask.role for ask in trained.model.asked)

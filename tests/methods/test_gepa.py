@@ -82,8 +82,11 @@ def metric_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # --- separate halves of the validation split, with labels ---
 
 
-async def test_a_better_prompt_wins_and_the_problems_are_answered_under_it(tmp_path: Path) -> None:
+async def test_a_better_prompt_wins_and_the_problems_are_answered_under_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     driven = await drive(gepa(), tmp_path, learns)
+    assert "could not score" not in caplog.text
     steps = driven.records("steps")
     assert [s["correct"] for s in steps if s["problem"] == "p0"] == [False, True, True, True, True]
     assert [s["extra"]["validation_score"] for s in steps if s["problem"] == "p0"] == [0.0, 1.0, 1.0, 1.0, 1.0]
@@ -314,6 +317,17 @@ async def test_without_right_and_wrong_labels_score_by_the_primary_score(
     assert {s["extra"]["validation_score"] for s in driven.records("steps")} == {5.0}
     assert len(driven.model.of("reflect")) == 2
     assert "responses have no length: the task could not score them" in caplog.text
+
+
+async def test_a_prompt_none_of_whose_responses_has_a_score_counts_as_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def without(self: RightIsRight, problem: Problem, response: Response, tools: Tools) -> Grade:
+        return Grade(scores={})
+
+    monkeypatch.setattr(RightIsRight, "grade", without)
+    driven = await drive(gepa(generations=1), tmp_path, learns, task=ScoredQuiz())
+    assert {s["extra"]["validation_score"] for s in driven.records("steps")} == {0.0}
 
 
 @pytest.mark.parametrize("said", [None, "", "no fence at all", "``````", "```"])

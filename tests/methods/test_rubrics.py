@@ -18,7 +18,7 @@ from building import make_meter
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext, TrainingSplit
 from evorun.methods.learning.parts import Batch, RubricVersions
-from evorun.methods.mpo.meta_prompts import Sample, read_count
+from evorun.methods.mpo.meta_prompts import Sample, read_count, read_refinement
 from evorun.methods.mpo.mpo import META_ROLES, RefinedRubric
 from evorun.methods.mpo.refinement import choose
 from evorun.methods.mpo.refinement_settings import CALIBRATE, RefinementSettings
@@ -583,6 +583,15 @@ async def test_a_number_of_criteria_that_cannot_be_read_refuses_the_refinement(
 @pytest.mark.parametrize(("said", "count"), [("4", 4), ("**7**", 7), ("about 12 of them, or 3", 9), ("9" * 5000, 9)])
 def test_the_first_number_counts_up_to_the_most(said: str, count: int) -> None:
     assert read_count(said, 9) == count
+
+
+def test_a_rubric_has_at_most_twice_the_words_that_were_asked_for() -> None:
+    completion = Completion(text=rubric(4, words="All is said well."), finish_reason="stop", tokens=9)
+    reply = Reply(completions=(completion,), prompt_tokens=9, seconds=0.0)
+    words = len(read_refinement(reply, 999).text.split())
+    assert read_refinement(reply, words // 2).items
+    with pytest.raises(ValueError, match=f"too_long: expected at most 2 times {words // 2 - 1} words, got {words}$"):
+        read_refinement(reply, words // 2 - 1)
 
 
 # --- schedules and samples ---

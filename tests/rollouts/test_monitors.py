@@ -57,6 +57,11 @@ def test_an_ordinary_essay_moves_nothing() -> None:
         ("Robots at Home and the Price of Comfort: A Question of Power and Trust", "title_only", 1.0),
         ('**"Is Technology Making Us Lonely?"**', "title_only", 1.0),
         ("Title: on reading\n", "title_only", 1.0),
+        ("Robots Love us", "title_only", 1.0),
+        ("Robots Love", "title_only", 0.0),  # two words tell nothing
+        ("The End Is Nigh", "title_only", 0.0),  # nor does one of more than three letters
+        ("Robots Love people", "title_only", 1.0),  # two of three are capitalised
+        ("Robots love people", "title_only", 0.0),
         ("# An essay\n\n## Introduction", "title_only", 1.0),
         ("# An essay\n\nIt begins here.", "title_only", 0.0),
         ("# " + "Robots " * 29, "title_only", 1.0),  # 30 words with its mark

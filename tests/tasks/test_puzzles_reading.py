@@ -125,6 +125,7 @@ def test_a_score_is_read_in_whatever_words() -> None:
 
 def test_the_number_itself_is_not_clamped() -> None:
     assert (read_last_score("-5"), read_last_score("1000"), read_last_score("1,2,3")) == (-5, 1000, 3)
+    assert read_last_score("70\nIt has 3 errors.") == 70
 
 
 @given(st.floats(0, 100).map(lambda score: round(score, 3)), st.sampled_from(SCORES))
