@@ -6,6 +6,7 @@ import trueskill
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.integrate import quad
 from scipy.stats import truncnorm
 
 from evorun.ratings.trueskill import _draw, _win, rate
@@ -51,6 +52,16 @@ def test_corrections_are_the_moments_of_truncated_normals(t, epsilon):
         oracle = truncnorm(*bounds)
         assert v == pytest.approx(oracle.mean(), rel=1e-6, abs=1e-9)
         assert 1 - w == pytest.approx(oracle.var(), rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("x", [250.0, 301.0, 5000.0])
+def test_corrections_of_a_win_against_all_odds_are_moments_by_quadrature(x):
+    # of s = x (y - x) for a standard normal y above x, whose density falls as exp(-s - s^2 / (2 x^2))
+    moments = [quad(lambda s, k=k: s**k * np.exp(-s - s**2 / (2 * x**2)), 0, np.inf)[0] for k in range(3)]
+    mean = moments[1] / moments[0]
+    v, w = _win(-x)
+    assert v == pytest.approx(x + mean / x, rel=1e-12)
+    assert 1 - w == pytest.approx((moments[2] / moments[0] - mean**2) / x**2, rel=1e-5)
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0], [0, 0]])

@@ -11,6 +11,7 @@ from evorun.runs.effects import Traffic
 from evorun.runs.progress import Progress, show_progress
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.terminal import Terminal
+from evorun.runs.time_left import TimeLeft
 
 
 def test_generations_are_those_that_were_reached() -> None:
@@ -112,6 +113,13 @@ def test_problems_that_wait_for_a_place_count_and_an_engines_start_does_not() ->
         events.append((begin + 100.0, lambda i=i: progress.count_finished_problem(f"p{i}")))
     errors = _left(progress, clock, events, 1600, 600)
     assert 0.9 < min(errors) <= max(errors) < 1.1
+
+
+def test_problems_that_advance_together_are_one_event_of_the_pace() -> None:
+    left = TimeLeft(0.0)
+    for seconds, share in ((100.0, 0.1), (100.2, 0.2), (200.0, 0.3), (200.2, 0.4)):
+        left.add(seconds, share)
+    assert left.estimate(200.0) == pytest.approx(300.0)  # a fifth in each hundred seconds
 
 
 def test_a_run_that_slows_down_is_followed() -> None:

@@ -210,6 +210,19 @@ def test_an_interval_over_seeds_and_problems_is_students_where_only_one_of_them_
     assert crossed_interval(seeds[None, :]) is None
 
 
+def test_an_interval_over_seeds_and_problems_has_the_variance_of_their_mean_squares() -> None:
+    values = np.random.default_rng(1).normal(size=(4, 1)) + np.random.default_rng(2).normal(size=(4, 6))
+    a, b = values.shape
+    total = values.mean()
+    squares = [b * sum((row.mean() - total) ** 2 for row in values) / (a - 1)]
+    squares += [a * sum((column.mean() - total) ** 2 for column in values.T) / (b - 1)]
+    rest = [values[i, j] - values[i].mean() - values[:, j].mean() + total for i in range(a) for j in range(b)]
+    variance = (sum(squares) - sum(each**2 for each in rest) / ((a - 1) * (b - 1))) / (a * b)
+    assert variance > max(squares) / (a * b)  # so that no bound of it counts
+    half = stats.t.ppf(0.975, a - 1) * np.sqrt(variance)
+    assert crossed_interval(values) == pytest.approx((total - half, total + half))
+
+
 def test_an_interval_over_seeds_and_problems_covers_where_one_over_seeds_alone_does_not() -> None:
     rng = np.random.default_rng(0)
     covered = {"both": 0, "seeds": 0}
