@@ -218,6 +218,8 @@ async def test_items_are_asked_for_at_once_each_by_itself(tmp_path: Path) -> Non
     scored.rewards.charge(1, 0, RESCORE)
     assert again.unscored == "items"
     assert scored.meter.counts()[RESCORE]["calls"] == 3 == scored.rewards.calls_per_score
+    scored.rubric = FREE  # has no items
+    assert scored.rewards.max_calls(2, 1) == 2 * 3
 
 
 async def test_one_item_without_a_score_leaves_the_response_without_one(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_the_series_of_a_score_leaves_out_what_has_none() -> None:
     [
         ({"form": 1.0, "extra": 7.0}, None),
         ({"form": 1.0 + 1e-12}, None),
+        ({"form": 0.0}, None),
+        ({"form": -1e-12}, None),
         ({"form": math.nan}, None),
         ({"form": None}, None),
         ({}, None),

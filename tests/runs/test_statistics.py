@@ -197,6 +197,7 @@ def test_rank_correlation_is_spearmans_within_groups_and_draws_members_again() -
 
 def test_rank_correlation_has_no_interval_of_three_and_no_value_where_nothing_varies() -> None:
     assert rank_correlation([[("a", 1, 1), ("b", 2, 3), ("c", 3, 2)]]) == Metric(0.5, None, 3)
+    assert rank_correlation([[("a", 1, 1), ("b", 2, 3), ("c", 3, 2), ("d", 4, 4)]]).ci95 is not None
     assert rank_correlation([[("a", 1, 1), ("b", 1, 3)], [("c", 1, 1)]]) == Metric(None, None, 3)
     assert rank_correlation([]) == Metric(None, None, 0)
 

@@ -120,6 +120,12 @@ TEXTS = [
     (r"The answer is \boxed{\text{C}}.", "C"),
     ("First 40 + 1, then more.\n\n(C)", "C"),
     ("C", "C"),
+    # a place and its letter, which must agree
+    ("Of these, I pick the third option, C.", "C"),
+    ("I choose the first option, (A).", "A"),
+    ("I would go with the last one: D.", "D"),
+    ("I would go with the last one: C.", None),
+    ("I pick the second option, C.", None),
     # nothing that commits to one letter
     ("", None),
     ("   \n", None),
