@@ -52,6 +52,16 @@ def test_the_tighter_limit_counts() -> None:
     assert meter.max_tokens == 5
 
 
+def test_the_calls_left_in_a_share_are_those_of_the_tighter_limit() -> None:
+    meter = Meter(max_calls=40, max_tokens=1_000)
+    assert meter.calls_left_in_share(0.5, "generate") is None  # nobody knows yet what a call takes
+    for _ in range(4):
+        meter.charge("generate", reply(90, 10))
+    assert meter.calls_left_in_share(0.5, "generate") == 5 - 4
+    assert meter.calls_left_in_share(0.2, "generate") == 0
+    assert Meter(max_calls=40).calls_left_in_share(0.5, "generate") == 20
+
+
 @given(limit=st.integers(1, 50), batches=st.lists(st.integers(0, 12), max_size=20))
 def test_calls_never_exceed_their_limit(limit: int, batches: list[int]) -> None:
     meter = Meter(max_calls=limit)

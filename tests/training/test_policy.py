@@ -135,8 +135,9 @@ async def test_what_is_exported_is_written_again_after_another_update(run: RunDi
     for step in (1, 2):
         await policy.update(step, rows(1.0, 0.0))
         await policy.export()
-        await policy.export()
+        assert await policy.export() == run.path / "artifacts" / "adapter"
     assert policy.asked == ["Train", "Save", "Export"] * 2
+    assert await policy.export(2) == run.path / "artifacts" / "adapters" / "step_2"
 
 
 async def test_another_engine_gets_the_adapter_once_after_each_update(run: RunDirectory) -> None:

@@ -189,6 +189,7 @@ async def test_a_writers_weights_follow_the_gradient_at_the_texts_of_the_rows(tm
     assert weights[2][0] > weights[1][0]
     assert weights[2][1] < weights[1][1]
     file = json.loads((await learner.export()).read_bytes())
+    assert file["updates"] == 2
     assert file["quality"] == pytest.approx(0.6 / (1 + np.exp(-weights[2][0])))
     assert file["loophole_rate"] == pytest.approx(1 / (1 + np.exp(-weights[2][1])))
     assert await said(learner.reference) == "null"
