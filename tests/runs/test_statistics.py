@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
 
+from evorun.runs import statistics
 from evorun.runs.schema import Metric
 from evorun.runs.statistics import (
     Proportion,
@@ -257,6 +258,17 @@ def test_drawing_seeds_and_problems_of_one_that_varies_is_the_bootstrap_of_that_
     draws = np.array(problems)[np.array(list(itertools.product(range(5), repeat=5)))].mean(axis=1)
     found = drawn_seeds_interval(_by_problem(np.tile(problems, (6, 1))))
     assert found == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.02)
+
+
+def test_seeds_and_problems_are_drawn_as_often_as_asked_for_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", 2 * (5 + 4))
+    values = np.random.default_rng(3).random((5, 4))
+    rng, means = np.random.default_rng(0), list[float]()
+    for size in (2, 2, 1):
+        seeds, problems = (rng.multinomial(n, [1 / n] * n, size) for n in values.shape)
+        means += [s @ values @ p / values.size for s, p in zip(seeds, problems, strict=True)]
+    expected = tuple(np.quantile(means, [0.025, 0.975]))
+    assert drawn_seeds_interval(_by_problem(values), resamples=5) == pytest.approx(expected)
 
 
 def test_drawing_seeds_and_problems_covers_where_one_over_seeds_alone_does_not() -> None:
