@@ -157,6 +157,13 @@ async def test_by_the_oracle_every_call_of_a_budget_may_be_a_response(limit: dic
     assert len(history) == 4 if "max_calls" in limit else len(history) >= 4
 
 
+async def test_a_batch_for_which_nothing_is_left_is_no_step() -> None:
+    model = Scripted(judges_by_quality)
+    oracle = best_of(samples=6, choose="oracle", batches=2)
+    assert len(await solve(oracle, model, task=Verified(), meter=Meter(max_calls=3))) == 1
+    assert len(model.asked) == 3
+
+
 @pytest.mark.parametrize("samples", [0, 1])
 async def test_fewer_than_two_candidates_have_nobody_to_meet(samples: int) -> None:
     def script(ask: Ask) -> str:

@@ -281,6 +281,11 @@ async def test_a_split_without_two_parts_is_refused(tmp_path: Path, validation: 
         await drive(gepa(train_share=share), tmp_path, learns, validation=validation)
 
 
+async def test_a_problem_of_each_part_is_enough(tmp_path: Path) -> None:
+    driven = await drive(gepa(train_share=0.5, generations=1), tmp_path, learns, validation=2)
+    assert driven.artifact("prompts.json")[0] == {"prompt": BETTER, "score": 1.0}
+
+
 async def test_unparsable_and_refused_responses_are_wrong(tmp_path: Path) -> None:
     def mostly_broken(ask: Ask) -> str | None:
         if ask.role == "reflect":
