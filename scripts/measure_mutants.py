@@ -55,8 +55,9 @@ def probed(source: bytes, sites: Sequence[tuple[int, Mutant]], folder: Path) -> 
     """Return a file's text with probes around expressions: the outer one's begins first and ends last."""
     inserted = []
     for number, mutant in sites:
-        inserted.append((mutant.start, 1, -mutant.end, number, PROBE.format(number, folder).encode()))
-        inserted.append((mutant.end, 0, -mutant.start, -number, b"))[1]"))
+        for start, end in {(mutant.start, mutant.end), *mutant.uses}:
+            inserted.append((start, 1, -end, number, PROBE.format(number, folder).encode()))
+            inserted.append((end, 0, -start, -number, b"))[1]"))
     for place, *_, text in sorted(inserted, reverse=True):
         source = source[:place] + text + source[place:]
     return source
@@ -193,7 +194,7 @@ class Tests:
             for file, text in self.texts.items()
         }
         reaching = self.reaching[number]
-        if mutant.at_import:  # a test does not show what it takes from a constant or a default
+        if not reaching and mutant.at_import:  # no test shows that it uses a default
             reaching = [test for test in self.seconds if about[test.partition("::")[0]]]
         near = {test.partition("::")[0] for test in reaching}
         for tests in (reaching, [test for test in self.seconds if test.partition("::")[0] in near]):

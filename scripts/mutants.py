@@ -41,6 +41,8 @@ class Mutant:
     start: int
     end: int
     at_import: bool
+    uses: tuple[tuple[int, int], ...] = ()
+    """Where functions of the file use a constant of it."""
 
     @property
     def key(self) -> str:
@@ -81,7 +83,12 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def visit(node: ast.AST, scope: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[ast.expr, str, int, Any]]:
-    """Yield expressions that may be changed: with the scope, how many functions are around, and the changes."""
+    """Yield expressions that may be changed: with the scope, how many functions are around, and the changes.
+
+    Also names that functions load, without changes.
+    """
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and depth:
+        yield node, ".".join(scope), depth, []
     if isinstance(node, ast.expr) and (found := list(changes(node))):
         yield node, ".".join(scope), depth, found
     if isinstance(node, ast.Return) and node.value and not isinstance(node.value, ast.Constant):
@@ -113,19 +120,41 @@ def find_sites(tree: Path, room: str, path: Path) -> list[list[Mutant]]:
     for text in source.splitlines(keepends=True):
         begins.append(begins[-1] + len(text))
     sites, seen = [], Counter[str]()
-    for node, scope, depth, found in visit(ast.parse(source)):
-        start = begins[node.lineno - 1] + node.col_offset
-        end = begins[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
+    def span(node: ast.expr) -> tuple[int, int]:
+        return begins[node.lineno - 1] + node.col_offset, begins[(node.end_lineno or 0) - 1] + (
+            node.end_col_offset or 0
+        )
+
+    visited = list(visit(ast.parse(source)))
+    loads = defaultdict[str, list[tuple[int, int]]](list)
+    for node, *_ in visited:
+        if isinstance(node, ast.Name):
+            loads[node.id].append(span(node))
+    for node, scope, depth, found in visited:
+        start, end = span(node)
         before, file = source[start:end].decode(), str(path.relative_to(tree))
         site = []
         for operator, changed in found:
             after = "(" + ast.unparse(ast.fix_missing_locations(changed)) + ")"
-            mutant = Mutant(room, file, node.lineno, scope, operator, before, after, start, end, not depth)
+            mutant = Mutant(
+                room,
+                file,
+                node.lineno,
+                scope,
+                operator,
+                before,
+                after,
+                start,
+                end,
+                not depth,
+                () if depth else tuple(loads[scope]),
+            )
             seen[mutant.key] += 1
             if seen[mutant.key] > 1:
                 mutant = replace(mutant, scope=f"{scope}#{seen[mutant.key]}")
             site.append(mutant)
-        sites.append(site)
+        sites += [site] if site else []
     return sites
 
 

@@ -8,7 +8,7 @@ from contest_fixture import answers_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.math_contest.reading import canonical, read_integer
+from evorun.tasks.math_contest.reading import canonical, final_integer, read_integer
 
 
 def test_integers() -> None:
@@ -112,6 +112,12 @@ def test_every_integer_is_read_with_and_without_thousands(value: int) -> None:
 def test_nothing_raises(text: str) -> None:
     read_integer(text)
     assert canonical(canonical(text)) is not None
+
+
+def test_an_integer_behind_the_last_box_is_the_answer() -> None:
+    assert final_integer(r"\boxed{3}. Final answer: 5.") == "5"
+    assert final_integer(r"\boxed{3}. Final answer: 5. Hence \boxed{7}.") is None
+    assert final_integer("Final answer: 5.") is None
 
 
 def test_the_same_written_otherwise() -> None:
