@@ -116,6 +116,7 @@ class TestBeforeAnythingIsLoaded:
         )
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5c")
         monkeypatch.setattr(process, "command_line", lambda job, file: [sys.executable, str(loading), str(file)])
+        monkeypatch.setattr(process, "ENDING_S", 300)  # for a trainer that could be asked to end
         starting = asyncio.create_task(
             TrainerProcess.start(
                 make_job(tmp_path, tmp_path, training_config(rank=4, devices=[1]), policy_gradient()), log

@@ -15,6 +15,7 @@ def call(*queries: object, name: str = "search") -> str:
     ("text", "queries"),
     [
         (call("river Harn"), ("river Harn",)),
+        (call("a" * 300), ("a" * 300,)),
         (f"I need two things.\n{call('one  thing', 'another')}\n", ("one thing", "another")),
         ('<tool_call>\n{"arguments": {"query_list": ["x"], "k": 9}, "name": "search", "id": 1}\n</tool_call>', ("x",)),
         ("no call: the answer is 3 < 4 </tool>", None),
@@ -70,6 +71,7 @@ def test_calls_that_cannot_be_carried_out(text: str, kind: str) -> None:
         ('{"reasoning": "It is Aske.", "answer": "Keld"}', "Keld"),
         ("### Answer\nKeld", "Keld"),
         ("It is long. The answer is **Keld**.", "Keld"),
+        (f"Answer: {'x' * MAX_ANSWER_CHARS}", "x" * MAX_ANSWER_CHARS),
     ],
 )
 def test_answers(text: str, answer: str) -> None:
