@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from evorun.cli.compose import config_folder, register
@@ -50,6 +51,7 @@ def test_a_composition_is_hydras_own_and_leaves_nothing_to_the_next(
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
     for words, expected in zip(COMMANDS, json.loads(done.stdout), strict=True):
         assert values(words) == expected, words
+        assert values(words) == expected, words
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
@@ -61,3 +63,27 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
         with initialize_config_dir(str(tmp_path), version_base="1.3"):
             found.append(compose("config"))
     assert found == [{"a": 1}, {"a": 2}, {"a": 2, "b": {"c": 3}}]
+
+
+def test_a_choice_that_changes_is_merged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that comes, changes and goes; a stored choice that another one replaces; values beside the choices."""
+    monkeypatch.setattr(ConfigStore.instance(), "repo", dict(ConfigStore.instance().repo))
+
+    def composed(*words: str) -> Any:
+        with initialize_config_dir(str(tmp_path), version_base="1.3"):
+            return OmegaConf.to_container(compose("config", overrides=list(words)))
+
+    (tmp_path / "config.yaml").write_text("defaults: [_self_, optional of_files: x, of_store: y]\na: 1\n")
+    chosen = tmp_path / "of_files" / "x.yaml"
+    chosen.parent.mkdir()
+    ConfigStore.instance().store(group="of_store", name="y", node={"b": 1})
+    assert composed() == {"a": 1, "of_store": {"b": 1}}
+    chosen.write_text("c: 1")
+    assert composed("a=2") == {"a": 2, "of_files": {"c": 1}, "of_store": {"b": 1}}
+    chosen.write_text("c: 22")
+    assert composed("of_files.c=3", "a=4") == {"a": 4, "of_files": {"c": 3}, "of_store": {"b": 1}}
+    assert composed() == {"a": 1, "of_files": {"c": 22}, "of_store": {"b": 1}}
+    ConfigStore.instance().store(group="of_store", name="y", node={"b": 2})
+    assert composed() == {"a": 1, "of_files": {"c": 22}, "of_store": {"b": 2}}
+    chosen.unlink()
+    assert composed("of_store.b=5") == {"a": 1, "of_store": {"b": 5}}

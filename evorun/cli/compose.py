@@ -115,8 +115,15 @@ def register(overrides: Sequence[str] = ()) -> None:
     for name, task in registry.usable_plugins("task", chosen["task"]).items():
         store.store(group="task", name=name, node=task)
     for name in choices("budget"):
-        for method, values in yaml_values("budget", name).get("methods", {}).items():
-            store.store(group="method_on_budget", name=f"{method}_on_{name}", package="method", node=values)
+        _offer_methods(name)
+
+
+@cache
+def _offer_methods(budget: str) -> None:
+    """Offer the values that methods have under a budget."""
+    for method, values in yaml_values("budget", budget).get("methods", {}).items():
+        name = f"{method}_on_{budget}"
+        ConfigStore.instance().store(group="method_on_budget", name=name, package="method", node=values)
 
 
 @cache

@@ -1,19 +1,24 @@
 """Hydra's composition without the work that it repeats each time.
 
-Hydra composes a run twice and each job of a sweep twice. Each time it parses its files, copies all stored choices, and
-lists the choices so far in every file that it reads. What it composes stays the same: tests/test_hydra_cache.py.
+Hydra composes a run twice and each job of a sweep twice. Each time it parses its files, copies all stored choices,
+lists the choices so far in every file that it reads, and merges some two dozen of them, although most compositions
+differ in single values only. What it composes stays the same: tests/test_hydra_cache.py.
 """
 
+import dataclasses
 import pickle
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra._internal import defaults_list
+from hydra._internal import config_loader_impl, defaults_list
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.defaults_list import DefaultsList
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
-from hydra.core.default_element import InputDefault
+from hydra.core.default_element import DefaultsTreeNode, GroupDefault, InputDefault
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig
@@ -28,6 +33,7 @@ def compose_faster() -> None:
     # Hydra copies its sources so as not to change their list; the store that they refer to is one for the process.
     ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
     _list_choices_where_asked()
+    _merge_once()
 
 
 def _parse_once(source: type[ConfigSource]) -> None:
@@ -63,3 +69,100 @@ def _list_choices_where_asked() -> None:
         return listed(overrides, list(defaults), self_added) if asked else None
 
     defaults_list._create_interpolation_map = choices_so_far  # type: ignore[assignment]
+
+
+class _Asked:
+    """A repository of configurations that notes for which paths it is asked."""
+
+    def __init__(self, repository: Any) -> None:
+        self._repository = repository
+        self.paths: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._repository, name)
+
+        def noting(*args: Any, **named: Any) -> Any:
+            self.paths.update(value for value in (*args, *named.values()) if isinstance(value, str))
+            return method(*args, **named)
+
+        return noting
+
+
+@dataclass
+class _Kept:
+    """What a composition's choices came to."""
+
+    listed: DefaultsList
+    paths: set[str]
+    """What was asked for: files and stored choices, there or not."""
+    states: list[Any]
+    """Of the paths, in each source; stored choices themselves, so that no other one can have their identity."""
+    merged: bytes | None = None
+    """The pickled configuration, before values of the command line."""
+
+
+def _states(sources: Sequence[ConfigSource], paths: set[str]) -> list[Any]:
+    """Return what changes when a file or a stored choice does that a path may stand for."""
+    found: list[Any] = []
+    for source in sources:
+        names = {path: source._normalize_file_name(path) for path in paths if path}
+        if source.scheme() == "file":
+            found += [_state(Path(source.path, name)) for names_of in names.items() for name in names_of]
+        elif source.scheme() == "structured":
+            store = ConfigStore.instance()
+            found += [store._open(name) for name in names.values()]
+            found += [sorted(group) for path in names if isinstance(group := store._open(path), dict)]
+    return found
+
+
+def _leaves_open(element: DefaultsTreeNode | InputDefault) -> bool:
+    """Return whether a choice is `???`: a sweep leaves it out, a run refuses it."""
+    if isinstance(element, DefaultsTreeNode):
+        return any(map(_leaves_open, [element.node, *(element.children or ())]))
+    return isinstance(element, GroupDefault) and element.is_missing()
+
+
+def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    return len(first) == len(second) and all(
+        one is other or (isinstance(one, tuple | list) and one == other)
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+def _merge_once() -> None:
+    """Keep the files that choices stand for, and what these are merged to, as long as none of them changes."""
+    create, merge = defaults_list.create_defaults_list, ConfigLoaderImpl._compose_config_from_defaults_list
+    kept: dict[tuple[Any, ...], _Kept] = {}
+    of_defaults: dict[int, _Kept] = {}
+
+    def create_defaults_list(
+        repo: Any, config_name: str | None, overrides_list: Sequence[Any], prepend_hydra: bool, skip_missing: bool
+    ) -> DefaultsList:
+        given = [one for one in overrides_list if not one.is_sweep_override()]
+        choosing = {
+            id(one) for one in given if not isinstance(one.value(), dict) and repo.group_exists(one.key_or_group)
+        }
+        lines = tuple(one.input_line for one in given if id(one) in choosing)
+        sources = repo.get_sources()
+        places = tuple((source.provider, source.path) for source in sources)
+        key = (config_name, prepend_hydra, lines, places)
+        known = kept.get((*key, None)) or kept.get((*key, skip_missing))
+        if known is None or not _same(known.states, _states(sources, known.paths)):
+            asked = _Asked(repo)
+            listed = create(asked, config_name, list(overrides_list), prepend_hydra, skip_missing)  # type: ignore[arg-type]
+            known = _Kept(listed, asked.paths, _states(sources, asked.paths))
+            kept[*key, skip_missing if _leaves_open(listed.defaults_tree) else None] = known
+            of_defaults[id(listed.defaults)] = known
+        return dataclasses.replace(known.listed, config_overrides=[one for one in given if id(one) not in choosing])
+
+    def compose_from_list(self: ConfigLoaderImpl, defaults: Any, repo: Any) -> DictConfig:
+        known = of_defaults.get(id(defaults))
+        if known is None or known.listed.defaults is not defaults:
+            return merge(self, defaults, repo)
+        if known.merged is None:
+            known.merged = pickle.dumps(merge(self, defaults, repo))
+        result: DictConfig = pickle.loads(known.merged)  # noqa: S301 - this process wrote it
+        return result
+
+    config_loader_impl.create_defaults_list = create_defaults_list  # type: ignore[attr-defined]
+    ConfigLoaderImpl._compose_config_from_defaults_list = compose_from_list  # type: ignore[method-assign]
