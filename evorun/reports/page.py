@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,18 @@ from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 
 if TYPE_CHECKING:
+    import jinja2
     from markupsafe import Markup
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     """Render one of our templates. Whatever it prints is escaped and made printable, unless it is `markup`."""
+    return _environment().get_template(template).render(context)
+
+
+@cache
+def _environment() -> "jinja2.Environment":
+    """Return the environment of all templates, which compiles each of them once."""
     import jinja2
 
     # StrictUndefined: a template that names what its context lacks must fail, not print nothing
@@ -46,7 +54,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         svg_link=svg_link,
         csv_link=csv_link,
     )
-    return environment.get_template(template).render(context)
+    return environment
 
 
 def write_page(target: Path, page: str) -> Path:

@@ -3,6 +3,8 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -29,7 +31,8 @@ PACKAGES = (
 """The packages whose versions a manifest records, where they are installed."""
 
 
-def package_versions() -> dict[str, str]:
+@cache
+def package_versions() -> Mapping[str, str]:
     """Return the versions of the installed packages among `PACKAGES`."""
     versions = {}
     for name in PACKAGES:
@@ -61,8 +64,12 @@ def hardware() -> dict[str, str | int | list[str]]:
     }
 
 
+@cache
 def git_commit() -> str | None:
-    """Return the commit of the checkout that evorun runs from, with `+changes` when it is modified."""
+    """Return the commit of the checkout that evorun runs from, with `+changes` when it was modified when first asked.
+
+    What a process has imported stays as it is: each run of a sweep names the code that it runs with.
+    """
     root = Path(evorun.__file__).parent.parent
     if not (root / ".git").exists():
         return None
