@@ -1,16 +1,39 @@
-"""Llamas of a few random layers with the embedded model's tokenizer: those that train, and what engines can serve."""
+"""Llamas of a few random layers with a short tokenizer: those that train, and what engines can serve."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 from evorun.models.embedded import ensure
+
+TOKENS = 2048
+
+
+def write_short_tokenizer(folder: Path) -> Any:
+    """Write the first tokens of the embedded model's tokenizer, with its chat template, into a folder; return it.
+
+    To load all 49,152 takes longer than to train on a few of them.
+    """
+    from transformers import AutoTokenizer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(ensure() / name, folder / name)
+    whole = json.loads((ensure() / "tokenizer.json").read_text())
+    pairs = whole["model"]
+    pairs["vocab"] = {text: number for text, number in pairs["vocab"].items() if number < TOKENS}
+    pairs["merges"] = [pair for pair in pairs["merges"] if "".join(pair) in pairs["vocab"]]
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    return AutoTokenizer.from_pretrained(folder)
 
 
 def write_tiny_llama(folder: Path) -> Path:
     """Write the model into a folder, as any other that `model=local model.id=FOLDER` serves, and return it."""
     import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(ensure())
+    tokenizer = write_short_tokenizer(folder)
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -28,16 +51,15 @@ def write_tiny_llama(folder: Path) -> Path:
         )
     )
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return folder
 
 
 def write_talking_llama(folder: Path) -> Path:
     """Write a model whose texts are of many lengths and clear of special tokens, and return its folder."""
     import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(ensure())
+    tokenizer = write_short_tokenizer(folder)
     torch.manual_seed(1)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -57,7 +79,6 @@ def write_talking_llama(folder: Path) -> Path:
     with torch.no_grad():
         others = [one for one in tokenizer.all_special_ids if one != tokenizer.eos_token_id]
         model.lm_head.weight[others] = 0  # hardly ever drawn
-        model.lm_head.weight[tokenizer.eos_token_id] *= 2  # now likely, now far from it
+        model.lm_head.weight[tokenizer.eos_token_id] *= 1.5  # now likely, now far from it
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return folder

@@ -27,6 +27,9 @@ EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instr
 
 pytestmark = pytest.mark.embedded
 
+ENDLESS = ask("Count.", max_tokens=8000, json_schema={"type": "array", "items": {"type": "integer"}, "minItems": 6000})
+"""Takes an engine minutes."""
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
@@ -43,7 +46,14 @@ def engine(served: ModelConfig) -> Iterator[TransformersModel]:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def tokenizer(served: ModelConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(served.id)
+
+
+@pytest.fixture(scope="module")
+def real_tokenizer() -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(ensure())
@@ -69,13 +79,13 @@ def real_engine() -> Iterator[TransformersModel]:
 
 
 @pytest.fixture(scope="module")
-def reference(real_weights: Any, tokenizer: Any) -> Any:
+def reference(real_weights: Any, real_tokenizer: Any) -> Any:
     def greedy(messages: tuple[Message, ...], max_tokens: int) -> str:
-        ids = tokenizer.apply_chat_template(
+        ids = real_tokenizer.apply_chat_template(
             list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
         out = real_weights.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
-        return str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+        return str(real_tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
 
     return greedy
 
@@ -131,7 +141,7 @@ async def test_a_schema_may_be_that_of_a_bare_number(engine: TransformersModel) 
 
 
 async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(
-    real_engine: TransformersModel, real_weights: Any, tokenizer: Any
+    real_engine: TransformersModel, real_weights: Any, real_tokenizer: Any
 ) -> None:
     """Against every token of the vocabulary, tried one by one as what comes next."""
     import torch
@@ -142,14 +152,15 @@ async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(
         json_schema={"enum": [json.loads(option) for option in options]},
     )  # fmt: skip
     reply = await real_engine.complete(request)
-    texts = tokenizer.batch_decode([[token] for token in range(real_weights.config.vocab_size)])
+    texts = real_tokenizer.batch_decode([[token] for token in range(real_weights.config.vocab_size)])
+    parts = {token: text for token, text in enumerate(texts) if text and any(text in option for option in options)}
     for completion in reply.completions:
         ids, expected = list(completion.token_ids or ()), []
         with torch.no_grad():
             logits = real_weights(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
         for count, row in enumerate(logits.double().numpy()):
-            said = tokenizer.decode(ids[:count])
-            allowed = [any(text and option.startswith(said + text) for option in options) for text in texts]
+            said = real_tokenizer.decode(ids[:count])
+            allowed = [any(o.startswith(said + parts.get(token, "\0")) for o in options) for token in range(len(texts))]
             row[[not one for one in allowed]] = -np.inf
             expected.append(np.log(distribution(row, request.sampling)[ids[count]]))
         assert completion.text in options
@@ -186,11 +197,8 @@ async def test_a_long_batch_does_not_block_the_event_loop(engine: TransformersMo
 
 async def test_cancelling_frees_the_row(served: ModelConfig) -> None:
     model = await make_config("engine", "transformers", max_batch_size=1).open(served)
-    endless = ask(
-        "Count.", max_tokens=4000, json_schema={"type": "array", "items": {"type": "integer"}, "minItems": 3000}
-    )
     try:
-        doomed = asyncio.create_task(model.complete(endless))
+        doomed = asyncio.create_task(model.complete(ENDLESS))
         waiting = asyncio.create_task(model.complete(ask("Hello.", max_tokens=2)))
         finished, _ = await asyncio.wait({waiting}, timeout=1.0)
         assert not finished  # the one row of this engine is taken, for minutes
@@ -203,7 +211,7 @@ async def test_cancelling_frees_the_row(served: ModelConfig) -> None:
 
 async def test_close_ends_calls_in_flight_and_the_worker(served: ModelConfig) -> None:
     model = await make_config("engine", "transformers", max_batch_size=1).open(served)
-    call = asyncio.create_task(model.complete(ask("Tell a story.", max_tokens=2000, temperature=1.0)))
+    call = asyncio.create_task(model.complete(ENDLESS))
     await asyncio.wait({call}, timeout=0.5)
     await model.close()
     with pytest.raises(EngineError, match="closed"):

@@ -25,7 +25,7 @@ from evorun.methods.espl.operators import OperatorPrompts
 from evorun.methods.mpo import refinement as rubric_refinement
 from evorun.methods.mpo.meta_prompts import MetaPrompts
 from evorun.models import Message, Reply, Request
-from evorun.models.embedded import is_ready, model_folder
+from evorun.models.embedded import is_ready
 from evorun.rollouts import rubric_rewards
 from evorun.runner import registry
 from evorun.runner.experiment import run_experiment
@@ -40,18 +40,18 @@ from evorun.tasks.rubric_scores import Scores
 from evorun.tasks.rubrics import Rubric
 from evorun.training.checkpoints import Checkpoints
 from journals import write_journal
+from tiny_llama import write_short_tokenizer
 
 EMBEDDED = is_ready()
 NO_TOKENIZER = "needs the embedded model's tokenizer"
-TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 def write_model(folder: Path) -> Path:
-    """Write a random Llama of two layers with the embedded model's tokenizer; its texts vary in length."""
+    """Write a random Llama of two layers with a short tokenizer; its texts vary in length."""
     import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    tokenizer = write_short_tokenizer(folder)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -68,9 +68,8 @@ def write_model(folder: Path) -> Path:
     torch.manual_seed(0)
     model = LlamaForCausalLM(config)
     with torch.no_grad():  # now far the likeliest token, now far the least likely: some completions end early
-        model.lm_head.weight[tokenizer.eos_token_id] *= 4
+        model.lm_head.weight[tokenizer.eos_token_id] *= 3
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return folder
 
 
