@@ -1,10 +1,13 @@
 """What the tests of processes share."""
 
+import gc
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -13,7 +16,7 @@ import pytest
 
 from evorun.errors import SandboxError
 from means import user_namespaces_work
-from warm_trainers import forked_trainers
+from warm_process import forked_trainers, is_there, warm_process
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
 # for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones.
@@ -37,10 +40,26 @@ def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _forked_trainers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fork trainers, where no GPU is, which a fork could not use: each would import torch for seconds."""
-    with nullcontext() if shutil.which("nvidia-smi") else forked_trainers(tmp_path_factory.mktemp("trainers")):
+def _forked_trainers() -> Iterator[None]:
+    with forked_trainers() if is_there() else nullcontext():
         yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep a process for all workers to fork, where no GPU is, which a fork could not use."""
+    if not hasattr(config, "workerinput") and not shutil.which("nvidia-smi"):
+        folder = tempfile.TemporaryDirectory(prefix="evorun-")
+        config.add_cleanup(folder.cleanup)
+        warm = ExitStack()
+        warm.enter_context(warm_process(Path(folder.name)))
+        config.add_cleanup(warm.close)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _survivors_set_aside() -> None:
+    """Let Python look no more through what outlives a file's tests: torch alone has a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,4 +1,4 @@
-"""Runs the real program as a user would: in a process of its own, or, at a tenth of the cost, in this one."""
+"""Runs the real program as a user would: in a process of its own or, for less, in a fork or in this process."""
 
 import contextlib
 import io
@@ -6,10 +6,12 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import warm_process
 from evorun.cli import main, naming, output
 
 DRY_RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine=simulated")
@@ -17,6 +19,11 @@ DRY_RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine
 
 SMALL = ("task.limit=3", "method.generations=2", "method.children=4", "method.initial_candidates=4", "method.duels=4")
 """A small size for it."""
+
+EVORUN = "evorun"
+
+LIMIT_S = 600
+"""Of a process that hangs: a busy machine takes minutes for a sweep."""
 
 RECORDS = (
     "problems.jsonl",
@@ -35,16 +42,45 @@ def environment() -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def evorun(*arguments: str | Path, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `evorun` with the arguments to its end and return what it printed."""
+def evorun(
+    *arguments: str | Path, cwd: Path, program: str = EVORUN, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `evorun` with the arguments to its end and return what it printed.
+
+    program: a script to run in its place. options: of `subprocess.run`; with them it is an interpreter of its own, else
+    a fork (`warm_process.py`).
+    """
+    words = [str(argument) for argument in arguments]
+    if warm_process.is_there() and not options:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = _forked(program, words, cwd, out.fileno(), err.fileno())
+            code = process.wait(LIMIT_S)
+            said = []
+            for file in (out, err):
+                file.seek(0)
+                said.append(file.read().decode())
+        return subprocess.CompletedProcess(words, code, *said)
     return subprocess.run(
-        [sys.executable, "-m", "evorun", *map(str, arguments)],
+        _command(program, words),
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=600,  # of a run that hangs: a busy machine takes minutes for a sweep
+        timeout=LIMIT_S,
         **{"env": environment(), **options},
     )
+
+
+def _command(program: str, words: list[str]) -> list[str]:
+    return [sys.executable, *(["-m", EVORUN] if program == EVORUN else [program]), *words]
+
+
+def _forked(
+    program: str, words: list[str], cwd: Path, stdout: int, stderr: int, reading: Any = None
+) -> warm_process.Forked:
+    with open(os.devnull, "rb") as nothing:
+        streams = (nothing.fileno(), stdout, stderr)
+        process = warm_process.fork(program, words, environment(), str(cwd), streams)
+    return warm_process.Forked(*process, reading)
 
 
 def evorun_here(*arguments: str | Path, cwd: Path, drawn: bool = False) -> subprocess.CompletedProcess[str]:
@@ -83,15 +119,26 @@ def reopen(run: Path) -> None:
     (run / "manifest.json").write_text(manifest.replace('"status": "completed"', '"status": "interrupted"'))
 
 
-def start(*arguments: str | Path, cwd: Path, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """Start `evorun` with the arguments, its output thrown away unless `stdout` is a pipe."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "evorun", *map(str, arguments)],
-        cwd=cwd,
-        env=environment(),
-        stdout=stdout,
-        stderr=subprocess.DEVNULL,
-    )
+def start(*arguments: str | Path, cwd: Path, program: str = EVORUN, stdout: int | Any = subprocess.DEVNULL) -> Any:
+    """Start `evorun` with the arguments and return the process.
+
+    program: a script to run in its place. stdout: where its output goes, thrown away unless it is a pipe; or an open
+    file, for stderr too.
+    """
+    words = [str(argument) for argument in arguments]
+    stderr = subprocess.DEVNULL if isinstance(stdout, int) else subprocess.STDOUT
+    if not warm_process.is_there():
+        return subprocess.Popen(_command(program, words), cwd=cwd, env=environment(), stdout=stdout, stderr=stderr)
+    with open(os.devnull, "wb") as nothing:
+        if stdout == subprocess.DEVNULL:
+            return _forked(program, words, cwd, nothing.fileno(), nothing.fileno())
+        if stdout != subprocess.PIPE:
+            return _forked(program, words, cwd, stdout.fileno(), stdout.fileno())
+        read, write = os.pipe()
+        try:
+            return _forked(program, words, cwd, write, nothing.fileno(), os.fdopen(read, "rb"))
+        finally:
+            os.close(write)
 
 
 def records(run: Path) -> dict[str, bytes]:

@@ -1,8 +1,6 @@
 """A run of a student in processes of its own: killed in each stage, it leaves what an undisturbed one leaves."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from evorun.models.embedded import is_ready
-from evorun_process import RECORDS, environment, evorun_here
+from evorun_process import RECORDS, evorun_here, start
 from journals import effects_in
 from tiny_llama import write_tiny_llama
 
@@ -46,20 +44,9 @@ pytestmark = [
 
 def words(folder: Path, model: Path) -> list[str]:
     """Return what starts the run, or goes on with it, as a user would."""
-    folder.mkdir(exist_ok=True)
     if (folder / "run" / "manifest.json").exists():
         return ["resume", "run"]
     return [*SETTINGS, f"model.id={model}", "hydra.run.dir=run"]
-
-
-def start(folder: Path, model: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "evorun", *words(folder, model)],
-        cwd=folder,
-        env=environment(),
-        stdout=(folder / "said").open("ab"),
-        stderr=subprocess.STDOUT,
-    )
 
 
 def finish(folder: Path, model: Path) -> None:
@@ -96,7 +83,8 @@ def at_work(folder: Path, name: str) -> bool:
 
 
 def kill_in(folder: Path, model: Path, name: str) -> None:
-    process = start(folder, model)
+    with (folder / "said").open("ab") as file:
+        process = start(*words(folder, model), cwd=folder, stdout=file)
     deadline = time.monotonic() + LIMIT_S
     try:
         while not at_work(folder, name):
@@ -133,6 +121,8 @@ def left(folder: Path) -> dict[str, bytes]:
 def test_killed_in_each_stage_it_leaves_what_an_undisturbed_run_leaves(tmp_path: Path) -> None:
     model = write_tiny_llama(tmp_path / "tiny")
     killed = tmp_path / "killed"
+    for folder in (killed, tmp_path / "whole"):
+        folder.mkdir()
     for name in MIDDLE:  # traces are written at once, within milliseconds
         kill_in(killed, model, name)
         assert manifest(killed, "run")["status"] == "running"

@@ -1,7 +1,6 @@
 """Several processes that train together on the CPU, and the end of all of them when the run's process dies."""
 
 import asyncio
-import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from building import make_job, policy_gradient, training_config
 from evorun.models import Message, Request, Sampling
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate
-from evorun_process import environment
+from evorun_process import start
 
 pytestmark = [
     pytest.mark.embedded,
@@ -61,14 +60,8 @@ def test_two_processes_train_and_resume(model: Path, tmp_path: Path) -> None:
 
 
 def test_all_processes_end_when_the_run_is_killed(model: Path, tmp_path: Path) -> None:
-    run = subprocess.Popen(
-        [sys.executable, __file__, str(model), str(tmp_path)],
-        env={**environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert run.stdout is not None
-    assert run.stdout.readline() == "ready\n"
+    run = start(str(model), str(tmp_path), cwd=tmp_path, program=__file__, stdout=subprocess.PIPE)
+    assert run.stdout.readline() == b"ready\n"
     started = psutil.Process(run.pid).children(recursive=True)
     try:
         assert len(started) >= 3  # the two, and what has started them

@@ -35,7 +35,7 @@ from evorun.models.config import ModelConfig
 from evorun.tasks.base import Problem
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Train
-from evorun_process import environment
+from evorun_process import environment, evorun
 
 pytestmark = [
     pytest.mark.embedded,
@@ -233,11 +233,8 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
 
 def killed(run: Path, model: Path, settings: dict[str, Any], moment: str) -> set[str]:
     """Begin a run, or go on with it, in a process that dies at a moment; return what is left of checkpoints."""
-    died = subprocess.run(
-        [sys.executable, str(SCRIPT), str(run), json.dumps({"model": str(model), **settings, "kill": moment})],
-        env=environment(),
-        capture_output=True,
-    )
+    overrides = json.dumps({"model": str(model), **settings, "kill": moment})
+    died = evorun(str(run), overrides, cwd=run.parent, program=str(SCRIPT))
     assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
     return {path.name for path in (run / "checkpoints").iterdir()} - {"trainer.json"}
 

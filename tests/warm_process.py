@@ -1,0 +1,247 @@
+"""Processes as forks of one, which has imported what takes each of them seconds: the program, and its trainers.
+
+A fork is a process like any other: in a session of its own, with the streams, the environment and the end that
+whoever started it gives it. Trainers under `accelerate launch`, and programs that need another environment, are
+started as ever.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from evorun.training.process import WORKER
+
+TRAINERS = ("policy_gradient", "proximal_policy", "fine_tuning", "rollouts", "versions", "weights")
+IMPORTED = (
+    *(f"evorun.training.{module}" for module in TRAINERS),
+    *("transformers.models.llama.modeling_llama", "evorun.models.transformers.engine", "evorun.models.simulated"),
+    *("evorun.cli.launch", "evorun.cli.running", "evorun.cli.verbs", "evorun.runner.experiment"),
+    *("evorun.reports.html", "evorun.reports.summary", "matplotlib.figure", "matplotlib.backends.backend_svg"),
+    *("evorun.methods.duels.duel_evolve", "evorun.tasks.mathbench.mathbench", "jinja2", "building"),
+)
+CODE = struct.Struct("!i")
+ORDER = 65_536
+"""Bytes of the longest order: its arguments and its environment."""
+ADDRESS = "EVORUN_TESTS_WARM"
+"""Environment variable with the socket of the process that is forked."""
+
+
+class Forked:
+    """What is known of a forked process: as much of `subprocess.Popen` as tests use."""
+
+    def __init__(self, pid: int, link: socket.socket, stdout: Any) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._link = link
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._link], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            with self._link:
+                self.returncode = int(CODE.unpack(self._link.recv(CODE.size))[0])
+        return self.returncode
+
+    def communicate(self) -> tuple[Any, None]:
+        said = self.stdout.read() if self.stdout is not None else None
+        self.wait()
+        return said, None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkedTrainer:
+    """What a run knows of its trainer: as much of `asyncio.subprocess.Process` as it uses."""
+
+    def __init__(self, pid: int, link: socket.socket, stdin: Any) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        link.setblocking(False)
+        self._ended = asyncio.create_task(self._code(link))
+
+    @staticmethod
+    async def _code(link: socket.socket) -> int:
+        with link:
+            return int(CODE.unpack(await asyncio.get_running_loop().sock_recv(link, CODE.size))[0])
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def is_there() -> bool:
+    """Return whether there is a process to fork."""
+    return ADDRESS in os.environ
+
+
+def fork(
+    target: str, arguments: Sequence[str], environment: Mapping[str, str], folder: str, streams: Sequence[int]
+) -> tuple[int, socket.socket]:
+    """Have a process forked; return its id, and what its exit code comes by.
+
+    target: `evorun`, the trainers' module, or a script's path. streams: its stdin, stdout and stderr.
+    """
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link.connect(os.environ[ADDRESS])
+    what = {"target": target, "arguments": list(arguments), "environment": dict(environment), "folder": folder}
+    order = json.dumps(what).encode()
+    assert len(order) < ORDER
+    socket.send_fds(link, [order], list(streams))
+    return CODE.unpack(link.recv(CODE.size))[0], link
+
+
+@contextlib.contextmanager
+def forked_trainers() -> Iterator[None]:
+    """Have the trainers of this process's runs forked."""
+    start = asyncio.create_subprocess_exec
+
+    async def fork_or_start(*command: Any, **options: Any) -> Any:
+        if command[:3] != (sys.executable, "-m", WORKER):
+            return await start(*command, **options)
+        read, write = os.pipe()
+        output = options["stdout"].fileno()
+        process = fork(WORKER, command[3:], options["env"], os.getcwd(), (read, output, output))
+        os.close(read)
+        return ForkedTrainer(*process, os.fdopen(write, "wb"))
+
+    with mock.patch.object(asyncio, "create_subprocess_exec", fork_or_start):
+        yield
+
+
+@contextlib.contextmanager
+def warm_process(folder: Path) -> Iterator[None]:
+    """Keep a process to fork; it imports nothing before the first fork is wanted."""
+    address = str(folder / "warm")
+    command = [sys.executable, __file__, address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"listening\n"
+        os.environ[ADDRESS] = address
+        yield
+        del os.environ[ADDRESS]
+
+
+def serve(address: str) -> None:
+    """Fork a process for each order until stdin ends."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(address)
+        listening.listen()
+        print("listening", flush=True)
+        while 0 not in select.select([0, listening], [], [])[0]:
+            if IMPORTED[0] not in sys.modules:
+                for module in IMPORTED:
+                    importlib.import_module(module)
+                gc.collect()
+                gc.freeze()  # a fork that looked through it would copy it
+            link, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                keep(link)
+            link.close()
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:  # keepers that have ended
+                    pass
+        with contextlib.suppress(ChildProcessError):
+            while os.wait():  # trainers end with their stdin
+                pass
+
+
+def keep(link: socket.socket) -> None:
+    """Fork the process that an order asks for, tell its id, and how it ended."""
+    message, streams, *_ = socket.recv_fds(link, ORDER, 3)
+    order = json.loads(message)
+    started, begun = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.setsid()
+        os.write(begun, b".")
+        for descriptor in (started, begun):
+            os.close(descriptor)
+        link.close()
+        become(streams, order)
+    for descriptor in (0, 1, *streams):
+        os.close(descriptor)
+    os.read(started, 1)  # whoever wants it may kill its group from now on
+    link.send(CODE.pack(pid))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        link.send(CODE.pack(code))
+    os._exit(0)
+
+
+def become(streams: Sequence[int], order: dict[str, Any]) -> None:
+    """Be the process that an order asks for, to its end."""
+    for standard, descriptor in enumerate(streams):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    sys.stdin, sys.stdout, sys.stderr = (
+        io.TextIOWrapper(open(number, mode, closefd=False), encoding="utf-8", line_buffering=number == 2)  # noqa: SIM115
+        for number, mode in ((0, "rb"), (1, "wb"), (2, "wb"))
+    )
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    # The hub's client has read its variables already, those of the process that is forked.
+    constants = importlib.import_module("huggingface_hub.constants")
+    constants.HF_HUB_DISABLE_TELEMETRY = os.environ.get("HF_HUB_DISABLE_TELEMETRY") == "1"
+    constants.ENDPOINT = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
+    os.chdir(order["folder"])
+    target, arguments = order["target"], order["arguments"]
+    sys.argv = [target, *arguments]
+    sys.path.insert(0, str(Path(target).parent) if target.endswith(".py") else order["folder"])
+    code: Any = 1
+    try:
+        with contextlib.ExitStack() as stack:
+            if is_there():
+                stack.enter_context(forked_trainers())
+            if target == WORKER:
+                code = importlib.import_module(WORKER).main(*arguments)
+            elif target == "evorun":
+                importlib.import_module("evorun.cli").main()
+            else:
+                runpy.run_path(target, run_name="__main__")
+                code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    finally:
+        if target != WORKER:
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code if isinstance(code, int) else 1)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
