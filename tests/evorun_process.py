@@ -47,13 +47,14 @@ def evorun(
 ) -> subprocess.CompletedProcess[str]:
     """Run `evorun` with the arguments to its end and return what it printed.
 
-    program: a script to run in its place. options: of `subprocess.run`; with them it is an interpreter of its own, else
-    a fork (`warm_process.py`).
+    program: a script to run in its place. options: of `subprocess.run`. Without any, or where the environment differs
+    in `PYTHONPATH` alone, it is a fork (`warm_process.py`), else an interpreter of its own.
     """
     words = [str(argument) for argument in arguments]
-    if warm_process.is_there() and not options:
+    given = options.get("env", environment())
+    if warm_process.is_there() and not options.keys() - {"env"} and _is_usual(given):
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = _forked(program, words, cwd, out.fileno(), err.fileno())
+            process = _forked(program, words, cwd, out.fileno(), err.fileno(), env=given)
             code = process.wait(LIMIT_S)
             said = []
             for file in (out, err):
@@ -70,16 +71,27 @@ def evorun(
     )
 
 
+def _is_usual(given: dict[str, str]) -> bool:
+    usual = {**environment(), "PYTHONPATH": ""}
+    return {**given, "PYTHONPATH": ""} == usual
+
+
 def _command(program: str, words: list[str]) -> list[str]:
     return [sys.executable, *(["-m", EVORUN] if program == EVORUN else [program]), *words]
 
 
 def _forked(
-    program: str, words: list[str], cwd: Path, stdout: int, stderr: int, reading: Any = None
+    program: str,
+    words: list[str],
+    cwd: Path,
+    stdout: int,
+    stderr: int,
+    reading: Any = None,
+    env: dict[str, str] | None = None,
 ) -> warm_process.Forked:
     with open(os.devnull, "rb") as nothing:
         streams = (nothing.fileno(), stdout, stderr)
-        process = warm_process.fork(program, words, environment(), str(cwd), streams)
+        process = warm_process.fork(program, words, env or environment(), str(cwd), streams)
     return warm_process.Forked(*process, reading)
 
 
@@ -95,7 +107,7 @@ def evorun_here(*arguments: str | Path, cwd: Path, drawn: bool = False) -> subpr
         contextlib.chdir(cwd),
         mock.patch.dict(os.environ, environment(), clear=True),
         mock.patch.object(sys, "argv", ["evorun", *words]),
-        contextlib.nullcontext() if drawn else mock.patch("evorun.reports.drawing._save", _leave_blank),
+        contextlib.nullcontext() if drawn else mock.patch("evorun.reports.drawing._save", leave_blank),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -108,7 +120,7 @@ def evorun_here(*arguments: str | Path, cwd: Path, drawn: bool = False) -> subpr
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
-def _leave_blank(figure: object, buffer: Any, format: str, *_: object) -> None:
+def leave_blank(figure: object, buffer: Any, format: str, *_: object) -> None:
     """Write an empty figure."""
     buffer.write('<svg viewBox="0 0 1 1"></svg>' if format == "svg" else b"%PDF-1.7")
 

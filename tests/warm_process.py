@@ -1,8 +1,8 @@
 """Processes as forks of one, which has imported what takes each of them seconds: the program, and its trainers.
 
 A fork is a process like any other: in a session of its own, with the streams, the environment and the end that
-whoever started it gives it. Trainers under `accelerate launch`, and programs that need another environment, are
-started as ever.
+whoever started it gives it. Programs that need another environment are started as ever, and trainers under `accelerate
+launch` unless a test wants them forked.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from evorun.training.process import WORKER
 TRAINERS = ("policy_gradient", "proximal_policy", "fine_tuning", "rollouts", "versions", "weights")
 IMPORTED = (
     *(f"evorun.training.{module}" for module in TRAINERS),
-    *("transformers.models.llama.modeling_llama", "evorun.models.transformers.engine", "evorun.models.simulated"),
+    *("transformers.models.llama.modeling_llama", "evorun.models.transformers.engine", "evorun.simulation.engine"),
     *("evorun.cli.launch", "evorun.cli.running", "evorun.cli.verbs", "evorun.runner.experiment"),
     *("evorun.reports.html", "evorun.reports.summary", "matplotlib.figure", "matplotlib.backends.backend_svg"),
     *("evorun.methods.duels.duel_evolve", "evorun.tasks.mathbench.mathbench", "jinja2", "building"),
@@ -39,6 +39,8 @@ IMPORTED = (
 CODE = struct.Struct("!i")
 ORDER = 65_536
 """Bytes of the longest order: its arguments and its environment."""
+LAUNCH = "accelerate.commands.launch"
+ELASTIC = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 ADDRESS = "EVORUN_TESTS_WARM"
 """Environment variable with the socket of the process that is forked."""
 
@@ -121,16 +123,18 @@ def fork(
 
 
 @contextlib.contextmanager
-def forked_trainers() -> Iterator[None]:
-    """Have the trainers of this process's runs forked."""
+def forked_trainers(*, launched: bool = False) -> Iterator[None]:
+    """Have the trainers of this process's runs forked; with `launched`, `accelerate launch` and what it starts, too."""
     start = asyncio.create_subprocess_exec
+    targets = {(sys.executable, "-m", WORKER), *([(sys.executable, "-m", LAUNCH)] if launched else [])}
 
     async def fork_or_start(*command: Any, **options: Any) -> Any:
-        if command[:3] != (sys.executable, "-m", WORKER):
+        if command[:3] not in targets:
             return await start(*command, **options)
         read, write = os.pipe()
         output = options["stdout"].fileno()
-        process = fork(WORKER, command[3:], options["env"], os.getcwd(), (read, output, output))
+        environment = {**options["env"], ADDRESS: os.environ[ADDRESS]}
+        process = fork(command[2], command[3:], environment, os.getcwd(), (read, output, output))
         os.close(read)
         return ForkedTrainer(*process, os.fdopen(write, "wb"))
 
@@ -198,6 +202,15 @@ def keep(link: socket.socket) -> None:
     os._exit(0)
 
 
+def fork_launched(handler: Any, command: Sequence[str], environment: Mapping[str, str]) -> Forked:
+    """Start, in `accelerate launch`, one of its processes."""
+    streams = [
+        0,
+        *(number if file is None else file.fileno() for file, number in ((handler._stdout, 1), (handler._stderr, 2))),
+    ]
+    return Forked(*fork(WORKER, command[-1:], environment, os.getcwd(), streams), None)
+
+
 def become(streams: Sequence[int], order: dict[str, Any]) -> None:
     """Be the process that an order asks for, to its end."""
     for standard, descriptor in enumerate(streams):
@@ -217,6 +230,8 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
     target, arguments = order["target"], order["arguments"]
     sys.argv = [target, *arguments]
     sys.path.insert(0, str(Path(target).parent) if target.endswith(".py") else order["folder"])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
     code: Any = 1
     try:
         with contextlib.ExitStack() as stack:
@@ -226,6 +241,9 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
                 code = importlib.import_module(WORKER).main(*arguments)
             elif target == "evorun":
                 importlib.import_module("evorun.cli").main()
+            elif target == LAUNCH:
+                stack.enter_context(mock.patch(f"{ELASTIC}.SubprocessHandler._popen", fork_launched))
+                runpy.run_module(LAUNCH, run_name="__main__", alter_sys=True)
             else:
                 runpy.run_path(target, run_name="__main__")
                 code = 0

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from evorun.reports import drawing
+from evorun_process import leave_blank
+
 
 @pytest.fixture(name="chromium", scope="session")
 def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -13,3 +16,9 @@ def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver = browsing.start(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave figures blank, for tests of a page's words and tables: drawing takes longer than all else."""
+    monkeypatch.setattr(drawing, "_save", leave_blank)

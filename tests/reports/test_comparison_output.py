@@ -75,6 +75,7 @@ def test_a_refused_pair_is_one_line(two: list[Path]) -> None:
     assert "gepa is not paired: another task: livecodebench, not mathbench" in _rows(_printed([*two, other]))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_groups_stand_below_one_another_each_with_its_reference(tmp_path: Path) -> None:
     runs = [
         write_method(tmp_path / f"{task}_{method}", outcomes, method=method, task=task)
@@ -146,6 +147,7 @@ def _page(runs: list[Path], target: Path | None = None) -> str:
     return write_comparison(compare(runs), target or runs[0].parent / "comparison.html").read_text("utf-8")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
     html = _page(two)
     text = _plain(Page(html).text)
@@ -188,6 +190,7 @@ def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
     assert "<script>window.pwned = 1</script>" in page.text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path) -> None:
     (tmp_path / "else where").mkdir()
     for target in (tmp_path / "comparison.html", tmp_path / "else where" / "c.html"):
@@ -246,6 +249,7 @@ def test_scores_are_not_cut_in_a_narrow_terminal(scored: list[Path]) -> None:
     assert re.search(r"lyria penalised (score )?(\(scale )?86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", _plain(printed))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_page_shows_scores_and_draws_them(scored: list[Path]) -> None:
     html = _page(scored)
     page = Page(html)

@@ -64,28 +64,38 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.fixture(name="of_one", scope="module", params=[False, True], ids=["searched", "trained"])
+def _of_one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, bool]:
+    run = write_method(tmp_path_factory.mktemp("one") / "run", RIGHT, steps=4, calls={"generate": 50, "judge": 3})
+    return run, render_report(train(run) if request.param else run), request.param
+
+
 @pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
-def test_a_runs_curves_stand_at_the_costs_that_their_axis_names(tmp_path: Path, unit: str, trained: bool) -> None:
-    run = write_method(tmp_path / "run", RIGHT, steps=4, calls={"generate": 50, "judge": 3})
-    html = render_report(train(run) if trained else run)
+def test_a_runs_curves_stand_at_the_costs_that_their_axis_names(of_one: tuple[Path, str, bool], unit: str) -> None:
+    run, html, trained = of_one
     (panel,) = panels_of(html, f"Accuracy against {LABELS[trained][unit]}")
     assert panel.x == LABELS[trained][unit]
     assert has(panel, scores_along(run, unit, of_run=trained))
 
 
-@pytest.mark.parametrize("kinds", ["neither", "both", "one"])
-@pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
-def test_a_comparisons_curves_share_one_unit_and_are_at_it(tmp_path: Path, unit: str, kinds: str) -> None:
+@pytest.fixture(name="of_two", scope="module", params=["neither", "both", "one"])
+def _of_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], str, str]:
+    """Two runs, of which neither, both or one has trained, and their comparison."""
+    folder = tmp_path_factory.mktemp("two")
     runs = [
-        write_method(tmp_path / name, outcomes, method=name, steps=4, calls={"generate": calls})
+        write_method(folder / name, outcomes, method=name, steps=4, calls={"generate": calls})
         for name, outcomes, calls in (("gepa", RIGHT, 40), ("grpo", RIGHT[::-1], 60))
     ]
-    for run in runs[: {"neither": 0, "both": 2, "one": 1}[kinds]]:
+    for run in runs[: {"neither": 0, "both": 2, "one": 1}[request.param]]:
         train(run)
+    return runs, write_comparison(compare(runs), folder / "comparison.html").read_text(), request.param
+
+
+@pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
+def test_a_comparisons_curves_share_one_unit_and_are_at_it(of_two: tuple[list[Path], str, str], unit: str) -> None:
+    runs, page, kinds = of_two
     of_run = kinds != "neither"
     label = LABELS[of_run][unit] if kinds != "one" or unit != "step" else "generation or training step"
-    page = write_comparison(compare(runs), tmp_path / "comparison.html").read_text()
     (panel,) = panels_of(page, f"Accuracy on mathbench against {label}")
     assert panel.x == label
     assert len({id(line) for line in panel.lines}) >= 2

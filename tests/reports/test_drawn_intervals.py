@@ -45,9 +45,15 @@ def write_artifact(run: Path, name: str, records: list[dict[str, Any]]) -> None:
     (run / "artifacts" / name).write_text(json.dumps(records))
 
 
-def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(tmp_path: Path) -> None:
-    run = write_method(tmp_path / "run", RIGHT, steps=4)
-    panels = panels_of(render_report(run), "Accuracy by generation in each stratum")
+@pytest.fixture(name="of_one", scope="module")
+def _of_one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    run = write_method(tmp_path_factory.mktemp("one") / "run", RIGHT, steps=4, calls={"generate": 50})
+    return run, render_report(run)
+
+
+def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(of_one: tuple[Path, str]) -> None:
+    run, html = of_one
+    panels = panels_of(html, "Accuracy by generation in each stratum")
     by_stratum = group_of(read(run, "steps"), "stratum")
     assert [panel.title for panel in panels] == sorted(by_stratum)
     for panel in panels:
@@ -59,9 +65,9 @@ def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(tmp_path: P
 
 
 @pytest.mark.parametrize("unit", ["generation", "calls per problem", "tokens per problem"])
-def test_a_runs_band_is_wilsons_interval_at_each_point(tmp_path: Path, unit: str) -> None:
-    run = write_method(tmp_path / "run", RIGHT, steps=4, calls={"generate": 50})
-    (panel,) = panels_of(render_report(run), f"Accuracy against {unit}")
+def test_a_runs_band_is_wilsons_interval_at_each_point(of_one: tuple[Path, str], unit: str) -> None:
+    run, html = of_one
+    (panel,) = panels_of(html, f"Accuracy against {unit}")
     series = scores_along(run, {"generation": "step"}.get(unit, unit.partition(" ")[0]), of_run=False)
     (band,) = panel.areas
     assert is_band(band, [(at, *wilson(share, len(RIGHT))) for at, share in series])

@@ -94,6 +94,7 @@ def test_nothing_on_the_page_points_outside(drawn: Path) -> None:
     assert not re.search(r"url\((?!#)", html)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_nothing_of_a_page_that_lies_in_the_folder_is_kept(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     own = write_report(run).read_text("utf-8")
@@ -131,6 +132,7 @@ def test_warnings_are_on_top(tmp_path: Path, manifest: dict[str, object], banner
     assert banner in "".join(re.findall(r'<p class="banner"[^>]*>(.*?)</p>', html))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_finished_benchmark_run_has_no_banner(tmp_path: Path) -> None:
     html = _render(tmp_path, RunSpec(manifest={"provenance": {"source": "benchmark", "description": "", "digest": ""}}))
     assert 'class="banner"' not in html
@@ -181,6 +183,7 @@ def test_the_tile_of_losses_counts_what_was_asked_for_again(drawn: Path) -> None
     assert said in _Page((drawn / "report.html").read_text("utf-8")).text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_judge_that_decides_nothing_is_named_beside_its_numbers(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     assert "posterior stays the prior" not in write_report(run).read_text()
@@ -216,6 +219,7 @@ def test_figures_are_shown_with_interval_and_n(drawn: Path) -> None:
     assert re.search(r"COLLEGE ?\d+\.\d % ?\d+\.\d to \d+\.\d % ?3", text)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "report.html").mkdir()
@@ -266,6 +270,7 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
     assert of_strata == set(overall)  # what serves all problems is spent for each stratum alike
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_search_is_taken_apart_with_what_it_dropped(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     assert "<h2>Search</h2>" not in write_report(run).read_text()  # its results, an older run's, have none of it
@@ -280,6 +285,7 @@ def test_the_search_is_taken_apart_with_what_it_dropped(tmp_path: Path) -> None:
     assert '<td>Parsable texts</td><td class="num">75.0 %</td>' in page
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_what_the_search_lost_is_said_where_a_choice_was_made(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     steps = [json.loads(line) for line in (run / "steps.jsonl").open()]
@@ -300,6 +306,7 @@ def test_what_the_search_lost_is_said_where_a_choice_was_made(tmp_path: Path) ->
     assert lost not in page  # each problem is answered anew at the end
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_refusals_of_the_judge_and_cost_of_the_gold_judge_have_lines_of_their_own(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     duels = [json.loads(line) for line in (run / "comparisons.jsonl").open()]
@@ -319,6 +326,7 @@ def test_refusals_of_the_judge_and_cost_of_the_gold_judge_have_lines_of_their_ow
     assert '<td>gold (grading), not in the total</td><td class="num">30</td>' in page
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_score_without_an_interval_has_none_in_its_tile(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     results = json.loads((run / "results.json").read_text())
@@ -330,6 +338,7 @@ def test_a_score_without_an_interval_has_none_in_its_tile(tmp_path: Path) -> Non
     assert "n = 9" in tile
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path) -> None:
     config = {
         "method": {"name": "m", "generations": 7, "note": "<b>"},
