@@ -13,10 +13,11 @@ PYTEST_ARGS ?=
 ROOM ?= ratings
 # What `make bench` is to do differently: make bench BENCH_ARGS="stack --against ../before"; scripts/bench/run.py says more
 BENCH_ARGS ?=
-# Test files at once: one a core, as far as memory goes; each may start a process with the embedded model (4 GB).
+# Test files at once: three for two cores, since tests of processes and of limits wait, as far as memory goes; each may
+# start a process with the embedded model (4 GB).
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; \
 	gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
-	print(max(1, min(os.cpu_count() or 1, gigabytes // 4)))')
+	print(max(1, min((os.cpu_count() or 1) * 3 // 2, gigabytes // 4)))')
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -55,7 +56,7 @@ test-all: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
 
 test-room: .venv/.ready-dev  ## run the quick tests of one room: make test-room ROOM=ratings
 	@echo "== test-room: pytest, the quick tests of $(ROOM)"
-	$(PYTEST) -m "not vllm and not all_pairs and not slow" $(or $(wildcard tests/$(ROOM) tests/test_$(ROOM)*.py),tests/$(ROOM)) $(PYTEST_ARGS)
+	$(PYTEST) -m "not vllm and not all_pairs and not slow" $(or $(wildcard tests/$(ROOM) tests/test_$(ROOM)*.py),tests/$(ROOM)) $(AT_ONCE) $(PYTEST_ARGS)
 
 # Only the files with such tests: the others import packages which that environment does not have.
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm

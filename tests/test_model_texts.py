@@ -105,8 +105,9 @@ def refuse_growth(read: Callable[[str], object], text: Callable[[int], str]) -> 
     # Read in less time than some loops over its characters take: not worth a second measurement.
     if seconds <= 40 * _of_a_loop(second) or seconds <= SLACK * (second // first) * _least(read, text(first)):
         return
-    quadratic = _least(read, text(third)) > SLACK * (third // second) * _least(read, long)
     times, most = third // second, SLACK * third // second
+    longer, limit = text(third), most * _least(read, long)
+    quadratic = all(_seconds(read, longer) > limit for _ in range(3))
     assert not quadratic, f"a text {times} times as long takes more than {most} times as long: {long[:40]!r}..."
 
 
