@@ -15,6 +15,7 @@ import pytest
 from evorun.models.embedded import is_ready
 from evorun.testing import check_method, check_task
 from evorun_process import environment, evorun
+from tiny_llama import write_talking_llama
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PACKAGES = sorted(path.parent for path in EXAMPLES.glob("*/pyproject.toml"))
@@ -147,13 +148,15 @@ def check_reading(run: Path, environment: dict[str, str]) -> None:
 @pytest.mark.embedded
 @pytest.mark.slow
 @pytest.mark.skipif(not is_ready(), reason="no embedded model")
-def test_the_example_task_runs_on_a_real_model(tmp_path: Path, installed: dict[str, str]) -> None:
-    model = ("model=smollm2_135m", "engine=transformers", "engine.device=cpu", "evorun.progress=off")
+def test_the_example_task_runs_on_an_engine_with_weights(tmp_path: Path, installed: dict[str, str]) -> None:
+    weights = write_talking_llama(tmp_path / "weights")
+    model = ("model=local", f"model.id={weights}", "model.context_length=8192")
+    engine = ("engine=transformers", "engine.device=cpu", "evorun.progress=off")
     size = ("task.size=4", "task.given=1", "task.problems=1", "task.held_out=1", "task.reasoning_chars=20")
-    sampling = ("task.sampling.max_tokens=48", "task.sampling.judge_max_tokens=12")
+    sampling = ("task.sampling.max_tokens=200", "task.sampling.judge_max_tokens=12")
     method = ("method=duel_evolve", "method.generations=1", "method.initial_candidates=2", "method.children=1")
     few = ("method.parents=1", "method.duels=1", "hydra.run.dir=duel_evolve")
-    done = evorun("task=nqueens", *method, *few, *model, *size, *sampling, cwd=tmp_path, env=installed)
+    done = evorun("task=nqueens", *method, *few, *model, *engine, *size, *sampling, cwd=tmp_path, env=installed)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "duel_evolve", "duel_evolve")
     assert [one["operator"] for one in records(tmp_path / "duel_evolve", "candidates")] == ["init", "init", "evolve"]

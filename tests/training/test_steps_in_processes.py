@@ -1,7 +1,5 @@
 """Training steps in several processes over gloo, and of a trainer that is killed again and again (`forked.py`)."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import test_proximal_steps
 import torch
 from steps import Stepped
 
-from evorun_process import environment
+from evorun_process import evorun
 
 pytestmark = pytest.mark.slow
 
@@ -21,11 +19,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("forked")
-    subprocess.run(
-        [sys.executable, forked.__file__, str(path)],
-        check=True,
-        env={**environment(), "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
-    )
+    done = evorun(str(path), cwd=path, program=forked.__file__)
+    assert done.returncode == 0, done.stderr
     return path
 
 

@@ -4,7 +4,8 @@ import asyncio
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from evorun.models import Message, Request, Sampling
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate
 from evorun_process import start
+from warm_process import forked_trainers, is_there
 
 pytestmark = [
     pytest.mark.embedded,
@@ -36,11 +38,18 @@ pytestmark = [
 ]
 
 
+@pytest.fixture
+def launches_forked() -> Iterator[None]:
+    with forked_trainers(launched=True) if is_there() else nullcontext():
+        yield
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"))
 
 
+@pytest.mark.usefixtures("launches_forked")
 def test_two_processes_train_and_resume(model: Path, tmp_path: Path) -> None:
     """Their gradients are compared in test_policy_gradient_steps.py."""
     shared: dict[str, Any] = {
