@@ -69,7 +69,8 @@ lint: .venv/.ready-dev  ## check style (ruff), formatting and types (mypy --stri
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: .venv-docs/.ready  ## build the documentation as a site in build/docs; any warning is an error
+# The reference is made of the code itself: by the interpreter EVORUN_PYTHON, or that of .venv.
+docs: .venv-docs/.ready $(if $(EVORUN_PYTHON)$(wildcard $(BIN)/python),,.venv/.ready)  ## build the documentation as a site in build/docs; any warning is an error
 	@echo "== docs: sphinx-build --fail-on-warning, in .venv-docs"
 	rm -rf build/docs
 	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/docs

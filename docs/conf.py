@@ -1,27 +1,59 @@
-"""Configuration of the documentation's site: `make docs` builds it and fails on any warning."""
+"""Configuration of the documentation's site: `make docs` builds it and fails on any warning.
 
-import sys
+The reference is written first, by the interpreter that has evorun: types, bounds and defaults are then those of the
+classes themselves, and no written page is kept that could go stale.
+"""
+
+import os
+import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 _DOCS = Path(__file__).parent
-sys.path.insert(0, str(_DOCS))
-import settings_page  # noqa: E402
-
-_PROJECT = tomllib.loads((_DOCS.parent / "pyproject.toml").read_text())["project"]
-settings_page.write(_DOCS.parent / "conf", _DOCS / "generated" / "settings.md")
+_ROOT = _DOCS.parent
+_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+_PYTHON = os.environ.get("EVORUN_PYTHON", str(_ROOT / ".venv" / "bin" / "python"))
+if not Path(_PYTHON).exists():
+    raise SystemExit(
+        f"expected an interpreter with evorun, found none at {_PYTHON}; run make setup, or set EVORUN_PYTHON"
+    )
+subprocess.run(
+    [_PYTHON, "-B", "-m", "reference", str(_DOCS / "generated")],
+    env={**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{_DOCS}"},
+    check=True,
+)
 
 project = _PROJECT["name"]
 copyright = "the evorun authors"
-extensions = ["myst_parser", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx_copybutton", "autoapi.extension"]
 exclude_patterns = ["requirements.txt"]
 
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # the API names types that are not on its page
 myst_heading_anchors = 4  # links to headings, named as GitHub names them
 highlight_language = "bash"  # of blocks that name no language: nearly all are commands
 copybutton_exclude = ".linenos, .gp, .go, .c1"  # a command's comment is not copied
 
+# python_api.md names what is public; autoapi reads those modules from their source, without importing them.
+_PUBLIC = re.findall(r"autoapi\w+:: ([\w.]+)", (_DOCS / "python_api.md").read_text())
+_EXPORTING = {name.rpartition(".")[0] for name in _PUBLIC}  # a package exports what its modules define
+autoapi_dirs = [str(_ROOT / "evorun")]
+autoapi_ignore = [
+    str(file)
+    for file in (_ROOT / "evorun").rglob("*.py")
+    for module in [".".join(file.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")]
+    if module.rpartition(".")[0] not in _EXPORTING and not any(name.startswith(f"{module}.") for name in _PUBLIC)
+]
+suppress_warnings = ["autoapi.python_import_resolution"]  # of the modules left out
+autoapi_generate_api_docs = False
+autoapi_options = ["members", "undoc-members"]
+autodoc_typehints = "signature"
+default_role = "code"  # of names between backticks in docstrings
+
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_title = "evorun"
 html_show_sphinx = False
 html_copy_source = False

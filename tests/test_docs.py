@@ -4,14 +4,11 @@
 """
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -110,29 +107,3 @@ def test_the_glossary_has_each_word_once_and_in_order() -> None:
     words = re.findall(r"^\| ([^|]+) \|", (DOCS / "glossary.md").read_text(), re.MULTILINE)[2:]
     assert len(words) > 40
     assert words == sorted(set(words))
-
-
-def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a mapping, with their values."""
-    for name, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            yield from leaves(inner, f"{key}{name}.")
-        else:
-            yield f"{key}{name}", inner
-
-
-def test_the_settings_page_has_the_keys_and_defaults_of_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(DOCS))
-    settings_page = importlib.import_module("settings_page")
-    settings_page.write(ROOT / "conf", tmp_path / "pages" / "settings.md")
-    sections = (tmp_path / "pages" / "settings.md").read_text().split("\n## ")[1:]
-    assert len(sections) > 60
-    for section in sections:
-        group, _, name = section.splitlines()[0].partition("=")
-        rows = dict(re.findall(r"^\| `([^`]+)` \| (?:`(.*)`)? \|", section, re.MULTILINE))
-        stated = dict(leaves(yaml.safe_load((ROOT / "conf" / group / f"{name}.yaml").read_text())))
-        for key, value in stated.items():
-            if key in rows and isinstance(value, int | float) and not isinstance(value, bool):
-                assert float(rows[key].replace("_", "")) == value, (group, name, key)
-            elif key not in ("name", "description", "defaults"):
-                assert key in rows or key.rpartition(".")[0] in rows, (group, name, key)  # a mapping on one line

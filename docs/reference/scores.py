@@ -1,0 +1,95 @@
+"""The page of scores and figures: unit, range, direction and origin of each name that runs record and reports print."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from evorun.runner import registry
+from evorun.runs.results import TRAINING_PREFIX
+from evorun.runs.scores import Score, mean_of_samples
+from reference.markdown import code, lines, prose, table
+
+SECTIONS = {
+    "results": ("Figures of results.json", "Shares carry a 95 % interval and n; intervals resample problems."),
+    "counts": ("Counts", "`counts` of results.json; those of texts are in `extra` of steps.jsonl too."),
+    "steps": ("Diagnostics of steps", "`extra` of steps.jsonl. metrics.jsonl has their means over the problems."),
+    "training": (
+        "Figures of training steps",
+        f"`figures` of training.jsonl; as series of metrics.jsonl their names begin with `{TRAINING_PREFIX}`.",
+    ),
+    "comparisons": ("Figures of comparisons and tournaments", "What pages of several runs add."),
+}
+OF_SAMPLES = {"unit": "share", "meaning": "Mean of the primary score over a problem's samples."}
+DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", None: ""}
+
+
+HEAD = """
+# Scores and figures
+
+A figure without a direction is neither good nor bad by itself. [Reading a report](../guides/report.md) says what to
+make of them.
+
+## Scores of tasks
+
+A task's first score is its primary one, which tables and curves show. `results.json` has the mean of each, over all
+problems and by stratum. `metrics.jsonl` has them by step; `SCORE/STRATUM` is the primary score of one stratum.
+"""
+
+
+def scores_page() -> str:
+    """Return the page in Markdown."""
+    parts = [
+        HEAD,
+        _scores_table(),
+    ]
+    for section, (title, about) in SECTIONS.items():
+        rows = (
+            (code(name), _scale(one), lines(one["meaning"], code(one["where"])))
+            for name, one in read_figures()[section].items()
+        )
+        parts += [f"## {title}\n", f"{about}\n", table(("name", "unit, range, direction", "meaning, origin"), rows)]
+    return "\n".join(parts)
+
+
+@cache
+def read_figures() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Return the entries of figures.yaml, by section and name."""
+    found: Mapping[str, Mapping[str, Mapping[str, str]]] = yaml.safe_load(
+        Path(__file__).with_name("figures.yaml").read_text()
+    )
+    return found
+
+
+def list_scores() -> dict[Score, list[str]]:
+    """Return the scores that tasks declare, and the means over samples of primary ones, each with its tasks."""
+    found: dict[Score, list[str]] = {}
+    sampled: dict[Score, list[str]] = {}
+    for name in sorted(registry.TASKS):
+        declared = registry.task_config_class(name).task_class.scores
+        for score in declared:
+            found.setdefault(score, []).append(name)
+        sampled.setdefault(mean_of_samples(declared[0]), []).append(name)
+    return {**found, **sampled}
+
+
+def _scores_table() -> str:
+    meanings = read_figures()["scores"]
+    rows = []
+    for score, tasks in list_scores().items():
+        low, high = ("" if bound is None else f"{bound:g}" for bound in (score.low, score.high))
+        given = meanings.get(score.name) or OF_SAMPLES
+        bounds = {"range": f"{low} to {high}" if high else f">= {low}"}
+        scale = _scale({**given, **bounds, "better": "higher" if score.higher_is_better else "lower"})
+        of_tasks = ", ".join(map(code, tasks))
+        if len(tasks) > len(registry.TASKS) // 2:
+            of_tasks = f"all but {', '.join(map(code, sorted(registry.TASKS.keys() - set(tasks))))}"
+        rows.append((code(score.name), scale, prose(given["meaning"]), of_tasks))
+    return table(("score", "unit, range, direction", "meaning", "tasks"), rows)
+
+
+def _scale(figure: Mapping[str, str]) -> str:
+    """Return unit, range and direction, as far as a figure has them."""
+    parts = figure.get("unit"), figure.get("range"), DIRECTIONS[figure.get("better")]
+    return "; ".join(filter(None, parts))
