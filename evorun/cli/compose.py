@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 import evorun
 from evorun.cli.hydra_cache import compose_faster
+from evorun.methods.base import Method
 from evorun.methods.search.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
@@ -83,11 +84,31 @@ def yaml_values(group: str, name: str) -> Mapping[str, Any]:
 
 
 def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
-    """Return the config of a method or task: the values of its YAML, or of its dataclass if it has no YAML."""
+    """Return the config of a method or task: the values of its YAML, or, if it has none, of its dataclass.
+
+    A plug-in's method that derives from one of evorun's has that one's values beneath its own.
+    """
     from evorun.runner.typed import typed
 
+    if kind == "method" and (parent := registry.parent_method(method := registry.method_class(name))):
+        return typed(method.Config, {**yaml_values(kind, parent), **_stated(method), "name": name, **changes}, kind)
     schema = registry.task_config_class(name) if kind == "task" else registry.method_class(name).Config
     return typed(schema, {"name": name, **yaml_values(kind, name), **changes}, kind)
+
+
+def _plugin_node(method: type[Method]) -> DictConfig:
+    """Return the values that a plug-in's dataclass gives its hyperparameters."""
+    node: DictConfig = OmegaConf.structured(method.Config)
+    for field in dataclasses.fields(method.Config):
+        if FROM_TASK in field.metadata:  # the task's value, if it has one, as in evorun's own YAML
+            node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
+    return node
+
+
+def _stated(method: type[Method]) -> dict[str, Any]:
+    """Return these values without those that the dataclass leaves open."""
+    values: Any = OmegaConf.to_container(_plugin_node(method))
+    return {key: value for key, value in values.items() if value != MISSING}
 
 
 def register(overrides: Sequence[str] = ()) -> None:
@@ -106,12 +127,9 @@ def register(overrides: Sequence[str] = ()) -> None:
         for name in registry.plugins(kind):
             store.store(group=kind, name=name, node={"name": name})
     for name, method in registry.usable_plugins("method", chosen["method"]).items():
-        config: Any = method.Config
-        node: DictConfig = OmegaConf.structured(config)
-        for field in dataclasses.fields(config):
-            if FROM_TASK in field.metadata:  # the task's value, if it has one, as in evorun's own YAML
-                node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
-        store.store(group="method", name=name, node=node)
+        parent = registry.parent_method(method)
+        inheriting = {"defaults": [parent, "_self_"], **_stated(method), "name": name}
+        store.store(group="method", name=name, node=inheriting if parent else _plugin_node(method))
     for name, task in registry.usable_plugins("task", chosen["task"]).items():
         store.store(group="task", name=name, node=task)
     for name in choices("budget"):

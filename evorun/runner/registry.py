@@ -94,6 +94,20 @@ def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
     return found
 
 
+def parent_method(method: type[Method]) -> str | None:
+    """Return the name of evorun's own method whose YAML gives a plug-in's hyperparameters without a default.
+
+    It is the nearest base whose `Config` the plug-in's `Config` extends; None: there is none.
+    """
+    if method.__module__.startswith("evorun."):
+        return None
+    for base in method.__mro__[1:]:
+        home = f"{base.__module__}:{base.__qualname__}"
+        if issubclass(base, Method) and home in METHODS.values() and issubclass(method.Config, base.Config):
+            return base.name
+    return None
+
+
 def usable_plugins(kind: Kind, chosen: Collection[str] = ()) -> dict[str, Any]:
     """Import the plug-ins of a kind and return them by name; warn of each unusable one and leave it out.
 
