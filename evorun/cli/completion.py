@@ -67,5 +67,5 @@ def _options(synopsis: str) -> Iterator[str]:
     """Yield the options of a verb and their values, as its synopsis writes them: `--trust`, `kind=laft|dpft`."""
     for option, values in re.findall(r"(--[\w-]+=?|\b[a-z_.]+=)([a-z_]+(?:\|[a-z_]+)*)?", synopsis):
         yield from (f"{option}{value}" for value in values.split("|"))
-    for values in re.findall(r"\[([a-z]+(?:\|[a-z]+)+)", synopsis):
+    for values in re.findall(r"[\[ ]([a-z]+(?:\|[a-z]+)+)", synopsis):
         yield from values.split("|")

@@ -133,6 +133,15 @@ USAGES = {
         "principles, and prints the effect of each with its 95 % interval. answers=N: at most N answers in total,\n"
         "equally many per problem and prompt (by default as many as in the run's evaluations).",
     ),
+    "new": Usage(
+        "new:new_package",
+        "evorun new task|method NAME",
+        "write a package with a task or a method of your own",
+        "evorun new task|method NAME",
+        "Writes a package into the folder NAME: a module that runs, its test by evorun.testing, an experiment to\n"
+        "start from, pyproject.toml with the entry point, and a README with the next commands. NAME is the module's\n"
+        "name and the one on the command line (task=NAME). A folder that has files already is refused.",
+    ),
     "list": Usage(
         "listing:print_listing",
         "evorun list [methods|tasks|models|engines]",

@@ -1,0 +1,65 @@
+"""`evorun new`: a package with a task or a method of one's own, to begin with."""
+
+import importlib.util
+import keyword
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from evorun.cli.usage import USAGES
+from evorun.errors import ConfigError
+from evorun.runner import registry
+from evorun.runs.terminal import Terminal
+
+_IN_FILE_NAMES = "NAME"
+"""Stands for the package's name in the names of template files."""
+
+
+def new_package(arguments: Sequence[str], console: Terminal) -> None:
+    """Write the package into the folder NAME. Raises ConfigError for a bad name or a folder that is in use."""
+    kind = next((kind for kind in registry.KINDS if [kind] == list(arguments[:1])), None)
+    if kind is None or len(arguments) != 2:
+        raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    name = arguments[1]
+    _check_name(kind, name)
+    folder = Path(name)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{name}: expected no such file and no such folder, or an empty one; choose another name")
+    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    try:
+        for path, template in _templates(resources.files("evorun.cli") / "templates" / kind):
+            file = folder / path.replace(_IN_FILE_NAMES, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            text = environment.from_string(template).render(name=name, class_name=class_name)
+            file.write_text(text, encoding="utf-8")
+            console.print(f"written: {file}", soft_wrap=True)
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot write the package: {error}; choose another working folder") from error
+    console.print(f"next: cd {name} && pip install --editable . && pytest", soft_wrap=True)
+
+
+def _check_name(kind: registry.Kind, name: str) -> None:
+    is_plain = name.isascii() and name.isidentifier() and name.islower() and not name.startswith("_")
+    if not is_plain or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name}: expected a name in lower-case letters, digits and underscores that is no word of Python, as in "
+            f"my_{kind}"
+        )
+    if name in registry.names(kind):
+        raise ConfigError(f"{name}: there is a {kind} of this name already (evorun list {kind}s); choose another")
+    found = importlib.util.find_spec(name)
+    if found is not None and found.origin is not None:  # a mere folder has none
+        raise ConfigError(f"{name}: there is a Python module of this name already; choose another, such as my_{name}")
+
+
+def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each template in a folder, without its ending `.j2`."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _templates(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".j2"):
+            yield f"{prefix}{entry.name.removesuffix('.j2')}", entry.read_text(encoding="utf-8")

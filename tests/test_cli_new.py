@@ -1,0 +1,51 @@
+"""`evorun new` refuses what would not work, in one line; tests/test_examples.py runs what it writes."""
+
+from pathlib import Path
+
+import pytest
+
+from evorun.cli.completion import complete
+from evorun_process import evorun_here
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "expected: evorun new task|method NAME; got: nothing"),
+        (("task",), "expected: evorun new task|method NAME; got: task"),
+        (("engine", "mine"), "expected: evorun new task|method NAME; got: engine mine"),
+        (("task", "mine", "yours"), "expected: evorun new task|method NAME; got: task mine yours"),
+        (("task", "my-task"), "my-task: expected a name in lower-case letters, digits and underscores"),
+        (("method", "../mine"), "../mine: expected a name in lower-case letters, digits and underscores"),
+        (("method", "Mine"), "Mine: expected a name in lower-case letters, digits and underscores"),
+        (("method", "größe"), "größe: expected a name in lower-case letters, digits and underscores"),
+        (("method", "_mine"), "_mine: expected a name in lower-case letters, digits and underscores"),
+        (("method", "lambda"), "lambda: expected a name in lower-case letters, digits and underscores"),
+        (("task", "sudoku"), "sudoku: there is a task of this name already (evorun list tasks); choose another"),
+        (("method", "gepa"), "gepa: there is a method of this name already (evorun list methods); choose another"),
+        (("task", "json"), "json: there is a Python module of this name already; choose another, such as my_json"),
+    ],
+)
+def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+    done = evorun_here("new", *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {expected}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_shell_completes_its_kinds() -> None:
+    assert complete("evorun new ") == ["method", "task"]
+
+
+def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert evorun_here("new", "task", "mine", cwd=tmp_path).returncode == 0  # an empty folder
+    module = tmp_path / "mine" / "mine.py"
+    module.write_text("my work")
+    for name in ("mine", "file"):
+        (tmp_path / "file").write_text("my notes")
+        done = evorun_here("new", "method", name, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: {name}: expected no such file and no such folder, or an empty one;")
+    assert (module.read_text(), (tmp_path / "file").read_text()) == ("my work", "my notes")
