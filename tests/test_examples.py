@@ -1,24 +1,38 @@
-"""The examples work as a third party would install and run them, under the real program."""
+"""The examples, and the packages that `evorun new` writes, work as a third party would install and run them.
 
+Each README's commands are carried out in a copy of its folder, and print what it shows.
+"""
+
+import glob
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
-import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import pytest
+from hydra.core.config_store import ConfigStore
 
+from building import composed
 from evorun.models.embedded import is_ready
+from evorun.runner import registry
+from evorun.runs.journal_reader import read_journal
 from evorun.testing import check_method, check_task
-from evorun_process import environment, evorun
+from evorun_process import environment, evorun, evorun_here
 from tiny_llama import write_talking_llama
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-PACKAGES = sorted(path.parent for path in EXAMPLES.glob("*/pyproject.toml"))
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+WRITTEN = {"task": "my_words", "method": "my_vote"}
+"""Packages that `evorun new` writes here."""
 ROLES = {
     "zero_shot": {"generate"},
     "few_shot": {"generate", "demonstrate"},
@@ -29,40 +43,123 @@ ROLES = {
     "lyria": {"generate", "crossover", "mutate", "fitness", "errors"},
     "gepa": {"evaluate", "reflect", "answer"},
     "first_to_agree": {"generate"},
+    "knockout": {"generate", "judge"},
 }
 """The calls that each method makes."""
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> dict[str, str]:
-    """Install the examples' packages as their pyproject.toml says, and return the environment that sees them."""
-    site = tmp_path / "site"
-    for package in PACKAGES:
-        project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
-        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-        )
-        groups = project["entry-points"].items()
-        lines = [
-            f"[{group}]\n" + "".join(f"{n} = {target}\n" for n, target in points.items()) for group, points in groups
-        ]
-        (info / "entry_points.txt").write_text("\n".join(lines))
-    earlier = os.environ.get("PYTHONPATH")
-    paths = [str(site), *map(str, PACKAGES), *([earlier] if earlier else [])]
-    return {**environment(), "PYTHONPATH": os.pathsep.join(paths)}
+class Installed(NamedTuple):
+    """Where the packages are."""
+
+    work: Path
+    """A copy of examples/, with the packages that `evorun new` wrote."""
+    environment: dict[str, str]
+    """Of processes that see the installed packages."""
 
 
-@pytest.fixture
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process import the examples' modules."""
-    for package in PACKAGES:
-        monkeypatch.syspath_prepend(package)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Install all packages with pip, for this process and for those that it starts."""
+    work, site = tmp_path_factory.mktemp("examples"), tmp_path_factory.mktemp("site")
+    shutil.copytree(EXAMPLES, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("outputs", "__pycache__"))
+    for kind, name in WRITTEN.items():
+        done = evorun_here("new", kind, name, cwd=work)
+        assert done.returncode == 0, done.stderr
+    packages = sorted(path.parent for path in work.glob("*/pyproject.toml"))
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps")
+    done = subprocess.run([*pip, "--no-build-isolation", "--target", site, *packages], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    modules, choices = set(sys.modules), deepcopy(ConfigStore.instance().repo)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        registry.plugins.cache_clear()
+        seen = environment()
+        yield Installed(work, {**seen, "PYTHONPATH": os.pathsep.join([str(site), seen["PYTHONPATH"]])})
+    registry.plugins.cache_clear()
+    ConfigStore.instance().repo = choices
+    for name in {package.name for package in packages} & (set(sys.modules) - modules):
+        del sys.modules[name]
+
+
+class Ran(NamedTuple):
+    """An example whose README's commands were carried out."""
+
+    folder: Path
+    printed: str
+
+    @property
+    def runs(self) -> dict[str, list[Path]]:
+        """The run directories by method, in order."""
+        found = defaultdict(list)
+        for path in sorted(self.folder.glob("outputs/**/manifest.json")):
+            found[json.loads(path.read_text())["method"]].append(path.parent)
+        return found
+
+
+@pytest.fixture(scope="module")
+def ran(installed: Installed) -> Callable[[str], Ran]:
+    """Return a function that carries out an example's commands once."""
+    known: dict[str, Ran] = {}
+
+    def carry_out(name: str) -> Ran:
+        if name not in known:
+            folder, printed = installed.work / name, ""
+            for command in re.findall(r"^    (\w.*)$", (folder / "README.md").read_text(), re.MULTILINE):
+                # The fixture has installed the packages; FOLDER stands for a benchmark's own files.
+                if not command.startswith("pip ") and "FOLDER" not in command:
+                    printed += output_of(command, folder, installed.environment)
+            known[name] = Ran(folder, printed)
+        return known[name]
+
+    return carry_out
+
+
+def output_of(command: str, folder: Path, environment: dict[str, str]) -> str:
+    """Return what one of a README's commands prints."""
+    program, *words = shlex.split(command)
+    if program == "evorun":
+        done = evorun_here(*words, cwd=folder)
+    else:
+        start = [sys.executable] if program == "python" else [sys.executable, "-m", program]
+        paths = [path for word in words for path in sorted(glob.glob(word, root_dir=folder)) or [word]]
+        done = subprocess.run([*start, *paths], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def records(run: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_readmes_commands_print_what_it_shows(name: str, ran: Callable[[str], Ran]) -> None:
+    lines = iter([" ".join(line.split()) for line in ran(name).printed.splitlines()])
+    (shown,) = re.findall(r"^```text\n(.*?)^```", (EXAMPLES / name / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    # in this order, with others between them; a table's last columns may be times, which differ
+    expected = [" ".join(line.split()) for line in shown.splitlines() if line]
+    assert [line for line in expected if not any(printed.startswith(line) for printed in lines)] == []
+
+
+def test_the_list_of_examples_has_each() -> None:
+    listed = re.findall(r"^\| \[(\w+)\]\(\1/README\.md\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == NAMES
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} - {"__pycache__"} == set(NAMES)
+
+
+def test_tasks_pass_the_suite_of_tasks(installed: Installed) -> None:
+    assert len((EXAMPLES / "nqueens" / "nqueens.py").read_text().splitlines()) <= 80
+    for name in ("nqueens", "complaints", "price_list"):
+        check_task(registry.task_config_class(name)())  # type: ignore[call-arg]  # a plug-in's has defaults
+
+
+def test_methods_pass_the_suite_of_methods(installed: Installed) -> None:
+    import first_to_agree
+    import knockout
+    import nqueens
+
+    config = first_to_agree.FirstToAgreeConfig(agreeing=2, samples=4)
+    check_method(first_to_agree.FirstToAgree, config, nqueens.NQueensConfig(problems=2))
+    check_method(knockout.Knockout, knockout.KnockoutConfig(samples=3), nqueens.NQueensConfig(problems=2))
 
 
 def in_place(board: str, answer: str) -> float:
@@ -74,33 +171,17 @@ def in_place(board: str, answer: str) -> float:
     return sum(map(all, zip(alone, kept, strict=True))) / len(board)
 
 
-def test_a_task_in_one_module_passes_the_suite_of_tasks(importable: None) -> None:
-    import nqueens
-
-    assert len((EXAMPLES / "nqueens" / "nqueens.py").read_text().splitlines()) <= 80
-    check_task(nqueens.NQueensConfig())
-
-
-def test_a_method_in_one_module_passes_the_suite_of_methods(importable: None) -> None:
-    import first_to_agree
-    import nqueens
-
-    config = first_to_agree.FirstToAgreeConfig(agreeing=2, samples=4)
-    check_method(first_to_agree.FirstToAgree, config, nqueens.NQueensConfig(problems=2))
-
-
-def test_every_per_problem_method_runs_on_the_example_task(tmp_path: Path, installed: dict[str, str]) -> None:
-    size = ("task.problems=2", "budget=calls_300", "budget.calls_per_problem=200", "evorun.progress=off")
+def test_every_per_problem_method_runs_on_the_example_task(installed: Installed, tmp_path: Path) -> None:
+    size = ("task.problems=2", "budget=calls_300", "budget.calls_per_problem=100", "evorun.progress=off")
     model = ("engine=simulated", "engine.skill=0.05")
     sweep = (f"method={','.join(ROLES)}", "task=nqueens", *model, *size, "hydra.sweep.dir=sweep")
-    done = evorun("-m", *sweep, cwd=tmp_path, env=installed)
+    done = evorun_here("-m", *sweep, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = {json.loads(path.read_text())["method"]: path.parent for path in tmp_path.glob("sweep/*/manifest.json")}
     assert set(runs) == set(ROLES)
     for method, run in runs.items():
         check_run(run, method)
     check_votes(runs["first_to_agree"])
-    check_reading(runs["duel_evolve"], installed)
 
 
 def check_run(run: Path, method: str) -> None:
@@ -125,11 +206,59 @@ def check_votes(run: Path) -> None:
         assert Counter(answer for answer in drawn[:-1] if answer).most_common(1)[0][1] < 3
 
 
-def check_reading(run: Path, environment: dict[str, str]) -> None:
-    """Check what the script that reads runs prints: the score by generation, then each winner and its ancestors."""
-    command = [sys.executable, str(EXAMPLES / "read_run.py"), str(run)]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    curve, *problems = shown.strip().split("\n\n")
+def test_a_knockout_leaves_whoever_lost_no_duel(ran: Callable[[str], Ran]) -> None:
+    (run,) = ran("knockout").runs["knockout"]
+    duels = records(run, "comparisons")
+    for prediction in records(run, "predictions"):
+        own = [duel for duel in duels if duel["problem"] == prediction["problem"]]
+        beaten = [duel["first"] if duel["outcome"] == "second" else duel["second"] for duel in own]
+        entered = {one["id"] for one in records(run, "candidates") if one["problem"] == prediction["problem"]}
+        assert Counter(duel["step"] for duel in own) == {1: 4, 2: 2, 3: 1}  # of eight
+        assert len(set(beaten)) == len(beaten)
+        assert entered - set(beaten) == {prediction["candidate"]}
+        for duel, loser in zip(own, beaten, strict=True):
+            assert not any(loser in (later["first"], later["second"]) for later in own if later["step"] > duel["step"])
+
+
+def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None:
+    (run,) = ran("brief_reward").runs["brief_grpo"]
+    calls = [one for one in read_journal(run / "journal.sqlite") if one.usage is not None]
+    said = {one.key: json.loads(one.result)["completions"][0]["text"] for one in calls}
+    rollouts = records(run, "rollouts")
+    assert {one["correct"] for one in rollouts} == {True, False}
+    for one in rollouts:
+        assert one["reward"] == pytest.approx(one["correct"] - 0.001 * len(said[one["call"]].split()))
+
+
+def test_a_method_that_extends_one_of_evoruns_has_its_values(installed: Installed) -> None:
+    own, base = (composed(f"method={name}", "task=arithmetic") for name in ("brief_grpo", "grpo"))
+    assert own["method"] == {**base["method"], "name": "brief_grpo", "word_price": 0.001}
+    assert own["training"] == base["training"]
+
+
+def test_a_tools_prices_add_up_to_the_right_answers(ran: Callable[[str], Ran]) -> None:
+    folder, _ = ran("price_list")
+    (run,) = folder.glob("outputs/prices")
+    told = "".join(one.result.decode() for one in read_journal(run / "journal.sqlite") if "tools" in one.key)
+    prices = {name: int(price) for name, price in re.findall(r'"content":"(\w+): (\d+)"', told)}
+    baskets = {one["problem"]: one["data"]["basket"] for one in records(run, "problems")}
+    for one in records(run, "candidates"):
+        total = sum(count * prices[name] for name, count in baskets[one["problem"]].items())
+        assert one["correct"] == (one["answer"] == str(total))
+
+
+def test_an_opinion_is_a_score_without_right_and_wrong(ran: Callable[[str], Ran]) -> None:
+    runs = ran("complaints").runs
+    for method in ("best_of_n", "grpo"):
+        for one in records(runs[method][0], "predictions"):
+            assert one["correct"] is None
+            assert one["scores"]["rubric"] * 6 == pytest.approx(round(one["scores"]["rubric"] * 6, 1))
+
+
+def test_a_run_is_read_with_the_ancestors_of_its_answers(ran: Callable[[str], Ran]) -> None:
+    folder, printed = ran("read_runs")
+    (run,) = folder.glob("outputs/two/duel_evolve_*")
+    curve, *problems = printed[printed.index("duel_evolve on mathbench: ") :].strip().split("\n\n")
     predictions = records(run, "predictions")
     final = sum(one["correct"] for one in predictions) / len(predictions)
     assert curve.splitlines()[-1].split()[1] == f"{final:.3f}"
@@ -145,10 +274,84 @@ def check_reading(run: Path, environment: dict[str, str]) -> None:
         assert all(re.search(r", asked in [1-9]\d+ characters$", line) for line in listed)
 
 
+def test_a_figure_is_drawn_of_runs(ran: Callable[[str], Ran]) -> None:
+    from matplotlib.image import imread
+
+    picture = imread(ran("read_runs").folder / "curves.png")
+    assert len({tuple(pixel) for pixel in picture.reshape(-1, picture.shape[-1])}) > 20  # curves and shades
+
+
+def test_a_launcher_of_ones_own_is_evoruns_for_slurm(installed: Installed) -> None:
+    arguments = ("--config-dir", "conf", "experiment=equal_cost", "hydra/launcher=my_cluster")
+    shown = evorun_here(*arguments, "--cfg", "hydra", cwd=installed.work / "slurm_sweep").stdout
+    launcher = shown[shown.index("  launcher:\n") :]
+    for line in ("SlurmLauncher", "partition: gpu", "timeout_min: 240", "max_num_timeout: 20", "requeue: true"):
+        assert line in launcher
+    if shutil.which("srun") is None:
+        refused = evorun_here(*arguments, cwd=installed.work / "slurm_sweep")
+        assert "expected a machine that submits SLURM jobs" in refused.stderr
+
+
+def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) -> None:
+    example = ran("paper_table")
+    cells = json.loads((EXAMPLES / "paper_table" / "paper_table.ipynb").read_text())["cells"]
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+    table = (example.folder / "table.tex").read_text().replace("\\_", "_")
+    assert len(example.runs) == 2
+    for method, runs in example.runs.items():
+        predictions = [one for run in runs for one in records(run, "predictions")]
+        calls = fmean(sum(spent["calls"] for spent in one["cost"].values()) for one in predictions)
+        by_stratum = defaultdict(list)
+        for one in predictions:
+            by_stratum[one["stratum"]].append(100 * one["correct"])
+        expected = [*map(fmean, (by_stratum[name] for name in ("college", "high", "middle")))]
+        expected.append(fmean(100 * one["correct"] for one in predictions))
+        row = re.search(rf"^{method} & (.*) & \[(.*), (.*)\] & (.*) \\\\$", table, re.MULTILINE)
+        assert row
+        assert row[1].split(" & ") == [f"{share:.1f}" for share in expected]
+        assert float(row[2]) < expected[-1] < float(row[3])
+        assert row[4] == f"{calls:.1f}"
+
+
+def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
+    tests = [installed.work / name / f"test_{name}.py" for name in WRITTEN.values()]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", installed.work, *tests]
+    done = subprocess.run(command, cwd=installed.work, env=installed.environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^5 passed", done.stdout, re.MULTILINE)
+
+
+def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> None:
+    words = [f"{kind}={name}" for kind, name in WRITTEN.items()]
+    done = evorun(*words, "engine=simulated", "hydra.run.dir=run", cwd=tmp_path, env=installed.environment)
+    assert done.returncode == 0, done.stderr
+    for one in records(tmp_path / "run", "candidates"):
+        assert one["correct"] == (one["answer"] == one["problem"][::-1])  # a problem's id is its word
+    assert records(tmp_path / "run", "predictions")
+
+
+@pytest.mark.parametrize("name", WRITTEN.values())
+def test_the_experiment_of_a_written_package_runs(name: str, installed: Installed) -> None:
+    folder, size = installed.work / name, ("task.problems=2",) if name == "my_words" else ("task.limit=2",)
+    done = evorun_here("--config-dir", "conf", f"experiment={name}", *size, "hydra.sweep.dir=sweep", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(list(folder.glob("sweep/*/results.json"))) == {"my_words": 3, "my_vote": 2}[name]
+
+
+def test_written_packages_are_in_style(installed: Installed) -> None:
+    folders = [installed.work / name for name in WRITTEN.values()]
+    ruff = (sys.executable, "-m", "ruff")
+    rules = ("--isolated", "--no-cache", "--line-length=120")
+    # not the order of imports: in a checkout evorun is no third party's package
+    for command in (("check", "--select=E,F,W,B,UP,RUF"), ("format", "--check")):
+        done = subprocess.run([*ruff, *command, *rules, *folders], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.embedded
 @pytest.mark.slow
 @pytest.mark.skipif(not is_ready(), reason="no embedded model")
-def test_the_example_task_runs_on_an_engine_with_weights(tmp_path: Path, installed: dict[str, str]) -> None:
+def test_the_example_task_runs_on_an_engine_with_weights(tmp_path: Path, installed: Installed) -> None:
     weights = write_talking_llama(tmp_path / "weights")
     model = ("model=local", f"model.id={weights}", "model.context_length=8192")
     engine = ("engine=transformers", "engine.device=cpu", "evorun.progress=off")
@@ -156,7 +359,8 @@ def test_the_example_task_runs_on_an_engine_with_weights(tmp_path: Path, install
     sampling = ("task.sampling.max_tokens=200", "task.sampling.judge_max_tokens=12")
     method = ("method=duel_evolve", "method.generations=1", "method.initial_candidates=2", "method.children=1")
     few = ("method.parents=1", "method.duels=1", "hydra.run.dir=duel_evolve")
-    done = evorun("task=nqueens", *method, *few, *model, *engine, *size, *sampling, cwd=tmp_path, env=installed)
+    arguments = ("task=nqueens", *method, *few, *model, *engine, *size, *sampling)
+    done = evorun(*arguments, cwd=tmp_path, env=installed.environment)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "duel_evolve", "duel_evolve")
     assert [one["operator"] for one in records(tmp_path / "duel_evolve", "candidates")] == ["init", "init", "evolve"]
