@@ -1,6 +1,7 @@
 """The wheel works from any folder, and the package needs no more than it declares."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -37,7 +38,8 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps", "--no-index")
+    run(*pip, "--no-build-isolation", "--wheel-dir", folder, ROOT, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -73,6 +75,8 @@ def test_the_wheel_holds_every_module_and_data_file_of_the_package(wheel: Path) 
     }
     assert expected - files_of(wheel) == set()
     assert "evorun/models/config.py" in expected  # the folder's name is one that .gitignore has
+    assert "evorun/tasks/prompts/generation.md" in expected
+    assert "evorun/cli/templates/task/NAME.py.j2" in expected
 
 
 def test_the_wheel_holds_the_configuration_inside_the_package(wheel: Path) -> None:
@@ -103,6 +107,20 @@ def test_an_installed_wheel_is_used_instead_of_the_checkout(installed: Path, tmp
 def test_an_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "evorun", "list", cwd=tmp_path)
     assert [word for word in ("duel_evolve", "mathbench", "smollm2_135m") if word not in shown] == []
+
+
+def test_an_installed_wheel_carries_out_a_first_run_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    small = ("task.limit=3", "method.generations=1", "method.initial_candidates=3", "method.children=2")
+    shown = run(installed / "evorun", "task.source=sample", "engine=simulated", *small, cwd=tmp_path)
+    assert "Simulated model: no language model ran" in shown
+    (report,) = tmp_path.glob("outputs/duel_evolve/mathbench/*/report.html")
+    results = json.loads((report.parent / "results.json").read_text())
+    assert results["counts"]["problems"] == results["metrics"]["accuracy"]["n"] == 3
+
+
+def test_an_installed_wheel_writes_packages(installed: Path, tmp_path: Path) -> None:
+    run(installed / "evorun", "new", "method", "mine", cwd=tmp_path)
+    assert "class Mine(PerProblem):" in (tmp_path / "mine" / "mine.py").read_text()
 
 
 def imported_packages(path: Path) -> set[str]:
