@@ -1,3 +1,3 @@
 """evorun: one runner for experiments that evolve what language models produce."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
