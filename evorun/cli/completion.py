@@ -19,7 +19,7 @@ from evorun.cli.usage import USAGES
 from evorun.errors import EvorunError
 
 QUERIES = {"query=bash": " ", "query=zsh": " ", "query=fish": "\n"}
-"""What a shell's function asks for, with the text between two choices that it expects."""
+"""Queries of the shells' functions, with the separator that each expects between two choices."""
 
 FLAGS = ("-m", "--cfg", "--config-dir", "--help", "--version")
 HYDRA_KEYS = ("hydra.run.dir=", "hydra.sweep.dir=")

@@ -16,7 +16,7 @@ RESCORED = "rescore.json"
 
 
 class StudyManifest(msgspec.Struct, kw_only=True):
-    """What a study is, and how it went."""
+    """A study's settings and its status."""
 
     status: Status
     started: str

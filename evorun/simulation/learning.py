@@ -1,4 +1,4 @@
-"""What updates change in the simulated world: the chance of a right answer, and a writer's weights."""
+"""Learning in the simulated world: the effect of updates on the chance of a right answer and a writer's weights."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from evorun.simulation.writing import Weights
 
 
 class Learned(NamedTuple):
-    """What a simulated policy has learned."""
+    """The state of a simulated policy that learns."""
 
     gain: float
     """Gain in `skill`."""

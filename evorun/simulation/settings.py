@@ -11,7 +11,7 @@ from evorun.simulation.loopholes import KINDS
 
 @dataclass
 class World(Checked):
-    """What is true in a simulated run, in the order: answers, verdicts, prompts, texts, reviews, training.
+    """The facts of a simulated run, in the order: answers, verdicts, prompts, texts, reviews, training.
 
     The defaults describe a plain model, whose errors are all independent (ours).
     """

@@ -1,4 +1,4 @@
-"""What joins a task to the simulated world: its simulator, which knows the right answers and the form of a reply."""
+"""The interface of a task to the simulated world: its simulator knows the right answers and the form of a reply."""
 
 from itertools import accumulate
 from typing import Any, Protocol

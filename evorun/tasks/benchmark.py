@@ -1,4 +1,4 @@
-"""What all benchmarks share: their settings, the questions read from their files, and the task made of them.
+"""The common part of benchmarks: settings, the questions read from their files, and the task made of them.
 
 A benchmark defines its files and hub data sets, how to read a record, and its task. A benchmark with a train and a test
 split is a `SplitBenchmark`; one that is drawn stratum by stratum is a `StratifiedBenchmark`.

@@ -24,8 +24,8 @@ from building import make_config
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel, Message, Reply, Request, Sampling
-from evorun.models.server.pool import LIMITS_BEFORE_HELD
-from evorun.models.server.retry import Patience, parse_retry_after
+from evorun.models.server.pool import RATE_LIMITS_BEFORE_HOLD
+from evorun.models.server.retry import RetryPolicy, parse_retry_after
 from evorun.testing import check_engine
 from evorun.testing.engines import VERDICT_SCHEMA, ask, decoder
 from forward_pass import plain_model, scorer
@@ -564,7 +564,7 @@ async def test_a_retry_after_of_hours_is_an_error_at_once() -> None:
     async with ChatServer(fault=hostile.status(429, Retry_After="86400")) as server, opened(server) as engine:
         with pytest.raises(EngineError, match=r"86400 s.*quota"):
             await engine.complete(REQUEST)
-    assert len(server.seen) == LIMITS_BEFORE_HELD
+    assert len(server.seen) == RATE_LIMITS_BEFORE_HOLD
 
 
 async def test_a_held_server_is_passed_over_for_another() -> None:
@@ -574,7 +574,7 @@ async def test_a_held_server_is_passed_over_for_another() -> None:
         for _ in range(5):
             await engine.complete(REQUEST)
     assert time.monotonic() - started < 60
-    assert len(held.seen) <= LIMITS_BEFORE_HELD
+    assert len(held.seen) <= RATE_LIMITS_BEFORE_HOLD
     assert len(free.seen) == 5 + 1  # and a control
 
 
@@ -598,7 +598,7 @@ def test_parse_retry_after(headers: dict[str, str], seconds: float | None) -> No
 
 @given(retry=st.integers(0, 5000), base=st.floats(0, 10), cap=st.floats(0, 100))
 def test_backoff_stays_within_its_bounds(retry: int, base: float, cap: float) -> None:
-    assert 0 <= Patience(8, base, cap, 300).backoff(retry) <= min(cap, base * 2.0 ** min(retry, 60))
+    assert 0 <= RetryPolicy(8, base, cap, 300).backoff(retry) <= min(cap, base * 2.0 ** min(retry, 60))
 
 
 # --- several servers -----------------------------------------------------------------------------------------------

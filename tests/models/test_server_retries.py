@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from evorun.errors import EngineError
 from evorun.models.base import CONTROL, Wasted
-from evorun.models.server.asking import Asker, Call, Refusal
+from evorun.models.server.dispatcher import Call, Dispatcher, Refusal
 from evorun.models.server.http import NO_CONNECTION, Answer, Failure
 from evorun.models.server.messages import Redactor, error_text
-from evorun.models.server.pool import LIMITS_BEFORE_HELD, EndpointPool
-from evorun.models.server.retry import MAX_LIMITED, FailureRate, Patience, parse_retry_after
+from evorun.models.server.pool import RATE_LIMITS_BEFORE_HOLD, EndpointPool
+from evorun.models.server.retry import MAX_LIMITED, FailureRate, RetryPolicy, parse_retry_after
 from evorun.models.server.wire import ChatResponse
 from virtual_time import VirtualLoop, run_virtually
 
@@ -29,7 +29,7 @@ GOOD = Answer(200, {}, b'{"choices": [{"message": {"content": "fine"}}]}')
 UNREACHABLE = Failure(kind=NO_CONNECTION, cause="refused")
 HANGS = Failure(kind="timed_out", cause="no answer ever comes")
 LIMITED = Answer(429, {"Retry-After": "1"}, b"{}")
-DEFAULTS = Patience(max_retries=8, backoff_base=0.25, backoff_cap=2.0, max_retry_after=300.0)
+DEFAULTS = RetryPolicy(max_retries=8, backoff_base=0.25, backoff_cap=2.0, max_retry_after=300.0)
 MAX_OUTAGE = 1_800.0
 
 Server = Callable[[bytes], Answer | Failure]
@@ -75,7 +75,7 @@ class Transport:
 
 
 class World:
-    """An asker and what it sends."""
+    """An dispatcher and what it sends."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class World:
         self.transport: Any = Transport(server, latency, latency_of_failures)
         urls = [f"http://{number}/v1" for number in range(servers)]
         pool = EndpointPool(urls, slots, MAX_OUTAGE, DEFAULTS.max_retry_after)
-        self.asker = Asker(self.transport, pool, DEFAULTS, 600.0, {404: "check model.id"})
+        self.dispatcher = Dispatcher(self.transport, pool, DEFAULTS, 600.0, {404: "check model.id"})
 
     async def ask(self, body: bytes) -> tuple[Outcome, Call]:
-        call = self.asker.call(lambda number: b"control %d" % number, 1_000)
+        call = self.dispatcher.new_call(lambda number: b"control %d" % number, 1_000)
         try:
-            return await self.asker.ask(body, call), call
+            return await self.dispatcher.send(body, call), call
         except EngineError as error:
             return error, call
 
@@ -185,7 +185,7 @@ def test_requests_that_fail_by_chance_count_as_they_come() -> None:
     async def scenario() -> None:
         world = World(lambda body: status(500) if int(body) % 5 == 0 and seconds() < 0.05 else GOOD)
         await world.ask_all([b"1", *numbered(60)])  # one is answered before
-        assert world.asker._failures.share > 0.1
+        assert world.dispatcher._failures.share > 0.1
 
     virtually(scenario)
 
@@ -393,7 +393,7 @@ def test_calls_come_back_by_a_ramp() -> None:
         in_flight: list[int] = []
         world = World(lambda body: status(503) if seconds() < 20 else GOOD, slots=1_800, latency=1.0)
         tasks = [asyncio.create_task(world.ask(body)) for body in numbered(1_800)]
-        [endpoint] = world.asker.pool.endpoints
+        [endpoint] = world.dispatcher.pool.endpoints
         while not all(task.done() for task in tasks):
             await asyncio.sleep(1.0)
             if seconds() > 20:
@@ -460,9 +460,9 @@ def test_a_single_429_delays_its_own_call_alone() -> None:
 
 def test_several_in_a_row_hold_all_calls() -> None:
     async def scenario() -> None:
-        faults = iter([LIMITED] * LIMITS_BEFORE_HELD)
+        faults = iter([LIMITED] * RATE_LIMITS_BEFORE_HOLD)
         world = World(lambda body: next(faults, GOOD))
-        calls = asyncio.gather(*map(world.ask, numbered(LIMITS_BEFORE_HELD)))
+        calls = asyncio.gather(*map(world.ask, numbered(RATE_LIMITS_BEFORE_HOLD)))
         await asyncio.sleep(0.2)
         outcome, _ = await world.ask(b"later")
         assert isinstance(outcome, ChatResponse)
@@ -599,7 +599,7 @@ def test_a_server_that_is_free_again_while_a_call_looks_for_it_is_found() -> Non
         async with asyncio.timeout(100):
             # After the next look, before the one after that.
             endpoint.held_until = asyncio.get_running_loop().time() + 1.5
-            assert await pool.take(0) is endpoint
+            assert await pool.acquire(0) is endpoint
 
     with asyncio.Runner(loop_factory=Ticking) as runner:
         runner.run(take())
@@ -611,11 +611,11 @@ def test_a_call_that_comes_when_a_server_is_just_free_again_keeps_nobody_waiting
         pool = EndpointPool(["http://0/v1"], 2, MAX_OUTAGE, DEFAULTS.max_retry_after)
         [endpoint] = pool.endpoints
         endpoint.held_until = loop.time() + 1.0
-        first = asyncio.create_task(pool.take(0))
+        first = asyncio.create_task(pool.acquire(0))
         await asyncio.sleep(0)
         loop._now += 2.0  # the timer is due, and has not run
         async with asyncio.timeout(100):
-            assert await pool.take(1) is endpoint
+            assert await pool.acquire(1) is endpoint
             assert await first is endpoint
 
     virtually(take)
@@ -626,16 +626,16 @@ async def test_a_slot_is_not_lost_with_a_cancelled_call() -> None:
     entered: list[int] = []
 
     async def work(number: int) -> None:
-        endpoint = await pool.take(number)
+        endpoint = await pool.acquire(number)
         entered.append(number)
-        pool.give_back(endpoint)
+        pool.release(endpoint)
 
-    endpoint = await pool.take(0)
+    endpoint = await pool.acquire(0)
     waiting = [asyncio.create_task(work(number)) for number in (1, 2, 3)]
     await asyncio.sleep(0)
     waiting[0].cancel()  # while it waits
     await asyncio.sleep(0)
-    pool.give_back(endpoint)
+    pool.release(endpoint)
     waiting[1].cancel()  # when its turn has just come
     async with asyncio.timeout(5):
         await asyncio.gather(*waiting, return_exceptions=True)

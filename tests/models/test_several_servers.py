@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from evorun.models.server.asking import Asker
+from evorun.models.server.dispatcher import Dispatcher
 from evorun.models.server.http import NO_CONNECTION, Answer, Failure
 from evorun.models.server.messages import Redactor
 from evorun.models.server.pool import EndpointPool
-from evorun.models.server.retry import Patience
+from evorun.models.server.retry import RetryPolicy
 from evorun.models.server.wire import ChatResponse
 from virtual_time import run_virtually
 
@@ -51,19 +51,21 @@ class Transport:
         return await self.servers[int(url[len("http://")])].answer()
 
 
-def asker_of(*servers: Computer, concurrency: int = 64) -> Asker:
+def dispatcher_to(*servers: Computer, concurrency: int = 64) -> Dispatcher:
     transport: Any = Transport(servers)
     urls = [f"http://{number}/v1" for number in range(len(servers))]
-    return Asker(transport, EndpointPool(urls, concurrency, 1_800.0, 300.0), Patience(8, 0.25, 2.0, 300.0), 600.0, {})
+    return Dispatcher(
+        transport, EndpointPool(urls, concurrency, 1_800.0, 300.0), RetryPolicy(8, 0.25, 2.0, 300.0), 600.0, {}
+    )
 
 
-async def chains(asker: Asker, count: int, length: int) -> float:
+async def chains(dispatcher: Dispatcher, count: int, length: int) -> float:
     """Return the seconds of so many chains of so many calls, each after the one before."""
 
     async def chain() -> None:
         for _ in range(length):
-            call = asker.call(lambda number: b"control", 100)
-            assert isinstance(await asker.ask(b"body", call), ChatResponse)
+            call = dispatcher.new_call(lambda number: b"control", 100)
+            assert isinstance(await dispatcher.send(b"body", call), ChatResponse)
 
     started = asyncio.get_running_loop().time()
     await asyncio.gather(*(chain() for _ in range(count)))
@@ -74,7 +76,7 @@ def seconds(*servers: dict[str, Any], count: int = 64, length: int = 40) -> floa
     """Return the time of chains on servers of these settings."""
 
     async def run() -> float:
-        return await chains(asker_of(*(Computer(**server) for server in servers)), count, length)
+        return await chains(dispatcher_to(*(Computer(**server) for server in servers)), count, length)
 
     random.seed(5)
     return run_virtually(run())
@@ -96,7 +98,7 @@ def test_two_busy_servers_are_faster_than_the_better_one(slots: int, other: int)
 def test_equal_servers_get_equal_shares() -> None:
     async def run() -> None:
         servers = Computer(0.3), Computer(0.3)
-        await chains(asker_of(*servers), 64, 40)
+        await chains(dispatcher_to(*servers), 64, 40)
         assert min(server.asked for server in servers) > 0.4 * 64 * 40
 
     run_virtually(run())
@@ -119,13 +121,13 @@ def test_a_call_that_waits_for_another_server_keeps_nobody_else_waiting() -> Non
     async def run() -> None:
         pool = two_servers()
         failing, busy = pool.endpoints
-        busy.in_flight = busy.limit
-        again = asyncio.create_task(pool.take(0, failing))
+        busy.in_flight = busy.max_in_flight
+        again = asyncio.create_task(pool.acquire(0, failing))
         await asyncio.sleep(0)
         async with asyncio.timeout(100):
-            assert await pool.take(1) is failing
+            assert await pool.acquire(1) is failing
         assert not again.done()
-        pool.give_back(busy)
+        pool.release(busy)
         assert await again is busy
 
     run_virtually(run())
@@ -137,9 +139,9 @@ def test_a_call_goes_back_to_where_it_failed_rather_than_wait_for_long() -> None
         failing, held = pool.endpoints
         held.held_until = 1.5
         async with asyncio.timeout(1):
-            assert await pool.take(0, failing) is failing
+            assert await pool.acquire(0, failing) is failing
         held.held_until = 0.5
-        assert await pool.take(1, failing) is held
+        assert await pool.acquire(1, failing) is held
 
     run_virtually(run())
 
@@ -147,12 +149,12 @@ def test_a_call_goes_back_to_where_it_failed_rather_than_wait_for_long() -> None
 def test_a_server_that_dies_is_dropped_and_taken_back() -> None:
     async def run() -> None:
         stays, dies = Computer(0.3), Computer(0.3, down=(5.0, 60.0))
-        asker = asker_of(stays, dies)
-        took = await chains(asker, 128, 40)
+        dispatcher = dispatcher_to(stays, dies)
+        took = await chains(dispatcher, 128, 40)
         assert took < 2 * 12 + 2  # as if there were only one
         asked = dies.asked
         await asyncio.sleep(60 + 15 - asyncio.get_running_loop().time())
-        await chains(asker, 128, 10)
+        await chains(dispatcher, 128, 10)
         assert dies.asked > asked + 400
 
     random.seed(5)
@@ -162,7 +164,7 @@ def test_a_server_that_dies_is_dropped_and_taken_back() -> None:
 def test_an_outage_of_all_servers_costs_its_time_and_loses_no_call() -> None:
     async def run() -> None:
         servers = Computer(0.3, down=(5.0, 305.0)), Computer(0.3, down=(5.0, 310.0))
-        took = await chains(asker_of(*servers), 128, 40)
+        took = await chains(dispatcher_to(*servers), 128, 40)
         assert took < 12 + 305 + 15 + 5  # the calls, the outage, until it is noticed, and the ramp
         assert sum(server.asked for server in servers) < 128 * 40 + 20  # and controls
 

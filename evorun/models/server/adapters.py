@@ -15,9 +15,10 @@ import msgspec
 
 from evorun.errors import EngineError
 from evorun.models.adapters import HELD, Adapter, served_rank
+from evorun.models.server.endpoint import Endpoint
 from evorun.models.server.http import Answer, Failure, HttpTransport
-from evorun.models.server.pool import Endpoint, EndpointPool
-from evorun.models.server.retry import Patience
+from evorun.models.server.pool import EndpointPool
+from evorun.models.server.retry import RetryPolicy
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +41,14 @@ class _Models(msgspec.Struct):
 class AdapterLoader:
     """Loads and unloads adapters on every server of one model."""
 
-    def __init__(self, http: HttpTransport, pool: EndpointPool, model: str, patience: Patience, timeout: float) -> None:
+    def __init__(
+        self, http: HttpTransport, pool: EndpointPool, model: str, policy: RetryPolicy, timeout: float
+    ) -> None:
         """model: its id, for messages. timeout: seconds for listing a server's models."""
         self._http = http
         self._pool = pool
         self._model = model
-        self._patience = patience
+        self._policy = policy
         self._timeout = timeout
         self._held: list[Adapter] = []
         """Newest first."""
@@ -65,7 +68,7 @@ class AdapterLoader:
             listed = "; ".join(f"{endpoint.url}: {cause}" for endpoint, cause in failed)
             raise EngineError(f"no server loads adapter {adapter.folder}: {listed or 'none answers'}")
         for endpoint, cause in failed:
-            self._pool.drop(endpoint, cause)
+            self._pool.mark_down(endpoint, cause)
         kinds = {
             endpoint.url in self._sglang for endpoint, cause in zip(endpoints, causes, strict=True) if cause is None
         }
@@ -103,7 +106,7 @@ class AdapterLoader:
         for adapter in self._held:
             try:
                 await self._load_on(endpoint.url, adapter)
-            except EngineError as refused:  # the control says what comes of it
+            except EngineError as refused:  # the probe that follows shows the consequence
                 log.warning("%s", refused)
 
     async def _load_on(self, url: str, adapter: Adapter) -> str | None:
@@ -140,9 +143,9 @@ class AdapterLoader:
         base = _beside(url) if url in self._sglang else url
         while True:
             answer = await self._http.post(f"{base}/{action}", body)
-            if isinstance(answer, Answer) or retry == self._patience.max_retries:
+            if isinstance(answer, Answer) or retry == self._policy.max_retries:
                 return answer
-            await asyncio.sleep(self._patience.backoff(retry))
+            await asyncio.sleep(self._policy.backoff(retry))
             retry += 1
 
     async def _has(self, url: str, adapter: Adapter) -> bool:

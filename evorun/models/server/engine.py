@@ -20,11 +20,12 @@ from evorun.models.channels import Channels
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.keys import check_variable_name, read_key
 from evorun.models.server.adapters import AdapterLoader
-from evorun.models.server.asking import Asker, Refusal
+from evorun.models.server.dispatcher import Dispatcher, Refusal
+from evorun.models.server.endpoint import Endpoint
 from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport, checked_url
 from evorun.models.server.messages import one_line
-from evorun.models.server.pool import Endpoint, EndpointPool
-from evorun.models.server.retry import Patience
+from evorun.models.server.pool import EndpointPool
+from evorun.models.server.retry import RetryPolicy
 from evorun.models.server.token_prompts import TokenPrompts
 from evorun.models.server.wire import CHAT, STRUCTURED_OUTPUTS, TOKENS, RequestEncoder, read_draw
 
@@ -129,13 +130,13 @@ class ServerModel:
         self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key, proxy=config.proxy)
         outage = read_duration("engine.max_outage", config.max_outage)
         self._pool = EndpointPool(config.base_urls, config.concurrency, outage, config.max_retry_after)
-        patience = Patience(config.max_retries, config.backoff_base, config.backoff_cap, config.max_retry_after)
-        self._loader = AdapterLoader(self._http, self._pool, model.id, patience, config.connect_timeout)
-        self._asker = Asker(
-            self._http, self._pool, patience, config.timeout, self._advice(), before_control=self._loader.restore
+        policy = RetryPolicy(config.max_retries, config.backoff_base, config.backoff_cap, config.max_retry_after)
+        self._loader = AdapterLoader(self._http, self._pool, model.id, policy, config.connect_timeout)
+        self._dispatcher = Dispatcher(
+            self._http, self._pool, policy, config.timeout, self._advice(), before_probe=self._loader.restore
         )
         self._encoder = self._encoder_for(model.id)
-        self._prompts = TokenPrompts(model, self._asker)
+        self._prompts = TokenPrompts(model, self._dispatcher)
         self._warned: set[str] = set()
 
     def _encoder_for(self, served_name: str) -> RequestEncoder:
@@ -176,8 +177,8 @@ class ServerModel:
             listed = "; ".join(f"{endpoint.url} unreachable: {cause}" for endpoint, cause in silent)
             raise EngineError(f"{listed}; start the server or correct engine.base_urls")
         for endpoint, cause in silent:
-            self._pool.drop(endpoint, cause)
-            self._pool.say(endpoint)
+            self._pool.mark_down(endpoint, cause)
+            self._pool.warn_of_outage(endpoint)
         if self._adapter is not None:
             await self._loader.load(self._adapter)
             self._encoder = self._encoder_for(self._loader.requested_name(self._adapter))
@@ -218,16 +219,16 @@ class ServerModel:
         error: str | None = None
         max_tokens = request.sampling.n * request.sampling.max_tokens
         control = partial(_control, request, encoder, prompt, stops)
-        call = self._asker.call(control, max_tokens, CHAT if prompt is None else TOKENS)
+        call = self._dispatcher.new_call(control, max_tokens, CHAT if prompt is None else TOKENS)
         while (drawn := len(completions)) < request.sampling.n:
             # vLLM refuses n > 1 at temperature 0.
             n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
             body = encoder.encode(request, n=n, drawn=drawn, prompt=prompt, stops=stops)
-            response = await self._asker.ask(body, call)
+            response = await self._dispatcher.send(body, call)
             if isinstance(response, Refusal):
                 self._warn_once("refused", "the server refuses a request: %s", response.reason)
                 if completions:  # paid for, but a reply is refused as a whole
-                    call.waste("incomplete", sum(completion.tokens for completion in completions))
+                    call.record_wasted("incomplete", sum(completion.tokens for completion in completions))
                 reply = make_rejection(request, response.reason, prompt_tokens=prompt_tokens, seconds=call.seconds)
                 return msgspec.structs.replace(reply, wasted=call.wasted or UNSET)
             draw = read_draw(response, request, n, channels)
@@ -248,7 +249,7 @@ class ServerModel:
 
     async def close(self) -> None:
         """Close all connections; calls under way end with EngineError."""
-        self._asker.close()
+        self._dispatcher.close()
         self._prompts.close()
         await self._http.close()
 
@@ -259,7 +260,7 @@ class ServerModel:
         if isinstance(answer, Failure):
             return answer.cause
         if answer.status in (401, 407) or 300 <= answer.status < 400:
-            outcome = self._asker.read(answer)
+            outcome = self._dispatcher.interpret(answer)
             if isinstance(outcome, Failure):
                 raise EngineError(f"{endpoint.url}: {outcome.cause}; {outcome.advice}")
         return None

@@ -1,4 +1,9 @@
-"""The wait before a retry, and the failures after which a request is at fault: backoff, Retry-After."""
+"""The wait before a retry, and the failures after which a request is at fault: backoff, Retry-After.
+
+At 512 requests in flight, tenacity adds 201 us of CPU per call and stamina 323 us, as much as the whole engine does to
+bare aiohttp (251 us). They could replace some 15 lines: a retry here also changes servers, waits for a pool's pace or
+the end of an outage without counting attempts, and stops by the failure rate of other requests.
+"""
 
 import math
 import random
@@ -8,20 +13,20 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 CHANCE = 1e-6
-"""Probability below which failures in a row are not chance: the request is at fault. `ours`."""
+"""Probability below which consecutive failures are not chance: the request is at fault. `ours`."""
 MIN_FAILURES = 3
-"""Failures in a row, while others are answered, before a request may be at fault. `ours`."""
+"""Minimum consecutive failures, while others are answered, before a request may be at fault. `ours`."""
 FAILING_AT_FIRST, SEEN_AT_FIRST = 0.05, 32
-"""Share of requests that is taken to fail before any is known, as if so many had been seen. `ours`."""
+"""Prior share of requests that fail, and its weight in requests. `ours`."""
 REMEMBERED = 256
 """Approximate number of requests over which the share of failures is a mean. `ours`."""
 MAX_LIMITED = 100
-"""Attempts of a request that a rate limit may turn away while others are answered, before they count as its failures.
-`ours`: a limit is nothing about the request, but a request that is larger than the whole limit must end."""
+"""Maximum attempts of a request that a rate limit rejects while others are answered; further ones count as failures.
+`ours`: a limit says nothing about the request, but a request larger than the whole limit must end."""
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """The settings of retries, under their names in the configuration."""
 
     max_retries: int
@@ -32,7 +37,7 @@ class Patience:
     def backoff(self, retry: int, latency: float = math.inf) -> float:
         """Return the seconds to wait before retry 0, 1, ...: uniform in [0, min(cap, base * 2**retry)].
 
-        latency: seconds that answers take; a lower one is the base.
+        latency: seconds per answer; the base if it is lower.
         Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
         """
         # Not one of the run's seeded streams: this decides when a request is sent, never what it says. The exponent is

@@ -15,7 +15,7 @@ from evorun.models.base import Request, Sampling
 from evorun.models.channels import Channels, find_channels
 from evorun.models.chat import PromptTokenizer, load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
-from evorun.models.server.asking import Asker, Refusal
+from evorun.models.server.dispatcher import Dispatcher, Refusal
 from evorun.models.server.wire import (
     CHAT,
     INSTEAD,
@@ -33,9 +33,9 @@ PROBED = Sampling(max_tokens=4)
 class TokenPrompts:
     """The prompts of one model's requests, as token ids."""
 
-    def __init__(self, model: ModelConfig, asker: Asker) -> None:
+    def __init__(self, model: ModelConfig, dispatcher: Dispatcher) -> None:
         self._model = model
-        self._asker = asker
+        self._dispatcher = dispatcher
         self._opening = asyncio.Lock()
         self._tokenizer: PromptTokenizer | None = None
         self.channels: Channels | None = None
@@ -102,8 +102,8 @@ class TokenPrompts:
         self._processed = not any(choice.logprobs.token_logprobs)
 
     async def _probe(self, body: bytes, endpoint: str) -> ChatResponse:
-        call = self._asker.call(lambda number: body, PROBED.max_tokens, endpoint)
-        answer = await self._asker.ask(body, call)
+        call = self._dispatcher.new_call(lambda number: body, PROBED.max_tokens, endpoint)
+        answer = await self._dispatcher.send(body, call)
         if isinstance(answer, Refusal):
             raise EngineError(f"the server gives no completions to learn from ({answer.reason}): {INSTEAD}")
         return answer

@@ -51,7 +51,7 @@ def answering(*answers: Any) -> tuple[Handler, list[Any]]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry.Patience, "backoff", lambda self, attempt: 0.0)
+    monkeypatch.setattr(retry.RetryPolicy, "backoff", lambda self, attempt: 0.0)
 
 
 async def test_documents_beside_their_scores_and_bare() -> None:

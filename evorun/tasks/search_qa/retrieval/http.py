@@ -8,7 +8,7 @@ import msgspec
 
 from evorun.errors import ToolError
 from evorun.models.server.http import MALFORMED, Answer, Failure, HttpTransport
-from evorun.models.server.retry import Patience, parse_retry_after
+from evorun.models.server.retry import RetryPolicy, parse_retry_after
 from evorun.tasks.search_qa.retrieval.base import Passage, split_title
 
 CONNECT_SECONDS = 10.0
@@ -43,7 +43,7 @@ class Http:
     async def find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
         body = msgspec.json.encode({"queries": list(queries), "topk": count, "return_scores": True})
         # Waits between attempts: ours, much like the server engine's.
-        patience = Patience(self.retries, backoff_base=0.5, backoff_cap=30.0, max_retry_after=60.0)
+        policy = RetryPolicy(self.retries, backoff_base=0.5, backoff_cap=30.0, max_retry_after=60.0)
         # One session per call: tasks have no end at which to close it, and search servers are near.
         transport = HttpTransport(total=self.timeout, connect=min(CONNECT_SECONDS, self.timeout), key=None)
         try:
@@ -59,8 +59,8 @@ class Http:
                         f"{found.cause}; check that the server works and resume, or raise task.retriever_timeout or "
                         "task.retriever_retries"
                     )
-                wait = min(found.retry_after or 0.0, patience.max_retry_after)
-                await asyncio.sleep(max(wait, patience.backoff(attempt)))
+                wait = min(found.retry_after or 0.0, policy.max_retry_after)
+                await asyncio.sleep(max(wait, policy.backoff(attempt)))
                 attempt += 1
         finally:
             await transport.close()

@@ -1,4 +1,4 @@
-"""One request asked until a server answers it: attempts, waits, and the verdict when none succeeds."""
+"""Sends each request until a server answers it: attempts, waits, probes, and refusal of a request at fault."""
 
 import asyncio
 import itertools
@@ -12,6 +12,7 @@ import msgspec
 from evorun.errors import EngineError
 from evorun.models.base import CONTROL, Wasted
 from evorun.models.server.deadlines import Deadlines
+from evorun.models.server.endpoint import Endpoint
 from evorun.models.server.http import (
     MALFORMED,
     NO_CONNECTION,
@@ -21,25 +22,25 @@ from evorun.models.server.http import (
     HttpTransport,
     without_credentials,
 )
-from evorun.models.server.pool import Endpoint, EndpointPool
-from evorun.models.server.retry import MAX_LIMITED, FailureRate, Patience, parse_retry_after
+from evorun.models.server.pool import EndpointPool
+from evorun.models.server.retry import MAX_LIMITED, FailureRate, RetryPolicy, parse_retry_after
 from evorun.models.server.wire import BYTES_PER_TOKEN, CHAT, ChatResponse, decode_response, spent_tokens
 
 log = logging.getLogger(__name__)
 
-CONTROLS_BEFORE_DROPPED = 3
-"""Controls in a row that fail before a server is given no more calls. `ours`: one may fail by chance."""
-LAST_PROBE = 15.0
-"""Seconds between two controls at most; at first as long as between attempts. `ours`."""
+FAILED_PROBES_BEFORE_DOWN = 3
+"""Consecutive failed probes after which a server counts as down. `ours`: one may fail by chance."""
+MAX_PROBE_INTERVAL = 15.0
+"""Maximum seconds between two probes; they start with the interval of retries. `ours`."""
 
-# Timeouts, conflicts, "too early" and rate limits pass; so do all 5xx.
+# Timeouts, conflicts, "too early" and rate limits are temporary; so are all 5xx.
 _RETRIED = frozenset({408, 409, 425, 429})
 # Prompt longer than the context, content filter, invalid schema: other requests may still be served.
 _ABOUT_THIS_REQUEST = frozenset({400, 413, 422})
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """One request that is not answered, while the servers work."""
+    """The outcome of a request that gets no answer although the servers work."""
 
     reason: str
 
@@ -49,48 +50,48 @@ class Call:
     """A call to the engine: one request, or several where servers give too few completions at once."""
 
     number: int
-    """In the order of arrival."""
-    control: Callable[[int], bytes]
-    """Gives the body of a request in which only the settings can be wrong, not the texts; others by their number."""
+    """In order of arrival."""
+    probe: Callable[[int], bytes]
+    """Returns the body of a request with the same settings and a harmless text, which differs by number."""
     max_tokens: int
-    """Completion tokens that a request may take."""
+    """Maximum completion tokens of a request."""
     endpoint: str
     """CHAT or TOKENS."""
     seconds: float = 0.0
-    """Time that a server was busy with it."""
+    """Time that servers spent on it."""
     wasted: dict[str, Wasted] = field(default_factory=dict)
 
-    def waste(self, kind: str, tokens: int) -> None:
+    def record_wasted(self, kind: str, tokens: int) -> None:
         """Count an attempt that gave no answer to the request."""
         self.wasted[kind] = self.wasted.get(kind, Wasted()) + Wasted(1, tokens)
 
 
-class Asker:
-    """Asks the servers of one model, a bounded number of requests at once."""
+class Dispatcher:
+    """Sends requests to the servers of one model, a bounded number at once."""
 
     def __init__(
         self,
         http: HttpTransport,
         pool: EndpointPool,
-        patience: Patience,
+        policy: RetryPolicy,
         timeout: float,
         advice: dict[int, str],
-        before_control: Callable[[Endpoint], Awaitable[None]] | None = None,
+        before_probe: Callable[[Endpoint], Awaitable[None]] | None = None,
     ) -> None:
-        """timeout: seconds that an attempt may take at most. advice: for statuses that every request would get.
+        """timeout: maximum seconds per attempt. advice: by HTTP status, for those that every request would get.
 
-        before_control: makes ready a server that may have been started anew.
+        before_probe: prepares a server that may have restarted.
         """
         self.http = http
         self.pool = pool
-        self._patience = patience
+        self._policy = policy
         self._deadlines = Deadlines(timeout)
         self._advice = advice
-        self._before_control = before_control
-        self._numbers = itertools.count()
-        self._controls = itertools.count(1)
-        self._unclaimed: dict[str, Wasted] = {}
-        """Controls that no call has told of yet."""
+        self._before_probe = before_probe
+        self._call_numbers = itertools.count()
+        self._probe_numbers = itertools.count(1)
+        self._unreported_probes: dict[str, Wasted] = {}
+        """Cost of probes that no call has reported yet."""
         self._failures = FailureRate()
         self._has_answered = False
 
@@ -99,16 +100,16 @@ class Asker:
         self.pool.close("the server engine was closed while a request was under way; open it again")
         self._deadlines.close()
 
-    def call(self, control: Callable[[int], bytes], max_tokens: int, endpoint: str = CHAT) -> Call:
-        """Return a call, which comes after all earlier ones."""
-        return Call(next(self._numbers), control, max_tokens, endpoint)
+    def new_call(self, probe: Callable[[int], bytes], max_tokens: int, endpoint: str = CHAT) -> Call:
+        """Return a call that ranks after all earlier ones."""
+        return Call(next(self._call_numbers), probe, max_tokens, endpoint)
 
-    async def ask(self, body: bytes, call: Call) -> ChatResponse | Refusal:
+    async def send(self, body: bytes, call: Call) -> ChatResponse | Refusal:
         """Send `body` until a server gives a usable answer.
 
-        A request that fails by itself, again and again, while its servers answer others, is refused: it would end
-        every repetition of the run. While nothing is answered it waits. Raises EngineError after `max_outage`, and
-        for an answer that every request would get.
+        A request that keeps failing while its servers answer others is refused: it would end every repetition of the
+        run. While no server answers anything, it waits. Raises EngineError after `max_outage`, and for an answer that
+        every request would get.
         """
         if self.pool.any_down:
             for down in self.pool.endpoints:
@@ -119,13 +120,13 @@ class Asker:
         counted = False
         others = self.pool.answers
         while True:
-            # A failing server does not hold up the request: the next attempt goes to another one, if there is one.
-            endpoint = await self.pool.take(call.number, endpoint)
+            # The next attempt goes to another server, if there is one.
+            endpoint = await self.pool.acquire(call.number, endpoint)
             answers = endpoint.answers
             try:
                 outcome = await self._attempt(endpoint, body, call, timeouts)
             finally:  # also when cancelled: the count would never go down again
-                self.pool.give_back(endpoint)
+                self.pool.release(endpoint)
             attempts += 1
             if not isinstance(outcome, Failure):
                 if not counted:
@@ -139,28 +140,28 @@ class Asker:
                 limited += self.pool.answers > others
                 others = self.pool.answers
             elif endpoint.failures == 1 and not own_failures and endpoint.answers == answers:
-                pass  # chance, as a rule, and not worth a control
-            elif not await self._answers_others(endpoint, answers, call):
+                pass  # usually chance, and not worth a probe
+            elif not await self._still_answers_others(endpoint, answers, call):
                 own_failures = 0
             elif outcome.kind != NO_CONNECTION:  # no request can be at fault where none has arrived
                 own_failures += 1
                 if not counted:
                     self._failures.add(failed=True)
                 counted = True
-            if own_failures >= self._failures.failures_of_own(self._patience.max_retries):
+            if own_failures >= self._failures.failures_of_own(self._policy.max_retries):
                 failed = f"{attempts} attempts of a request failed"
                 outcome = Refusal(f"{failed} while others were answered, the last with: {outcome.cause}")
                 break
-            await asyncio.sleep(self._seconds_before_next(endpoint, outcome, max(own_failures, limited) - 1))
-        for kind, wasted in self._unclaimed.items():
+            await asyncio.sleep(self._wait_before_retry(endpoint, outcome, max(own_failures, limited) - 1))
+        for kind, wasted in self._unreported_probes.items():
             call.wasted[kind] = call.wasted.get(kind, Wasted()) + wasted
-        self._unclaimed.clear()
+        self._unreported_probes.clear()
         return outcome
 
     async def _attempt(
         self, endpoint: Endpoint, body: bytes, call: Call, timeouts: int
     ) -> ChatResponse | Refusal | Failure:
-        """Send `body` to a server once. timeouts: attempts that have taken too long so far."""
+        """Send `body` to a server once. timeouts: its earlier attempts that timed out."""
         loop = asyncio.get_running_loop()
         started, load = loop.time(), endpoint.in_flight
         number = endpoint.count_request(started)
@@ -169,7 +170,7 @@ class Asker:
             async with asyncio.timeout(None) as ends:
                 attempt = self._deadlines.begin(call.max_tokens, ends, timeouts)
                 answer = await self.http.post(f"{endpoint.url}/{call.endpoint}", body)
-            outcome = self.read(answer, body) if isinstance(answer, Answer) else answer
+            outcome = self.interpret(answer, body) if isinstance(answer, Answer) else answer
         except TimeoutError:
             cause = f"no complete answer within {loop.time() - started:.3g} s"
             outcome = Failure(kind=TIMED_OUT, cause=cause, tokens=len(body) // BYTES_PER_TOKEN)
@@ -180,69 +181,70 @@ class Asker:
             endpoint.failures += not outcome.limited
             endpoint.admitted += not outcome.limited
             if outcome.limited:
-                self.pool.limited(endpoint, number, outcome.retry_after)
+                self.pool.record_rate_limit(endpoint, number, outcome.retry_after)
             # Estimated from the bytes of whatever came, which may be no tokens at all.
-            call.waste(outcome.kind, min(outcome.tokens, len(body) // BYTES_PER_TOKEN + call.max_tokens))
+            call.record_wasted(outcome.kind, min(outcome.tokens, len(body) // BYTES_PER_TOKEN + call.max_tokens))
         else:
             seconds = loop.time() - started
             self._deadlines.learn(call.max_tokens, seconds)
             self._has_answered |= isinstance(outcome, ChatResponse)
-            self.pool.answered(endpoint, load, seconds)
+            self.pool.record_answer(endpoint, load, seconds)
         return outcome
 
-    async def _answers_others(self, endpoint: Endpoint, answers: int, call: Call) -> bool:
-        """Tell whether a server that has just failed a request answers others, waiting until that is known.
+    async def _still_answers_others(self, endpoint: Endpoint, answers: int, call: Call) -> bool:
+        """Wait until a server that has just failed a request answers another or goes down; return whether it is up.
 
-        answers: of the server when the attempt began. Nothing else may be asked just now, as at the end of a run: then
-        controls stand for the others.
+        answers: the server's answers when the attempt began. Where no other request is in flight, as at the end of a
+        run, probes replace the others.
         """
         while endpoint.up and endpoint.answers == answers:
             self._start_probing(endpoint, call)
-            await endpoint.news()
+            await endpoint.wait_for_change()
         return endpoint.up
 
     def _start_probing(self, endpoint: Endpoint, call: Call) -> None:
-        if endpoint.prober is None:
-            endpoint.prober = asyncio.create_task(self._probe(endpoint, call))
+        if endpoint.probing is None:
+            endpoint.probing = asyncio.create_task(self._probe(endpoint, call))
 
     async def _probe(self, endpoint: Endpoint, call: Call) -> None:
-        """Send a server controls of a call, until it answers one, or anything else."""
+        """Send probes of a call to a server until it answers one, or any other request."""
         answers, failed = endpoint.answers, 0
-        control = Call(call.number, call.control, call.max_tokens, call.endpoint, wasted=self._unclaimed)
+        probing = Call(call.number, call.probe, call.max_tokens, call.endpoint, wasted=self._unreported_probes)
         try:
             if endpoint.in_flight:  # which may be answered soon
-                await asyncio.sleep(min(2 * endpoint.latency, LAST_PROBE))
+                await asyncio.sleep(min(2 * endpoint.latency, MAX_PROBE_INTERVAL))
             while endpoint.answers == answers:
-                if self._before_control is not None:
-                    await self._before_control(endpoint)
-                outcome = await self._attempt(endpoint, control.control(next(self._controls)), control, 0)
+                if self._before_probe is not None:
+                    await self._before_probe(endpoint)
+                outcome = await self._attempt(endpoint, probing.probe(next(self._probe_numbers)), probing, 0)
                 if isinstance(outcome, ChatResponse):
                     usage = outcome.usage
-                    control.waste(CONTROL, (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if usage else 0)
+                    tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if usage else 0
+                    probing.record_wasted(CONTROL, tokens)
                     return
                 if isinstance(outcome, Failure) and outcome.hopeless and not self._has_answered:
-                    self.pool.fail(f"{endpoint.url}: {outcome.cause}; {outcome.advice}")
+                    self.pool.fail_all(f"{endpoint.url}: {outcome.cause}; {outcome.advice}")
                     return
                 if isinstance(outcome, Failure) and not outcome.limited:
                     failed += 1
-                    if failed >= CONTROLS_BEFORE_DROPPED:
-                        self.pool.drop(endpoint, f"{outcome.cause}; {outcome.advice}")
-                await asyncio.sleep(min(self._patience.backoff_base * 2.0 ** min(failed, 60), LAST_PROBE))
+                    if failed >= FAILED_PROBES_BEFORE_DOWN:
+                        self.pool.mark_down(endpoint, f"{outcome.cause}; {outcome.advice}")
+                await asyncio.sleep(min(self._policy.backoff_base * 2.0 ** min(failed, 60), MAX_PROBE_INTERVAL))
         finally:
-            endpoint.prober = None
-            endpoint.tell()
+            endpoint.probing = None
+            endpoint.notify()
 
-    def _seconds_before_next(self, endpoint: Endpoint, failure: Failure, retry: int) -> float:
-        """Return the seconds that this call waits, whatever the others do."""
+    def _wait_before_retry(self, endpoint: Endpoint, failure: Failure, retry: int) -> float:
+        """Return the seconds that this call waits before its next attempt."""
         seconds = failure.retry_after
-        # A wait of hours is believed only once it comes again and again, and then ends the run.
-        believed = seconds is not None and seconds <= self._patience.max_retry_after
-        if seconds is None or not believed or self.pool.has_another(endpoint):
-            return self._patience.backoff(max(retry, 0), endpoint.latency)
-        return seconds + self._patience.backoff(0)
+        # A single Retry-After of hours may be an error; a repeated one ends the run, in the pool.
+        believed = seconds is not None and seconds <= self._policy.max_retry_after
+        if seconds is None or not believed or self.pool.has_alternative(endpoint):
+            return self._policy.backoff(max(retry, 0), endpoint.latency)
+        return seconds + self._policy.backoff(0)
 
-    def read(self, answer: Answer, body: bytes = b"") -> ChatResponse | Refusal | Failure:
-        """Return what an HTTP answer to a request with this body says."""
+    def interpret(self, answer: Answer, body: bytes = b"") -> ChatResponse | Refusal | Failure:
+        """Classify the HTTP answer to a request with this body."""
         status = answer.status
         if 200 <= status < 300:
             try:
