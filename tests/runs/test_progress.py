@@ -122,6 +122,13 @@ def test_problems_that_advance_together_are_one_event_of_the_pace() -> None:
     assert left.estimate(200.0) == pytest.approx(300.0)  # a fifth in each hundred seconds
 
 
+def test_the_pace_is_that_of_the_latest_half() -> None:
+    left = TimeLeft(0.0)
+    left.add(100.0, 0.5)
+    left.add(300.0, 0.6)
+    assert left.estimate(300.0) == pytest.approx(800.0)  # a tenth took the last 200 seconds
+
+
 def test_a_run_that_slows_down_is_followed() -> None:
     # each generation takes 2 % longer than the one before, the last one twice as long as the first
     progress, clock = _progress(3, 39)
@@ -160,6 +167,17 @@ def test_counting_problems_anew_takes_little_of_the_time(*, display: bool) -> No
             progress.count_step("p1", steps, None)
         steps += 1
     assert steps > 800  # a tenth of the time is the step's own count; all problems at each step leave 20 steps
+
+
+def test_what_is_spent_between_steps_counts_within_a_second() -> None:
+    progress, clock = _progress(1, 4)
+    progress.meters = {"p0": Meter(max_calls=10)}
+    clock.now = 1000.0
+    assert progress.share == 0
+    for _ in range(5):
+        progress.meters["p0"].charge("generate", _reply())
+    clock.now = 1001.0
+    assert progress.share == 0.5
 
 
 def test_shares_that_were_added_up_end_at_one() -> None:

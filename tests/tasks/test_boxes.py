@@ -68,6 +68,8 @@ def test_never_raises(text: str) -> None:
 def test_what_counts() -> None:
     for text, content in [
         (r"\boxed{5}", "5"),
+        (r"\boxed{3} then \boxed{4 and \boxed{5}", "5"),
+        (r"\boxed{3} then \boxed, and \boxed{5}", "5"),
         (r"first \boxed{4}, then \boxed{5}, done 6.", "5"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),

@@ -1,5 +1,7 @@
 """The modules that get an adapter."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from building import training_config
@@ -26,3 +28,11 @@ def test_a_model_that_also_sees_is_adapted_where_text_passes() -> None:
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     assert len(trained) == 2 * 7 * 2  # A and B of seven linear layers in each of two blocks
     assert all(value.grad is not None for value in trained.values())
+
+
+def test_a_model_that_also_sees_but_names_no_language_model_is_adapted_wholly() -> None:
+    from evorun.training.weights import adapter
+
+    config = SimpleNamespace(get_text_config=lambda: None)
+    model = SimpleNamespace(config=config, named_modules=lambda: [("model.layers.0.q_proj", None)])
+    assert adapter(training_config(rank=2), model).exclude_modules is None
