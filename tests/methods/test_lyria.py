@@ -226,6 +226,7 @@ async def test_equal_answers_in_other_words_are_repeats() -> None:
     alive = [rated.answer or "" for rated in history[0].candidates]
     assert alive == ["a", "C", "b", "D"]
     assert history[0].extra["duplicates"] == 2
+    assert sorted(ask.index for ask in asked.of("fitness") if ask.step == 0) == [0, 1, 2, 3]
     assert len(asked.of("fitness")) == len({word.shown["answer"].lower() for word in asked.of("fitness")}) <= 6
 
 

@@ -2,11 +2,13 @@
 
 import io
 import logging
+import unicodedata
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 
+from evorun.runs.printable import printable
 from evorun.runs.terminal import LogFormatter, Terminal
 
 STEERING = "a\x1b[2J\x9b31m\u202eb"
@@ -25,6 +27,15 @@ def test_what_is_printed_steers_nothing_and_styles_stay() -> None:
     assert not {"\x9b", "\u202e"} & set(output.getvalue())
     assert "a\u241b[2J\ufffd31m\ufffdb" in output.getvalue()
     assert "\x1b[31m" in output.getvalue()  # the cell's own red
+
+
+def test_of_all_marks_those_that_turn_the_direction_are_replaced() -> None:
+    turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    for mark in map(chr, range(0x2000, 0x2100)):
+        steers = (
+            unicodedata.bidirectional(mark) in turning or mark in "\u200e\u200f"
+        )  # left-to-right mark, and its twin
+        assert printable(mark) == ("\ufffd" if steers else mark)
 
 
 def test_what_is_logged_steers_nothing() -> None:

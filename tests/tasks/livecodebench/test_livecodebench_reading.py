@@ -114,7 +114,7 @@ def test_prose_behind_a_program_without_a_fence_is_no_part_of_it() -> None:
 
 def test_a_block_that_tries_the_program_out_is_not_the_program() -> None:
     assert answer(f"{FENCED}\n\nA test:\n```python\nassert solve(1) == 'odd'\n```") == CODE
-    assert answer(f"```python\nprint(0)\n```\nThat fails the first test:\n{FENCED}") == CODE
+    assert answer(f"```python\nprint(input())\n```\nThat fails the first test:\n{FENCED}") == CODE
 
 
 def test_programs_that_are_supposed_or_denied_are_none() -> None:
