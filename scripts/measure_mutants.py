@@ -110,12 +110,12 @@ def _cpu() -> float:
 class Tests:
     """The tests of a tree, run in forks of this process, which has imported what they share but nothing of evorun."""
 
-    def __init__(self, tree: Path, scratch: Path) -> None:
+    def __init__(self, tree: Path, scratch: Path, files: Sequence[str] = ()) -> None:
         self.tree, self.scratch, self.reached = tree, scratch, scratch / "reached"
         self.reached.mkdir()
-        files = sorted((tree / "tests").rglob("test_*.py"))
-        self.texts = {str(path.relative_to(tree)): path.read_text(encoding="utf-8") for path in files}
-        self.texts = {file: text for file, text in self.texts.items() if not SKIPPED.search(file)}
+        found = sorted(str(path.relative_to(tree)) for path in (tree / "tests").rglob("test_*.py"))
+        found = list(files) or [file for file in found if not SKIPPED.search(file)]
+        self.texts = {file: (tree / file).read_text(encoding="utf-8") for file in found}
         self.seconds: dict[str, float] = {}
         """CPU time of each test that passes on the tree as it is."""
         self.reaching = defaultdict[int, list[str]](list)
@@ -258,6 +258,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rooms", nargs="+", choices=list(ROOMS), default=list(ROOMS))
     parser.add_argument("--limit", type=float, default=15.0, help="seconds of tests to run against a mutant, each time")
+    parser.add_argument("--tests", nargs="+", default=[], help="test files, from TREE's root; all, by default")
     parser.add_argument("--again", type=Path, help="run the survivors of this output, instead of a sample")
     given = parser.parse_args()
     tree, output = given.tree.resolve(), given.output.resolve()
@@ -270,7 +271,7 @@ def main() -> None:
     records = [json.loads(line) for line in output.open()] if output.exists() else []
     done = {record["key"] for record in records}
     with tempfile.TemporaryDirectory() as scratch, output.open("a") as kept:
-        tests = Tests(tree, Path(scratch))
+        tests = Tests(tree, Path(scratch), given.tests)
         tests.probe(sample, output.with_suffix(".reach.jsonl"))
         for number, mutant in enumerate(sample):
             if mutant.key not in done:

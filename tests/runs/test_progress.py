@@ -122,6 +122,13 @@ def test_problems_that_advance_together_are_one_event_of_the_pace() -> None:
     assert left.estimate(200.0) == pytest.approx(300.0)  # a fifth in each hundred seconds
 
 
+def test_the_estimate_stands_still_while_the_next_event_is_late() -> None:
+    left = TimeLeft(0.0)
+    left.add(100.0, 0.1)
+    left.add(200.0, 0.2)
+    assert [left.estimate(seconds) for seconds in (200.0, 250.0, 300.0, 900.0)] == pytest.approx([800, 750, 700, 700])
+
+
 def test_the_pace_is_that_of_the_latest_half() -> None:
     left = TimeLeft(0.0)
     left.add(100.0, 0.5)

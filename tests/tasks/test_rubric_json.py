@@ -86,7 +86,16 @@ def test_the_schemas_allow_what_is_asked_for_and_nothing_else() -> None:
     jsonschema.validate({**good, "points": [9, 2.5]}, scores_schema(ITEMS))
     rubric = {"items": [{"title": "A", "levels": ["none", "all"]}]}
     jsonschema.validate(rubric, rubric_schema(2))
-    alone = {"items": [{"title": "A", "levels": ["none"]}]}
-    for wrong in ({"items": []}, {"items": 3 * rubric["items"]}, {**rubric, "total": 10}, alone):
+    items = [
+        {"title": "A", "levels": ["none"]},
+        {"title": "A", "levels": ["", "all"]},
+        {"title": "", "levels": ["a", "b"]},
+    ]
+    for wrong in (
+        {"items": []},
+        {"items": 3 * rubric["items"]},
+        {**rubric, "total": 10},
+        *({"items": [item]} for item in items),
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, rubric_schema(2))
