@@ -206,7 +206,8 @@ class Tests:
             if chosen:
                 yield list(dict.fromkeys(test.partition("::")[0] for test in chosen)), chosen
         if not reaching:
-            yield [file for file, score in about.items() if score > 1], []
+            room = [file for file in about if file.startswith(f"tests/{Path(mutant.file).parts[1]}/")]
+            yield [file for file, score in about.items() if score > 1] or room, []
 
     def judge(self, number: int, mutant: Mutant, limit: float) -> dict[str, Any]:
         """Run a mutant against what `choose` yields; what fails without it, too, tells nothing."""

@@ -20,7 +20,7 @@ from evorun.runs.scores import ACCURACY
 
 def manifest(engine: dict[str, Any]) -> Manifest:
     return new_manifest(
-        command=["evorun"],
+        command=["evorun", "engine=server"],
         seed=0,
         method="zero_shot",
         task="aime",
@@ -85,3 +85,4 @@ def test_an_unfinished_replay_does_not_go_on_with_a_model(tmp_path: Path) -> Non
         with pytest.raises(RunDirectoryError, match="resume it with engine=replay"):
             directory.begin(manifest({"name": "server"}))
         assert directory.begin(replay_of(recorded))
+    assert (run / ".hydra" / "overrides.yaml").read_text() == "- engine=server\n"  # as Hydra leaves them

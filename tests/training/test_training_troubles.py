@@ -112,7 +112,7 @@ class TestBeforeAnythingIsLoaded:
         loading.write_text(
             "import json, os, socket, sys, time\nlink = socket.socket(socket.AF_UNIX)\n"
             "link.connect(json.load(open(sys.argv[1]))['socket'])\n"
-            "print('GPU', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\ntime.sleep(300)\n"
+            "print(os.environ['CUDA_VISIBLE_DEVICES'], os.getsid(0) == os.getpid(), flush=True)\ntime.sleep(300)\n"
         )
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5c")
         monkeypatch.setattr(process, "command_line", lambda job, file: [sys.executable, str(loading), str(file)])
@@ -128,7 +128,7 @@ class TestBeforeAnythingIsLoaded:
             starting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await starting
-        assert log.read_text() == "GPU GPU-5c\n"
+        assert log.read_text() == "GPU-5c True\n"  # in a session of its own: Ctrl-C is the run's
 
     @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])
     def test_a_package_is_missing(self, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

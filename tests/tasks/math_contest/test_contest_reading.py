@@ -8,7 +8,7 @@ from contest_fixture import answers_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.math_contest.reading import canonical, final_integer, read_integer
+from evorun.tasks.math_contest.reading import canonical, final_integer, read_integer, stated
 
 
 def test_integers() -> None:
@@ -112,6 +112,12 @@ def test_every_integer_is_read_with_and_without_thousands(value: int) -> None:
 def test_nothing_raises(text: str) -> None:
     read_integer(text)
     assert canonical(canonical(text)) is not None
+
+
+@pytest.mark.parametrize("last", ["$$42$$", "**42**", r"\[ 42 \]"])
+def test_a_value_that_stands_alone_at_the_end_is_the_answer(last: str) -> None:
+    assert stated(f"We add {'them and ' * 60}\n\n{last}") == "42"
+    assert stated(f"{last}\n\nWe add them.") is None
 
 
 def test_an_integer_behind_the_last_box_is_the_answer() -> None:
