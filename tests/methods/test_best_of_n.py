@@ -154,6 +154,7 @@ async def test_by_the_oracle_every_call_of_a_budget_may_be_a_response(limit: dic
     oracle = best_of(samples=None, choose="oracle", budget_share=1.0, batches=4)
     history = await solve(oracle, model, task=Verified(), meter=Meter(**limit))
     assert [ask.index for ask in model.asked] == list(range(31))
+    assert {candidate.attempts for candidate in history[-1].candidates} == {1}
     assert len(history) == 4 if "max_calls" in limit else len(history) >= 4
 
 

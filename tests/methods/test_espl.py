@@ -319,7 +319,8 @@ async def test_crossover_puts_what_others_were_best_at_into_the_best_prompt(tmp_
     assert [(one["id"], sorted(one["parents"])) for one in crossed] == [("2.1", ["0.0", "1.0"])]
     assert "aggregation 0 of step 1" in crossed[0]["text"]  # the best prompt's principle is kept
     assert "crossover 0 of step 2" in crossed[0]["text"]
-    assert [ask.step for ask in trained.model.of("crossover")] == [2]  # one prompt alone has nobody to learn from
+    [asked] = trained.model.of("crossover")  # in step 1 one prompt alone has nobody to learn from
+    assert crossed[0]["call"] == f"*|{asked.step}|crossover|{asked.index}|{asked.attempt}" == "*|2|crossover|0|0"
 
 
 async def test_the_update_is_issued_first_and_reflections_go_out_beside_it(tmp_path: Path) -> None:

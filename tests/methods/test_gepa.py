@@ -270,6 +270,15 @@ async def test_the_budget_ends_it_and_is_never_exceeded(tmp_path: Path, calls: i
     assert all(p["answer"] is not None for p in predictions)
 
 
+@pytest.mark.parametrize(("calls", "reflections"), [(18, 0), (19, 1)])
+async def test_an_iteration_begins_if_all_that_it_may_take_is_left(
+    tmp_path: Path, calls: int, reflections: int
+) -> None:
+    # after the seed prompt's seven: two minibatches of two, a reflection, four problems to choose by and three to answer
+    driven = await drive(gepa(), tmp_path, learns, budget=make_budget(calls=calls))
+    assert counted(driven)["reflect"] == reflections
+
+
 async def test_a_budget_below_the_seed_prompts_own_calls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^budget: expected at least 7 calls, which the seed prompt alone takes$"):
         await drive(gepa(), tmp_path, learns, budget=make_budget(calls=6))

@@ -311,6 +311,20 @@ async def test_a_budget_that_ends(tmp_path: Path, calls: int) -> None:
         assert bought, "the step that the budget cut short is reported"
 
 
+@pytest.mark.parametrize(("calls", "steps"), [(6, [0]), (9, [0, 1]), (12, [0, 1]), (13, [0, 1, 2])])
+async def test_a_generation_of_which_nothing_is_bought_is_no_step(tmp_path: Path, calls: int, steps: list[int]) -> None:
+    """Six calls a generation, since a model makes every child and nothing mutates."""
+    driven = await drive(
+        Lyria(config(crossover_rate=1.0, external_crossover_rate=0.0, mutation_rate=0.0, dedup_attempts=0)),
+        tmp_path,
+        lambda ask: said(ask.role, ask.step, ask.index, ask.attempt, ask.shown["shown"], 30),
+        task=Breeding(),
+        problems=1,
+        budget=make_budget(calls_per_problem=calls),
+    )
+    assert [step["step"] for step in driven.records("steps")] == steps
+
+
 async def test_refused_requests_are_data() -> None:
     asked = Scripted(lambda ask: None if ask.index % 2 else said(*ask[1:5], ask.shown["shown"], 10**6))
     history = await solve(Lyria(config(dedup_attempts=0)), asked, task=Breeding())

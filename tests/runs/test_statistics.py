@@ -262,13 +262,18 @@ def test_drawing_seeds_and_problems_of_one_that_varies_is_the_bootstrap_of_that_
 
 def test_seeds_and_problems_are_drawn_as_often_as_asked_for_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", 2 * (5 + 4))
-    values = np.random.default_rng(3).random((5, 4))
+    values = np.random.default_rng(3).uniform(1, 2, (5, 4))
+    has = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1], [1, 1, 0, 0]])
     rng, means = np.random.default_rng(0), list[float]()
     for size in (2, 2, 1):
-        seeds, problems = (rng.multinomial(n, [1 / n] * n, size) for n in values.shape)
-        means += [s @ values @ p / values.size for s, p in zip(seeds, problems, strict=True)]
+        for seeds, problems in zip(*(rng.multinomial(n, [1 / n] * n, size) for n in values.shape), strict=True):
+            counts = has @ problems  # a seed none of whose problems is drawn has no mean
+            drawn = [at for at in range(5) if counts[at]]
+            by_seed = [(values[at] * has[at]) @ problems / counts[at] for at in drawn]
+            means.append(float(np.average(by_seed, weights=seeds[drawn])))
+    of_seeds = [{f"p{at}": values[seed, at] for at in range(4) if has[seed, at]} for seed in range(5)]
     expected = tuple(np.quantile(means, [0.025, 0.975]))
-    assert drawn_seeds_interval(_by_problem(values), resamples=5) == pytest.approx(expected)
+    assert drawn_seeds_interval(of_seeds, resamples=5) == pytest.approx(expected)
 
 
 def test_drawing_seeds_and_problems_covers_where_one_over_seeds_alone_does_not() -> None:

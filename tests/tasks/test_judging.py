@@ -46,6 +46,7 @@ IN_PROSE = [
     ("Final Answer: The final answer is $\\boxed{A}$. I hope it is correct.", "A"),
     ("solution: A\nreasoning: B's text has more slips.", "A"),
     ("B\n\nIt handles every case.", "B"),
+    ("Both are close in substance.\n\n(B)", "B"),
     ("Candidate A is better than B.", "A"),
     ("Candidate B's answer is wrong, so candidate A is better.", "A"),
     ("Candidate A gives the better answer.", "A"),
@@ -102,6 +103,7 @@ NO_VERDICT = {
         "Candidate A starts well. Candidate B",
         "**Candidate A**\nfine\n\n**Candidate B**",
         "Verdict: <A, B or T>",
+        "Both are close in substance.\n\nB",  # may have been cut off
     ],
 }
 

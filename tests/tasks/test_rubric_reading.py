@@ -169,6 +169,11 @@ def test_long_texts_take_time_in_proportion_to_their_length(name: str) -> None:
     refuse_growth(read, LONG[name])
 
 
+def test_a_rubric_of_just_the_most_items_is_read() -> None:
+    most = rubric(*(f"Item {chr(65 + n % 26)}{n}x\n- 1: x" for n in range(MAX_ITEMS)))
+    assert len(read_rubric(most).items) == MAX_ITEMS
+
+
 def test_a_given_rubric_is_free_text_under_its_maximum() -> None:
     given = read_given("maximum: 5\nJudge it as a whole.\n- 5: perfect\n- -1: no level, since it is free text")
     assert (given.maximum, given.items) == (5, ())

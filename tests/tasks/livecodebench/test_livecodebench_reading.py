@@ -117,6 +117,10 @@ def test_a_block_that_tries_the_program_out_is_not_the_program() -> None:
     assert answer(f"```python\nprint(input())\n```\nThat fails the first test:\n{FENCED}") == CODE
 
 
+def test_an_empty_block_is_no_program() -> None:
+    assert answer(f"{FENCED}\n\nNothing follows:\n```python\n\n```") == CODE
+
+
 def test_programs_that_are_supposed_or_denied_are_none() -> None:
     for lead in ("If the numbers were sorted, the program would be", "A wrong program is:"):
         assert answer(f"{lead}\n{FENCED}\nI have no other.") is None

@@ -71,6 +71,8 @@ def test_calls_that_cannot_be_carried_out(text: str, kind: str) -> None:
         ('{"reasoning": "It is Aske.", "answer": "Keld"}', "Keld"),
         ("### Answer\nKeld", "Keld"),
         ("It is long. The answer is **Keld**.", "Keld"),
+        ("Answer: Keld or Aske", "Keld or Aske"),  # a name
+        ("The firm Keld or Aske is old.\nAnswer: Keld or Aske", "Keld or Aske"),
         (f"Answer: {'x' * MAX_ANSWER_CHARS}", "x" * MAX_ANSWER_CHARS),
     ],
 )
@@ -83,6 +85,8 @@ def test_answers(text: str, answer: str) -> None:
     [
         ("It is Harnmouth.", "no_answer"),
         ("Answer:", "no_answer"),
+        ("Keld and Aske are near.\nAnswer: Keld or Aske", "ambiguous"),
+        ("Answer: either Keld or Aske", "ambiguous"),
         ("Answer: ** **", "no_answer"),
         (f"Answer: {'x' * (MAX_ANSWER_CHARS + 1)}", "too_long"),
         ("<answer>Keld</answer> <answer>Aske</answer>", "no_answer"),
