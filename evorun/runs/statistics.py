@@ -66,14 +66,14 @@ RESAMPLES = 9_999
 MIN_SEEDS = 3
 """Minimum seeds for an interval of their mean (ours): for two, Student's extends 13 standard errors each way."""
 
-MIN_DRAWN_SEEDS = 5
+MIN_BOOTSTRAP_SEEDS = 5
 """Minimum seeds for resampling them (ours): three have only ten different resamples."""
 
-_DRAWN_AT_ONCE = 2**16
-"""Values that a bootstrap draws at a time (ours), few enough for the processor's cache. The intervals do not depend on
-it."""
+_MAX_BATCH_VALUES = 2**16
+"""Maximum values that a bootstrap draws at a time (ours): few enough for the processor's cache. Intervals do not
+depend on it."""
 
-_ALIKE = 1e-9
+_TOLERANCE = 1e-9
 """Values that differ by no more count as equal: scores are no finer, and BCa's acceleration would not be finite."""
 
 
@@ -94,7 +94,7 @@ def mean_interval(
 # cached: along a run most scores stay the same from step to step, and a bootstrap takes tens of milliseconds
 @lru_cache(maxsize=1024)
 def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int) -> tuple[float, float] | None:
-    if not values or max(values) - min(values) <= _ALIKE:
+    if not values or max(values) - min(values) <= _TOLERANCE:
         return None
     from scipy.stats import bootstrap  # takes half a second to import
 
@@ -104,16 +104,16 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
         vectorized=True,
         confidence_level=confidence,
         n_resamples=resamples,
-        batch=_resamples_at_once(len(values)),
+        batch=_batch_size(len(values)),
         method="BCa",
         rng=np.random.default_rng(0),
     )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
-def _resamples_at_once(values: int) -> int:
+def _batch_size(values: int) -> int:
     """Return the number of resamples to draw at a time, each of `values` values."""
-    return max(1, _DRAWN_AT_ONCE // values)
+    return max(1, _MAX_BATCH_VALUES // values)
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
@@ -122,7 +122,7 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     For the means of a few seeds, which are nearly normal and too few to resample. Source: Student (1908),
     "The probable error of a mean".
     """
-    if len(values) < 2 or max(values) - min(values) <= _ALIKE:
+    if len(values) < 2 or max(values) - min(values) <= _TOLERANCE:
         return None
     from scipy.special import stdtrit
 
@@ -140,7 +140,7 @@ def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> t
     Source: Searle, Casella and McCulloch (1992), "Variance components", the crossed random model without repetition.
     """
     seeds, problems = values.shape
-    if min(seeds, problems) < 2 or np.ptp(values) <= _ALIKE:
+    if min(seeds, problems) < 2 or np.ptp(values) <= _TOLERANCE:
         return None
     from scipy.special import stdtrit
 
@@ -153,13 +153,13 @@ def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> t
     return mean - half, mean + half
 
 
-def drawn_seeds_interval(
+def two_way_bootstrap_interval(
     seeds: Sequence[Mapping[str, float]], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
     """Return the bootstrap percentile interval of the mean of seeds' means, for new seeds and new problems.
 
     Each seed has a value by problem. Seeds and problems are resampled independently; a resampled problem keeps all its
-    seeds, since they share its difficulty. None below `MIN_DRAWN_SEEDS` seeds or two problems, or where all values
+    seeds, since they share its difficulty. None below `MIN_BOOTSTRAP_SEEDS` seeds or two problems, or where all values
     are equal. The same values always give the same interval. Sources: Davison and Hinkley (1997), "Bootstrap Methods
     and their Application", section 3.8, on two levels; A. B. Owen (2007), "The pigeonhole bootstrap": for crossed
     levels the interval is too wide rather than too narrow.
@@ -167,14 +167,14 @@ def drawn_seeds_interval(
     problems = sorted({problem for seed_values in seeds for problem in seed_values})
     values = np.array([[seed_values.get(problem, np.nan) for problem in problems] for seed_values in seeds])
     known = ~np.isnan(values)
-    if len(seeds) < MIN_DRAWN_SEEDS or len(problems) < 2 or np.ptp(values[known]) <= _ALIKE:
+    if len(seeds) < MIN_BOOTSTRAP_SEEDS or len(problems) < 2 or np.ptp(values[known]) <= _TOLERANCE:
         return None
     values = np.where(known, values, 0.0)
     rng = np.random.default_rng(0)
     means = []
-    at_once = _resamples_at_once(len(seeds) + len(problems))
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
+    batch_size = _batch_size(len(seeds) + len(problems))
+    for start in range(0, resamples, batch_size):
+        size = min(batch_size, resamples - start)
         seed_counts = rng.multinomial(len(seeds), [1 / len(seeds)] * len(seeds), size)
         problem_counts = rng.multinomial(len(problems), [1 / len(problems)] * len(problems), size)
         values_per_seed = problem_counts @ known.T
@@ -222,7 +222,7 @@ def clustered_mean(
         paired=True,
         confidence_level=confidence,
         n_resamples=resamples,
-        batch=_resamples_at_once(len(clusters)),
+        batch=_batch_size(len(clusters)),
         method="percentile",
         rng=np.random.default_rng(0),
     )

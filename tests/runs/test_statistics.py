@@ -15,12 +15,12 @@ from evorun.runs.statistics import (
     Proportion,
     clustered_mean,
     crossed_interval,
-    drawn_seeds_interval,
     mean_interval,
     pass_at,
     pooled_share,
     rank_correlation,
     t_interval,
+    two_way_bootstrap_interval,
     wilson,
 )
 
@@ -246,17 +246,19 @@ def test_drawing_seeds_and_problems_agrees_with_the_formula_of_many_normal_ones(
     values = 0.3 * rng.normal(size=(40, 1)) + 0.4 * rng.normal(size=(1, 60)) + 0.2 * rng.normal(size=(40, 60))
     expected = crossed_interval(values)
     assert expected is not None
-    assert drawn_seeds_interval(_by_problem(values)) == pytest.approx(expected, abs=0.08 * (expected[1] - expected[0]))
+    assert two_way_bootstrap_interval(_by_problem(values)) == pytest.approx(
+        expected, abs=0.08 * (expected[1] - expected[0])
+    )
 
 
 def test_drawing_seeds_and_problems_of_one_that_varies_is_the_bootstrap_of_that_one() -> None:
     seeds = np.array([0.1, 0.3, 0.2, 0.6, 0.4])
     draws = seeds[np.array(list(itertools.product(range(5), repeat=5)))].mean(axis=1)
-    found = drawn_seeds_interval(_by_problem(np.tile(seeds[:, None], 7)))
+    found = two_way_bootstrap_interval(_by_problem(np.tile(seeds[:, None], 7)))
     assert found == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.02)
     problems = [0.0, 0.5, 0.4, 0.3, 0.1]
     draws = np.array(problems)[np.array(list(itertools.product(range(5), repeat=5)))].mean(axis=1)
-    found = drawn_seeds_interval(_by_problem(np.tile(problems, (6, 1))))
+    found = two_way_bootstrap_interval(_by_problem(np.tile(problems, (6, 1))))
     assert found == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.02)
 
 
@@ -282,7 +284,7 @@ def test_drawing_seeds_and_problems_covers_where_one_over_seeds_alone_does_not()
     for _ in range(200):
         chances = 0.5 + 0.08 * rng.normal(size=(6, 1)) + 0.25 * rng.normal(size=(1, 40))
         values = (rng.random((6, 40)) < chances).astype(float)
-        both = drawn_seeds_interval(_by_problem(values), resamples=499)
+        both = two_way_bootstrap_interval(_by_problem(values), resamples=499)
         for name, interval in (("both", both), ("seeds", t_interval(values.mean(axis=1).tolist()))):
             assert interval is not None
             covered[name] += interval[0] <= 0.5 <= interval[1]
@@ -293,10 +295,10 @@ def test_drawing_seeds_and_problems_covers_where_one_over_seeds_alone_does_not()
 def test_drawing_seeds_and_problems_takes_seeds_with_problems_of_their_own_and_refuses_few() -> None:
     rng = np.random.default_rng(2)
     own = [{f"{seed}-{i}": float(value) for i, value in enumerate(rng.random(30) < 0.6)} for seed in range(5)]
-    assert drawn_seeds_interval(own) == drawn_seeds_interval(own)
-    low, high = drawn_seeds_interval(own) or (1, 0)
+    assert two_way_bootstrap_interval(own) == two_way_bootstrap_interval(own)
+    low, high = two_way_bootstrap_interval(own) or (1, 0)
     assert low < np.mean([list(of.values()) for of in own]) < high
-    assert drawn_seeds_interval(own[:4]) is None
-    assert drawn_seeds_interval([{"p": 1.0}, {"p": 0.0}, {"p": 1.0}, {"p": 0.0}, {"p": 1.0}]) is None
-    assert drawn_seeds_interval([{"p": 1.0, "q": 1.0}] * 5) is None
-    assert drawn_seeds_interval([]) is None
+    assert two_way_bootstrap_interval(own[:4]) is None
+    assert two_way_bootstrap_interval([{"p": 1.0}, {"p": 0.0}, {"p": 1.0}, {"p": 0.0}, {"p": 1.0}]) is None
+    assert two_way_bootstrap_interval([{"p": 1.0, "q": 1.0}] * 5) is None
+    assert two_way_bootstrap_interval([]) is None

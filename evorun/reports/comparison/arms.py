@@ -13,7 +13,7 @@ from evorun.reports.comparison.names import FLOOR, SEED, TASK, joined, setup, sh
 from evorun.reports.comparison.runs import Run
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import MIN_SEEDS, drawn_seeds_interval, t_interval
+from evorun.runs.statistics import MIN_SEEDS, t_interval, two_way_bootstrap_interval
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Arm:
 
         None of few seeds, and where it would be the whole range.
         """
-        found = drawn_seeds_interval([values for run in self.runs if (values := run.values(score))])
+        found = two_way_bootstrap_interval([values for run in self.runs if (values := run.values(score))])
         return None if found == (score.low, score.high) else found
 
 

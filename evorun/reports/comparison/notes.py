@@ -7,7 +7,7 @@ from evorun.reports.comparison.pairs import Unpaired
 from evorun.reports.comparison.rows import MARKS
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.runs.spending import GOLD
-from evorun.runs.statistics import MIN_DRAWN_SEEDS, MIN_SEEDS
+from evorun.runs.statistics import MIN_BOOTSTRAP_SEEDS, MIN_SEEDS
 
 _SEEDS = (
     "Over several seeds the figure is the mean of the seeds' figures, and its interval is Student's t over the seeds, "
@@ -15,8 +15,8 @@ _SEEDS = (
     "where it would be the whole range."
 )
 _BOTH = (
-    f"Over seeds and problems: a bootstrap that draws both again (percentiles, from {MIN_DRAWN_SEEDS} seeds on), about "
-    "other seeds on other problems of the kind; none where it would be the whole range."
+    "Over seeds and problems: a percentile bootstrap that resamples both, given at least "
+    f"{MIN_BOOTSTRAP_SEEDS} seeds. It is about other seeds on similar problems; none where it would be the whole range."
 )
 
 SCORE_PAIRS_NOTE = (
@@ -69,7 +69,7 @@ def seeds_note(comparison: Comparison) -> str:
 def few_seeds_lines(comparison: Comparison) -> list[str]:
     """Say which arms have too few seeds for claims about other seeds."""
     arms = [arm for arm in comparison.arms if not arm.floor]
-    few = {arm.name: len(arm.runs) for arm in arms if 1 < len(arm.runs) < MIN_DRAWN_SEEDS}
+    few = {arm.name: len(arm.runs) for arm in arms if 1 < len(arm.runs) < MIN_BOOTSTRAP_SEEDS}
     once = [arm.name for arm in arms if len(arm.runs) == 1 and arm.runs[0].outcome.trained]
     lines = []
     if few:
@@ -77,7 +77,7 @@ def few_seeds_lines(comparison: Comparison) -> list[str]:
         alike = 1 < len(few) == len(arms) and len(counts) == 1
         no_interval = f", and fewer than {MIN_SEEDS} have none" if min(counts) < MIN_SEEDS else ""
         which = f"all have {min(counts)}" if alike else "; ".join(f"{arm}: {seeds}" for arm, seeds in few.items())
-        lines.append(f"Fewer than {MIN_DRAWN_SEEDS} seeds ({which}): intervals over them are rough{no_interval}.")
+        lines.append(f"Fewer than {MIN_BOOTSTRAP_SEEDS} seeds ({which}): intervals over them are rough{no_interval}.")
     if once:
         lines.append(
             f"Trained with one seed ({'; '.join(once)}): intervals are over test problems and say nothing about what "

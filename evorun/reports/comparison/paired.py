@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.runs.statistics import MIN_SEEDS, clustered_mean, drawn_seeds_interval, mean_interval, t_interval
-
-RESAMPLES = 9_999
-"""Of the bootstrap (ours): the bounds move by less than a tenth of a standard error from seed to seed."""
-
+from evorun.runs.statistics import (
+    MIN_SEEDS,
+    RESAMPLES,
+    clustered_mean,
+    mean_interval,
+    t_interval,
+    two_way_bootstrap_interval,
+)
 
 Interval = tuple[float, float] | None
 """None where the data say nothing about the uncertainty."""
@@ -77,8 +80,8 @@ class PairedScores:
     over_seeds: Interval = None
     """Student's interval over the seeds, each beside the reference of its seed; None below `MIN_SEEDS`."""
     over_both: Interval = None
-    """Bootstrap interval that draws seeds and problems again; None below `MIN_DRAWN_SEEDS`, and where it would be the
-    whole range."""
+    """Two-way bootstrap interval, which resamples seeds and problems; None below `MIN_BOOTSTRAP_SEEDS`, and where it
+    would be the whole range."""
 
 
 def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
@@ -116,7 +119,7 @@ def pooled_scores(seeds: Sequence[Mapping[str, float]], largest: float | None = 
         _compared([value for values in differences for value in values], ci95),
         sizes=[len(of_seed) for of_seed in seeds],
         over_seeds=_cut(t_interval(means), largest) if len(means) >= MIN_SEEDS else None,
-        over_both=_cut(drawn_seeds_interval(seeds), largest),
+        over_both=_cut(two_way_bootstrap_interval(seeds), largest),
     )
 
 
