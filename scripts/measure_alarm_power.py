@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from evorun.reports.divergence import find_divergence
+from evorun.reports.hacking import find_divergence
 
 STEPS, EVERY, RUNS = 50, 5, 400
 DIFFICULTY, NOISE, REWARD_NOISE = 0.1, 0.12, 0.02

@@ -15,7 +15,7 @@ from typing import Any
 
 from rubric_motifs import FOLDER
 
-from evorun.reports.lineage import lengths
+from evorun.reports.population import lengths
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 

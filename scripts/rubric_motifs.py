@@ -21,7 +21,7 @@ from typing import NamedTuple
 from rubric_trees import Unit, read_trees
 
 from evorun.errors import DataError
-from evorun.reports.lineage import Length, lengths
+from evorun.reports.population import Length, lengths
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 

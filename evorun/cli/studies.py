@@ -152,8 +152,7 @@ def _strictness(found: Sequence[RubricScore]) -> Table:
 
 
 def _matrix(run: Path) -> Table:
-    from evorun.reports.evolution.transplant import load_transplant
-    from evorun.reports.population import load_population
+    from evorun.reports.population import load_population, load_transplant
 
     found = load_transplant(run, load_population(run))
     assert found is not None  # noqa: S101 - the study has just written it

@@ -7,20 +7,16 @@ from typing import Any
 
 from evorun.reports import plots, text
 from evorun.reports.axes import Axes, choose_axes
-from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser
-from evorun.reports.data import data_tables, wasted_table
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution.section import load_sections
-from evorun.reports.export import export
-from evorun.reports.facts import list_facts, list_settings, tiles
-from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows
-from evorun.reports.judge import judge_warning, judges
+from evorun.reports.facts import banners, list_facts, list_settings, tiles
+from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows, judge_warning, judges
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
-from evorun.reports.page import content_hash, markup, own_file, render, write_page
+from evorun.reports.page import content_hash, export, markup, own_file, render, write_page
 from evorun.reports.rubrics.section import load_rubric_section, shown_figures
-from evorun.reports.scores import is_flat, primary_table, score_cells, scores_table
+from evorun.reports.run_tables import data_tables, is_flat, primary_table, score_cells, scores_table, wasted_table
 from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.reading import read_steps_without_texts

@@ -8,6 +8,7 @@ from evorun.reports.axes import OF_TRAINING, Axes, Axis, XAxis
 from evorun.reports.drawing import (
     SERIES,
     Drawing,
+    in_lines,
     integer_axis,
     make_drawing,
     number,
@@ -15,7 +16,6 @@ from evorun.reports.drawing import (
     score_axis,
     unit_axis,
 )
-from evorun.reports.ends import in_lines
 from evorun.reports.figures import training_words
 from evorun.reports.text import label, words
 from evorun.runs.aggregates import Bin

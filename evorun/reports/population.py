@@ -1,7 +1,7 @@
-"""The candidates that serve all problems, with their recorded ratings, rewards and test scores."""
+"""The candidates that serve all problems: recorded ratings, rewards and test scores, and rubrics by refinement."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +10,10 @@ import msgspec
 from msgspec import UNSET
 
 from evorun.runs.candidates import SHARED, CandidateId
-from evorun.runs.directory import RATINGS
-from evorun.runs.reading import read_prompt_scores, read_records, read_records_by_problem
-from evorun.runs.schema import CandidateRecord, Metric, PromptScore, RatingRecord, RolloutRecord
+from evorun.runs.directory import RATINGS, RUBRIC_SCORES
+from evorun.runs.printable import printable
+from evorun.runs.reading import read_artifact, read_prompt_scores, read_records, read_records_by_problem
+from evorun.runs.schema import CandidateRecord, Metric, PromptScore, RatingRecord, RolloutRecord, RubricScore
 from evorun.runs.statistics import mean_interval
 
 
@@ -147,3 +148,96 @@ def reward_by_step(rollouts: Sequence[RolloutRecord]) -> dict[int, dict[Candidat
     return {
         step: {candidate: mean(own) for candidate, own in by_candidate.items()} for step, by_candidate in found.items()
     }
+
+
+class Length(NamedTuple):
+    """A rubric's place in its lineage, and the length of its items."""
+
+    rubric: CandidateId
+    number: int
+    """Number of refinements before it."""
+    refined: int
+    """The step after which it was made."""
+    words: float
+    """Mean words per item; for a rubric in free text, all its words."""
+
+
+def lengths(candidates: Iterable[CandidateRecord]) -> dict[str, list[Length]]:
+    """Return the rubrics of each key in order of creation; the key "" stands for a rubric of all problems."""
+    by_key: dict[str, list[Length]] = {}
+    for candidate in candidates:
+        if candidate.kind == "rubric":
+            versions = by_key.setdefault(parse_key(candidate.id), [])
+            versions.append(Length(candidate.id, len(versions), candidate.generation, item_words(candidate.text)))
+    return by_key
+
+
+def parse_key(rubric: CandidateId) -> str:
+    """Return the key of a rubric by its id, `KEY#NUMBER`; "" for that of all problems."""
+    name = rubric.rpartition("#")[0]
+    return "" if name == "rubric" else name
+
+
+def item_words(text: str) -> float:
+    """Return the mean number of words per item of a rubric, without tags; for free text, all its words."""
+    # Items stand side by side, each between its own tags: `evorun.tasks.rubrics` reads and writes them so.
+    items = [item.partition("</item>")[0] for item in text.split("<item>")[1:]] or [text]
+    return sum(len(item.split()) for item in items) / len(items)
+
+
+def rubric_scores(run: Path) -> Sequence[RubricScore]:
+    """Return each rubric's scores of the responses to the test problems; empty before `evorun rescore`."""
+    return read_artifact(run, RUBRIC_SCORES, list[RubricScore]) or ()
+
+
+@dataclass(frozen=True)
+class Transplant:
+    """Test scores of prompts with the weights of several steps."""
+
+    cells: Mapping[tuple[CandidateId, int], PromptScore]
+    """By prompt and step of the weights."""
+    prompts: Sequence[CandidateId]
+    steps: Sequence[int]
+    names: Mapping[CandidateId, str]
+    """By prompt: its id and its mark (root, best, latest) in the run."""
+
+    chosen: CandidateId
+    """The prompt whose gains are reported: the best one, if it was tested."""
+
+    @property
+    def gains(self) -> tuple[float, float, float] | None:
+        """The gain by the chosen prompt alone, by the last weights alone, and by both, over the first of both.
+
+        None if one of these four cells is missing, or there is only one prompt or step.
+        """
+        first, last, root = self.steps[0], self.steps[-1], self.prompts[0]
+        corners = [self.cells.get((prompt, step)) for prompt in (root, self.chosen) for step in (first, last)]
+        scores = [corner.score for corner in corners if corner is not None]
+        if len(scores) < 4 or root == self.chosen or first == last:
+            return None
+        before, weights, prompt, both = scores
+        return prompt - before, weights - before, both - before
+
+
+def load_transplant(run_dir: Path, population: Population | None) -> Transplant | None:
+    """Read the matrix; None for a run without it. Prompts are in order of creation. Raises DataError."""
+    found = read_artifact(run_dir, "transplant.json", list[PromptScore])
+    if not found:
+        return None
+    members = population.members if population is not None else []
+    order = {member.id: index for index, member in enumerate(members)}
+    prompts = sorted({cell.candidate for cell in found}, key=lambda prompt: (order.get(prompt, len(order)), prompt))
+    marks = (
+        {member.id: population.mark(index) for index, member in enumerate(members)} if population is not None else {}
+    )
+    best = None if population is None else population.best
+    chosen = next(
+        (member.id for index, member in enumerate(members) if index == best and member.id in prompts), prompts[-1]
+    )
+    return Transplant(
+        cells={(cell.candidate, cell.step): cell for cell in found},
+        prompts=prompts,
+        steps=sorted({cell.step for cell in found}),
+        names={prompt: printable(prompt + marks.get(prompt, "")) for prompt in prompts},
+        chosen=chosen,
+    )

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.banners import banners
-from evorun.reports.data import cost_table, wasted_table
+from evorun.reports.facts import banners
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows, training_words
 from evorun.reports.overview import Outcome, load_outcome
-from evorun.reports.scores import primary_table, scores_table
+from evorun.reports.run_tables import cost_table, primary_table, scores_table, wasted_table
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.reports.text import MISSING, count, number, number_interval, percent
 from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, edits_table, is_edit, refinements_table

@@ -13,7 +13,7 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.evolution import compare_lines, evolved_texts
-from evorun.reports.comparison.page import write_comparison
+from evorun.reports.comparison.output import write_comparison
 from evorun.reports.comparison.tables import run_cost_table
 
 

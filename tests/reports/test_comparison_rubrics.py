@@ -9,7 +9,7 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from building import composed
 from evorun.reports.comparison.comparison import compare
-from evorun.reports.comparison.refinement import (
+from evorun.reports.comparison.evolution import (
     overhead_table,
     rubric_lengths,
     rubric_strictness,

@@ -13,7 +13,7 @@ from evolution_fixture import write_evolution
 from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.comparison import compare
-from evorun.reports.comparison.page import write_comparison
+from evorun.reports.comparison.output import write_comparison
 from evorun.reports.html import render_report
 from run_fixture import RunSpec, write_run
 

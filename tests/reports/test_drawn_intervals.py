@@ -15,7 +15,7 @@ from scipy import stats
 from test_drawn_coordinates import RIGHT, group_of, has, read, scores_along
 
 from evorun.reports.comparison import compare
-from evorun.reports.comparison.page import write_comparison
+from evorun.reports.comparison.output import write_comparison
 from evorun.reports.html import render_report
 from evorun.runs.statistics import Proportion, pooled_share
 from run_fixture import RunSpec, write_run

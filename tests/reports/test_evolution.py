@@ -20,13 +20,12 @@ from scipy.stats import spearmanr
 from evorun.reports.evolution import rollouts as sampling
 from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, choose_blamed, load_sample
 from evorun.reports.evolution.section import Evolution, load_sections
-from evorun.reports.evolution.transplant import load_transplant
 from evorun.reports.evolution.tree import lanes, tree_plot
 from evorun.reports.figures import RATINGS
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.plots import training_plot
-from evorun.reports.population import Population, load_population, played_under
+from evorun.reports.population import Population, load_population, load_transplant, played_under
 from evorun.reports.summary import print_summary
 from evorun.reports.text import number
 from evorun.reports.training import gradient_clipping, is_edit

@@ -11,8 +11,7 @@ import pytest
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports import drawing
 from evorun.reports.axes import OF_PROBLEMS
-from evorun.reports.export import export
-from evorun.reports.page import own_file
+from evorun.reports.page import export, own_file
 from evorun.reports.plots import RunPlots
 from evorun.reports.tables import data_table
 from evorun.runs.schema import MetricPoint

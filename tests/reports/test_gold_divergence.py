@@ -8,8 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import evorun
-from evorun.reports.divergence import Divergence, find_divergence
-from evorun.reports.hacking import USUAL, monitor_lines
+from evorun.reports.hacking import USUAL, Divergence, find_divergence, monitor_lines
 from evorun.runs.schema import TrainingRecord
 
 STEPS = range(1, 51)

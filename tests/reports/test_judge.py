@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evorun.reports import write_report
-from evorun.reports.judge import judge_warning
+from evorun.reports.figures import judge_warning
 from evorun.runs.aggregates import Rated, calibration, decisive_by_step
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score

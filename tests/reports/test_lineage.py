@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.reports.lineage import item_words, lengths
+from evorun.reports.population import item_words, lengths
 from evorun.runs.schema import CandidateRecord
 from evorun.tasks.rubrics import read_rubric
 

@@ -16,7 +16,7 @@ from rubric_motifs import count_motifs, load_motifs, main
 from rubric_trees import Unit, read_trees, tree_of_dis, trees_of_rs3
 
 from evorun.errors import DataError
-from evorun.reports.lineage import lengths
+from evorun.reports.population import lengths
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from evorun.errors import DataError, RunDirectoryError
-from evorun.reports.banners import banners
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser
+from evorun.reports.facts import banners
 from evorun.reports.overview import Curves, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.runs.aggregates import count_aggregates

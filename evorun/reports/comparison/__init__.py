@@ -1,8 +1,13 @@
 """Several runs beside one another: a table, pairs on the same problems, curves. Reads run directories only."""
 
 from evorun.reports.comparison.comparison import Comparison, compare
-from evorun.reports.comparison.page import COMPARISON, comparison_folder, export_comparison, write_comparison
-from evorun.reports.comparison.terminal import print_comparison
+from evorun.reports.comparison.output import (
+    COMPARISON,
+    comparison_folder,
+    export_comparison,
+    print_comparison,
+    write_comparison,
+)
 
 __all__ = [
     "COMPARISON",

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from evorun.errors import ConfigError
 from evorun.reports.axes import Axes, choose_axes
-from evorun.reports.banners import EQUAL_CALLS, SIMULATED_LINE, banners, cut_short
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.pairs import Pairs, pair_all
 from evorun.reports.comparison.reported import ELO_LINE, find_source, lines_of_means, malformed, reports_elo
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
-from evorun.reports.scores import is_flat
+from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, banners, cut_short
+from evorun.reports.run_tables import is_flat
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from evorun.reports import text
 from evorun.reports.axes import OF_TRAINING, XAxis
 from evorun.reports.comparison.comparison import Comparison, Panel
-from evorun.reports.comparison.evolution import training_lines
+from evorun.reports.comparison.evolution import rubric_lengths, rubric_strictness, training_lines
 from evorun.reports.comparison.plots import Style, assign_styles, bars_plot, curves_plot, over_seeds_plot
-from evorun.reports.comparison.refinement import rubric_lengths, rubric_strictness
 from evorun.reports.drawing import Drawing
 from evorun.runs.scores import Score
 

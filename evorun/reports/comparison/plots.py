@@ -10,8 +10,21 @@ from evorun.reports.axes import OF_TRAINING, Axis
 from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
 from evorun.reports.comparison.comparison import MAX_BANDS, Comparison, Panel
 from evorun.reports.comparison.rows import Row, make_row
-from evorun.reports.drawing import CARD, FLOOR, INK, RUNS, Drawing, integer_axis, make_drawing, number, open_figure
-from evorun.reports.ends import End, height_of_names, in_lines, name_ends
+from evorun.reports.drawing import (
+    CARD,
+    FLOOR,
+    INK,
+    RUNS,
+    Drawing,
+    End,
+    height_of_names,
+    in_lines,
+    integer_axis,
+    make_drawing,
+    name_ends,
+    number,
+    open_figure,
+)
 from evorun.reports.text import file_stem, label, sentence, value, words
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score

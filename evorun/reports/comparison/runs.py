@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.reports.banners import SOURCES
 from evorun.reports.comparison.names import is_floor, joined, name_parts, policy
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
+from evorun.reports.facts import SOURCES
 from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records, read_steps_without_texts

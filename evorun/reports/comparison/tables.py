@@ -1,6 +1,6 @@
-"""The tables of a comparison, cell by cell: the same on the page and in a terminal."""
+"""The tables of a comparison: as the page and a terminal show them, and figures for other programs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from evorun.reports import text
@@ -11,9 +11,10 @@ from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.rows import Row
 from evorun.reports.comparison.runs import ANSWERED
-from evorun.reports.scores import score_cells
-from evorun.reports.tables import Table, figure_columns, word_columns
+from evorun.reports.run_tables import score_cells
+from evorun.reports.tables import Cell, Table, data_table, figure_columns, word_columns
 from evorun.runs.reading import read_training
+from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
@@ -279,3 +280,83 @@ def cost_table(comparison: Comparison) -> Table:
             figures = [cost.calls, cost.prompt_tokens, cost.completion_tokens]
             table.rows.append([row.name if index == 0 else "", role, *figures])
     return table
+
+
+def data_tables(comparison: Comparison) -> list[Table]:
+    """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
+    tables = [_figures("arms", comparison.rows), _strata(comparison.rows), _pairs(comparison)]
+    return [*tables[:1], _figures("runs", comparison.run_rows), *tables[1:]] if comparison.has_seeds else tables
+
+
+def _figures(name: str, rows: Sequence[Row]) -> Table:
+    """Return a line for each row, with three columns for each figure that any of them has."""
+    facts = list(rows[0].facts)
+    figures = list(dict.fromkeys(figure for row in rows for figure in row.metrics))
+    columns = ["run", *facts, "floor", "information", "n", "generation", "calls_per_problem", "tokens_per_problem"]
+    columns += [column for figure in figures for column in (figure, f"{figure}_low", f"{figure}_high")]
+    both = list(dict.fromkeys(score for row in rows for score in row.over_both))
+    columns += [f"{score}_{end}_over_seeds_and_problems" for score in both for end in ("low", "high")]
+    columns += [f"{figure}_reported" for figure in figures if _reported(rows, figure)]
+    table: list[list[Cell]] = []
+    for row in rows:
+        total = row.cost.get("total")
+        cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.floor else "no", row.regime, row.n]
+        cells += [row.generation, total.calls if total else None, total.tokens if total else None]
+        cells += [cell for figure in figures for cell in _with_interval(row.figure(figure))]
+        cells += [end for score in both for end in row.over_both.get(score, (None, None))]
+        cells += [row.reported_figure(figure) for figure in figures if _reported(rows, figure)]
+        table.append(cells)
+    return data_table(name, columns, table)
+
+
+def _reported(rows: Sequence[Row], figure: str) -> bool:
+    return any(row.reported_figure(figure) is not None for row in rows)
+
+
+def _with_interval(metric: Metric) -> tuple[Cell, Cell, Cell]:
+    low, high = metric.ci95 or (None, None)
+    return metric.value, low, high
+
+
+def _strata(rows: Sequence[Row]) -> Table:
+    columns = ["run", "stratum", "score", "mean", "low", "high", "n", "seeds", "reported"]
+    return data_table(
+        "strata",
+        columns,
+        [
+            [row.name, stratum, row.primary.name, *_with_interval(metric), metric.n, row.seeds, reported]
+            for row in rows
+            for stratum, metric in row.by_stratum.items()
+            for reported in (row.reported_of_stratum(stratum),)
+        ],
+    )
+
+
+def _pairs(comparison: Comparison) -> Table:
+    columns = [
+        "run",
+        "reference",
+        "score",
+        "n",
+        "difference",
+        "low",
+        "high",
+        "higher",
+        "lower",
+        "p",
+        "p_holm",
+        "remark",
+    ]
+    over = [f"{end}_over_{what}" for what in ("seeds", "seeds_and_problems") for end in ("low", "high")]
+    return data_table("pairs", [*columns, "seeds", *over], list(_pair_rows(comparison)))
+
+
+def _pair_rows(comparison: Comparison) -> Iterator[list[Cell]]:
+    for pair in comparison.pairs.shown:
+        for score, compared in ((pair.primary, pair.compared), *pair.others.items()):
+            tests = [pair.p, pair.p_holm] if score is pair.primary else [None, None]
+            low, high = compared.ci95 or (None, None)
+            cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference, low, high]
+            over = [end for ends in (compared.over_seeds, compared.over_both) for end in ends or (None, None)]
+            seeds = len(compared.sizes) or 1
+            yield [*cells, compared.higher, compared.lower, *tests, pair.remark, seeds, *over]

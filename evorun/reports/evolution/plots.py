@@ -17,8 +17,7 @@ from evorun.reports.drawing import (
     open_figure,
     score_axis,
 )
-from evorun.reports.evolution.transplant import Transplant
-from evorun.reports.population import Population, mean
+from evorun.reports.population import Population, Transplant, mean
 from evorun.runs.candidates import CandidateId
 from evorun.runs.printable import printable
 from evorun.runs.schema import PrincipleEffect, PromptScore

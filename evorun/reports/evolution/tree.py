@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evorun.reports.drawing import CARD, INK, Drawing, make_drawing, open_figure
-from evorun.reports.lineage import parse_key
-from evorun.reports.population import Population
+from evorun.reports.population import Population, parse_key
 from evorun.runs.printable import printable
 
 if TYPE_CHECKING:

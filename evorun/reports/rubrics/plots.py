@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.divergence import Divergence
 from evorun.reports.drawing import (
     GRID,
     INK,
@@ -17,8 +16,8 @@ from evorun.reports.drawing import (
     number,
     open_figure,
 )
-from evorun.reports.hacking import MONITOR, MONITORS, RAW, REWARD
-from evorun.reports.lineage import Length
+from evorun.reports.hacking import MONITOR, MONITORS, RAW, REWARD, Divergence
+from evorun.reports.population import Length
 from evorun.runs.printable import printable
 from evorun.runs.schema import MetricPoint, RubricScore
 from evorun.runs.scores import Score

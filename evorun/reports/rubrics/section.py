@@ -7,8 +7,8 @@ from math import isclose
 from evorun.reports import text
 from evorun.reports.drawing import Drawing, number
 from evorun.reports.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
-from evorun.reports.lineage import Length, lengths, parse_key, rubric_scores
 from evorun.reports.overview import Curves, Outcome
+from evorun.reports.population import Length, lengths, parse_key, rubric_scores
 from evorun.reports.rubrics import plots
 from evorun.reports.tables import Table, data_table, figure_columns, word_columns
 from evorun.reports.training import refinements_table

@@ -1,15 +1,14 @@
-"""comparison.html: several runs on one page that opens from disk and loads nothing."""
+"""A comparison in the terminal, on a page that opens from disk and loads nothing, and as exported files."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from evorun.reports.comparison import plots
 from evorun.reports.comparison.comparison import Comparison
-from evorun.reports.comparison.data import data_tables
-from evorun.reports.comparison.evolution import evolved_texts
+from evorun.reports.comparison.evolution import OVERHEAD_NOTE, evolved_texts, overhead_table
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
@@ -22,14 +21,15 @@ from evorun.reports.comparison.notes import (
     pairs_note,
     primary_words,
     search_note,
+    seeds_note,
     shared_line,
     source_line,
     unpaired_line,
 )
-from evorun.reports.comparison.refinement import NOTE as OVERHEAD_NOTE
-from evorun.reports.comparison.refinement import overhead_table
+from evorun.reports.comparison.rows import Row
 from evorun.reports.comparison.tables import (
     cost_table,
+    data_tables,
     main_table,
     pairs_table,
     reported_steps_table,
@@ -40,10 +40,67 @@ from evorun.reports.comparison.tables import (
     search_table,
     strata_table,
 )
-from evorun.reports.export import export
 from evorun.reports.html import REPORT
-from evorun.reports.page import markup, own_file, render, write_page
+from evorun.reports.page import export, markup, own_file, render, write_page
 from evorun.runs.paths import display
+
+if TYPE_CHECKING:
+    from evorun.runs.terminal import Terminal
+
+
+def print_comparison(comparison: Comparison, page: Path, console: "Terminal") -> None:
+    """Print the tables of a comparison whose page has been written."""
+    for line in comparison.warnings:
+        console.print(line, style="bold yellow")
+    _print_main_table(shared_line(comparison), comparison, comparison.rows, console)
+    if comparison.has_seeds:
+        _print_main_table("single runs", comparison, comparison.run_rows, console)
+        console.print(seeds_note(comparison))
+    for line in few_seeds_lines(comparison):
+        console.print(line, style="yellow")
+    for table in (
+        scores_table(comparison.rows),
+        search_table(comparison.rows, comparison.step),
+        reported_strata_table(comparison),
+        reported_steps_table(comparison),
+    ):
+        console.print_table(table.in_terminal())
+    for source, note in comparison.sources:
+        console.print(source_line(source, note))
+    for line in comparison.remarks:
+        console.print(line, style="yellow")
+    if (floor := floor_line(comparison)) is not None:
+        console.print(floor)
+    pairs = comparison.pairs
+    if pairs.pairs:
+        console.print_table(pairs_table(pairs.first, pairs_heading(comparison)).in_terminal())
+        console.print_table(pairs_table(pairs.of_seeds, "the same, seed by seed").in_terminal())
+        console.print(pairs_note(comparison))
+        scores = score_pairs_table(pairs.first)
+        console.print_table(scores.in_terminal())
+        if scores.rows:
+            console.print(SCORE_PAIRS_NOTE)
+    for unpaired in pairs.unpaired:
+        console.print(unpaired_line(unpaired), style="yellow")
+    console.print_table(cost_table(comparison).in_terminal())
+    overhead = overhead_table(comparison)
+    console.print_table(overhead.in_terminal())
+    if overhead.rows:
+        console.print(OVERHEAD_NOTE)
+    console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)
+
+
+def _print_main_table(title: str, comparison: Comparison, rows: Sequence[Row], console: "Terminal") -> None:
+    """Print one table; where it is too wide, only what has no table of its own."""
+    whole = main_table(comparison, rows, comparison.strata, comparison.common_scores, title).in_terminal()
+    # where nothing but a file's reader limits a line, no line is too long
+    if not console.is_terminal or console.measure_table(whole).maximum <= console.width:
+        console.print_table(whole)
+        return
+    console.print_table(main_table(comparison, rows, [], [], title, with_cost=False).in_terminal())
+    if comparison.strata:
+        console.print_table(strata_table(comparison, rows, with_intervals=False).in_terminal())
+
 
 COMPARISON = "comparison.html"
 
