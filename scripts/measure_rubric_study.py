@@ -27,7 +27,7 @@ import numpy as np
 from study_tables import finished_runs, markdown, mean_over_seeds, mean_over_seeds_and_problems, read_arm
 
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE
-from evorun.reports.hacking import gold_score, gold_scores, hacking
+from evorun.reports.hacking import collect_gold_scores, find_gold_score, find_hacking
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_results, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord
@@ -62,7 +62,7 @@ class Run(NamedTuple):
 def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
     manifest, steps, training = load_manifest(folder), read_steps_without_texts(folder), read_training(folder)
-    by_step = gold_scores(steps, gold_score(manifest, steps))
+    by_step = collect_gold_scores(steps, find_gold_score(manifest, steps))
     gold = [by_step[step] for step in sorted(by_step)]
     means = [float(np.mean(list(one.values()))) for one in gold]
     learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
@@ -89,7 +89,7 @@ def measured(folder: Path) -> Run:
             onsets.append(onset)
             delays.append(max(0, min([*closed, len(rates) - 1]) - onset))
     figures["onset"] = float(bool(onsets))
-    signs = hacking(manifest, training, steps)
+    signs = find_hacking(manifest, training, steps)
     alarm = None if signs is None or signs.divergence is None else signs.divergence.first.last
     figures["alarm"] = float(alarm is not None)
     figures["false alarm"] = float(alarm is not None and not any(onset <= alarm for onset in onsets))

@@ -15,7 +15,7 @@ from typing import Any
 
 from rubric_motifs import FOLDER
 
-from evorun.reports.population import lengths
+from evorun.reports.population import measure_rubrics
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 
@@ -24,7 +24,12 @@ def chosen(run: Path) -> dict[str, str]:
     """Return the text of each rubric that figure 8 is about, by its id."""
     records = [one for one in read_records(run / "candidates.jsonl", CandidateRecord) if one.kind == "rubric"]
     texts = {one.id: one.text for one in records}
-    ids = [of_key[place].rubric for of_key in lengths(records).values() for place in (0, 1, -1) if len(of_key) > place]
+    ids = [
+        of_key[place].rubric
+        for of_key in measure_rubrics(records).values()
+        for place in (0, 1, -1)
+        if len(of_key) > place
+    ]
     return {one: texts[one] for one in dict.fromkeys(ids)}
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from rubric_trees import Unit, read_trees
 
 from evorun.errors import DataError
-from evorun.reports.population import Length, lengths
+from evorun.reports.population import Length, measure_rubrics
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 
@@ -127,7 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("run", type=Path, metavar="RUN")
     options.add_argument("--output", type=Path, metavar="FIGURE")
     given = options.parse_args(arguments)
-    versions, faults = load_motifs(given.run, lengths(read_records(given.run / "candidates.jsonl", CandidateRecord)))
+    versions, faults = load_motifs(
+        given.run, measure_rubrics(read_records(given.run / "candidates.jsonl", CandidateRecord))
+    )
     for line in faults:
         print(line, file=sys.stderr)
     if not versions:

@@ -314,7 +314,7 @@ def test_a_floor_stays_out_unless_asked_for_since_it_raises_everybody_elses_rati
     found = results(tmp_path / "default")
     assert (found["elo"], found["matches"]) == (without["elo"], without["matches"])
     everybody = held(tmp_path / "all", runs, "judge=oracle", "exclude=none", entrants=("good", "floor", "poor"))
-    floor = next(name for name in everybody["elo"] if "floor" in name)
+    floor = next(name for name in everybody["elo"] if "baseline" in name)
     others = [elo for name, elo in everybody["elo"].items() if name != floor]
     assert everybody["elo"][floor] < 1000
     assert (
@@ -328,7 +328,7 @@ def test_a_floor_stays_out_unless_asked_for_since_it_raises_everybody_elses_rati
         entrants=(*SKILLS, "floor"),
     )
     assert len(less["elo"]) == 2
-    assert sum("floor" in name for name in less["elo"]) == 1
+    assert sum("baseline" in name for name in less["elo"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from evorun.cli.secrets import refuse_typed_secrets
 from evorun.cli.trust import TRUST, recorded_config, require_trust, with_changes
 from evorun.cli.usage import EXIT_INTERRUPTED, USAGES
 from evorun.errors import ConfigError, DataError
-from evorun.reports.comparison.names import joined, name_parts
+from evorun.reports.comparison.names import join_parts, name_parts
 from evorun.reports.overview import load_outcome
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runner import registry
@@ -49,7 +49,7 @@ from evorun.runs.tournaments import (
 _SETTINGS = tuple(field.name for field in fields(TournamentSettings))
 _OF_LOG = ("matches", "by", "output", "overwrite", "k", "initial", "resamples")
 _OWN = (*_SETTINGS, "matches", "by", "output", "overwrite", "folder", "exclude")
-_FLOORS = "model=random"
+_RANDOM_BASELINES = "model=random"
 _NOBODY = "none"
 _COMPOSED = ("judge", "judge_engine", "budget.calls", "budget.tokens", "evorun.debug")
 _FORM = '{"a": "...", "b": "...", "winner": "..." or null}'
@@ -212,12 +212,12 @@ def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
 
 def _configuration(words: _Words, settings: TournamentSettings, console: Terminal) -> dict[str, Any]:
     """Return all that a tournament is held by, as plain data (`evorun.runner.tournament.prepare`)."""
-    folders = _entering(run_folders(words.runs), words.own.get("exclude", _FLOORS), console)
+    folders = _entering(run_folders(words.runs), words.own.get("exclude", _RANDOM_BASELINES), console)
     if len(folders) < 2:
         raise ConfigError(f"expected two runs or more, got {len(folders)}")
     manifest, config = recorded_config(folders[0], [])
     require_trust(folders[0], manifest, config, console, given=words.trust)
-    names = [joined(parts) for parts in name_parts([load_outcome(folder) for folder in folders])]
+    names = [join_parts(parts) for parts in name_parts([load_outcome(folder) for folder in folders])]
     return {
         "runs": {name: str(folder.resolve()) for name, folder in zip(names, folders, strict=True)},
         "tournament": asdict(settings),
@@ -253,8 +253,8 @@ def _hold(
 def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[Path]:
     """Return the runs without an excluded setting, and print the runs left out.
 
-    exclude: KEY=VALUE,... or `none`. The sum of Elo ratings is constant: a floor that loses to all would raise every
-    other rating, and hide the difference from a paper's. Raises ConfigError.
+    exclude: KEY=VALUE,... or `none`. The sum of Elo ratings is constant: a random baseline that loses to all would
+    raise every other rating, and hide the difference from a paper's. Raises ConfigError.
     """
     excluded: list[tuple[str, Any]] = []
     for word in exclude.split(",") if exclude != _NOBODY else ():

@@ -107,7 +107,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
             export_report(folders[0], Path(path), overwrite=overwrite)
     if len(folders) > 1:
         compared = comparison.compare(folders, Path(against[0]) if against else None)
-        file = Path(output[0]) if output else comparison.comparison_folder(folders) / comparison.COMPARISON
+        file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
         for path in exported:
             comparison.export_comparison(compared, Path(path), overwrite=overwrite)
         comparison.print_comparison(compared, comparison.write_comparison(compared, file), console)

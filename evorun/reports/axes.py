@@ -1,4 +1,4 @@
-"""The horizontal axes of curves: where a point stands on each, and what that is called."""
+"""The horizontal axes of curves, with the position of a point on each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,42 +6,42 @@ from typing import Literal
 
 from evorun.runs.schema import MetricPoint
 
-XAxis = Literal["step", "calls", "tokens"]
+AxisName = Literal["step", "calls", "tokens"]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A horizontal axis: values and label from one place, so that a label never names another unit than is drawn."""
+    """A horizontal axis: its values and its label, so that the label always names the unit that is drawn."""
 
-    name: XAxis
+    name: AxisName
     label: str
-    of_run: bool = False
-    """True where costs are those of the whole run, all problems together; records have them per problem."""
+    whole_run: bool = False
+    """True if costs are the whole run's; records have them per problem."""
 
-    def place(self, point: MetricPoint, problems: int) -> float:
-        """Return where a point of a score stands. problems: of its run."""
+    def locate(self, point: MetricPoint, problems: int) -> float:
+        """Return the position of a score's point. problems: the number in its run."""
         value: float = getattr(point, self.name)
-        return value * problems if self.of_run else value
+        return value * problems if self.whole_run else value
 
 
-Axes = Mapping[XAxis, Axis]
-"""All that a curve is drawn along."""
+XAxes = Mapping[AxisName, Axis]
+"""The axes against which a curve is drawn, by name."""
 
-OF_PROBLEMS: Axes = {
+PER_PROBLEM_AXES: XAxes = {
     "step": Axis("step", "generation"),
     "calls": Axis("calls", "calls per problem"),
     "tokens": Axis("tokens", "tokens per problem"),
 }
-OF_TRAINING: Axes = {
+TRAINING_AXES: XAxes = {
     "step": Axis("step", "training step"),
-    "calls": Axis("calls", "calls of the run", of_run=True),
-    "tokens": Axis("tokens", "tokens of the run", of_run=True),
+    "calls": Axis("calls", "calls of the run", whole_run=True),
+    "tokens": Axis("tokens", "tokens of the run", whole_run=True),
 }
-"""The same for a run that trains: what it samples to learn from belongs to none of the problems that it reports on."""
-OF_BOTH: Axes = {**OF_TRAINING, "step": Axis("step", "generation or training step")}
-"""For runs of both kinds in one figure: costs of whole runs are the unit that both have."""
+"""For a run that trains: its rollouts belong to none of the problems that it reports on."""
+MIXED_AXES: XAxes = {**TRAINING_AXES, "step": Axis("step", "generation or training step")}
+"""For runs of both kinds in one figure: both have costs of the whole run."""
 
 
-def choose_axes(trained: set[bool]) -> Axes:
-    """Return the axes that runs share. trained: whether they have trained weights, of each run."""
-    return OF_BOTH if len(trained) > 1 else OF_TRAINING if True in trained else OF_PROBLEMS
+def choose_axes(trained: set[bool]) -> XAxes:
+    """Return the axes that runs share. trained: for each run, whether it trained weights."""
+    return MIXED_AXES if len(trained) > 1 else TRAINING_AXES if True in trained else PER_PROBLEM_AXES

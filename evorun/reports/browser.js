@@ -15,9 +15,9 @@
     if (score) return value === null ? "ungraded" : "scored";
     return correct === true ? "right" : correct === false ? "wrong" : "ungraded";
   };
-  const graded = (one) => {
-    const words = score ? score.words : tone(one);
-    return element("span", { class: tone(one), title: words }, score ? `${words} ${mark(one)}` : `${mark(one)} ${words}`);
+  const graded = (entry) => {
+    const words = score ? score.words : tone(entry);
+    return element("span", { class: tone(entry), title: words }, score ? `${words} ${mark(entry)}` : `${mark(entry)} ${words}`);
   };
   const percent = (share) => `${Math.round(100 * share)} %`;
   // The name of what `belief` shows of a problem's candidates: not all methods have a posterior.
@@ -334,7 +334,7 @@
 
   // How far a value is from the worst to the best among the problem's candidates, in percent.
   function share(value) {
-    const values = problem.candidates.map((c) => c.value).filter((one) => one !== null);
+    const values = problem.candidates.map((c) => c.value).filter((value) => value !== null);
     const low = Math.min(...values), high = Math.max(...values);
     const up = high > low ? (value - low) / (high - low) : 1;
     return 100 * (score.higher_is_better ? up : 1 - up);

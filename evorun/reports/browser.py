@@ -1,4 +1,4 @@
-"""The data behind the page's browser of candidates: a choice of problems, compressed, their texts cut to a size."""
+"""The data of the page's browser of candidates: some problems, compressed, with their texts cut to size."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,21 +13,15 @@ from evorun.reports.packing import Packed, cut, cut_within, pack_within, rounded
 from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records_by_problem
-from evorun.runs.schema import (
-    CandidateRecord,
-    ComparisonRecord,
-    PredictionRecord,
-    ProblemRecord,
-    StepRecord,
-)
+from evorun.runs.schema import CandidateRecord, ComparisonRecord, PredictionRecord, ProblemRecord, StepRecord
 from evorun.runs.scores import Score
 
 MAX_PROBLEMS = 12
-"""Problems in a report unless the caller names others."""
+"""Maximum problems in a report unless the caller names some."""
 MAX_BYTES = 10_000_000
-"""Size of the browser's data in a report, compressed, shared equally by its problems."""
+"""Maximum size of the browser's data in a report, compressed; its problems share it equally."""
 TEXT_LIMITS = (4000, 2000, 1000, 500, 250, 100, 0)
-"""Longest candidate text kept, in characters: the first limit that fits a problem's share. Reasons get a quarter."""
+"""Maximum characters of a candidate's text: the first limit that fits a problem's share. Reasons get a quarter."""
 
 
 @dataclass
@@ -38,7 +32,7 @@ class ProblemData:
     stratum: str
     correct: bool | None
     value: float | None
-    """Of the score that measures candidates; None where it is not known."""
+    """Of the score that measures candidates; None if it is unknown."""
     answer: str | None
     chosen: CandidateId | None
     """The candidate that the method returned."""
@@ -47,7 +41,7 @@ class ProblemData:
     candidates: Sequence[CandidateRecord] = ()
     duels: Sequence[ComparisonRecord] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
-    """The fields that the prompts showed; empty for a run that did not record them."""
+    """The fields that the prompts showed; empty if the run did not record them."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +65,11 @@ def load_browser(
     measure: Score,
     problems: Sequence[str] | None = None,
 ) -> list[BrowserProblem]:
-    """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong (high and low).
+    """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong (or high and low).
 
     `measure` says how good a response is. Raises RunDirectoryError when a named problem has no candidates in this run.
     """
-    # ended problems first, then those under way as their last step has them; of the latter, later steps overwrite
+    # ended problems first, then unfinished ones as of their last step
     known = {
         p.problem: ProblemData(p.problem, p.stratum, p.correct, measure.value_in(p), p.answer, p.candidate, p.stop)
         for p in predictions
@@ -88,8 +82,8 @@ def load_browser(
     outlines = {id: problem for id, problem in known.items() if candidates_by_problem.get(id)}
     for problem in candidates_by_problem:
         outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None, None))
-    chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
-    ids = [one.id for one in chosen]
+    chosen = _spread(outlines.values()) if problems is None else _select_named(outlines, problems, run_dir)
+    ids = [problem.id for problem in chosen]
     files = zip(
         read_records_by_problem(run_dir / PROBLEMS, ProblemRecord, ids),
         read_records_by_problem(run_dir / "candidates.jsonl", CandidateRecord, ids),
@@ -103,7 +97,7 @@ def load_browser(
         own = [step for step in steps if step.problem == outline.id]
         data = shown[-1].data if shown else {}
         whole = replace(outline, steps=own, candidates=candidates, duels=duels, data=data)
-        packed = pack_within(share, TEXT_LIMITS, partial(_page_data, whole, measure))
+        packed = pack_within(share, TEXT_LIMITS, partial(_make_page_data, whole, measure))
         sizes = len(candidates), len(duels)
         found.append(BrowserProblem(whole.id, whole.stratum, whole.correct, whole.value, *sizes, packed))
     return found
@@ -112,7 +106,7 @@ def load_browser(
 def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
     """Choose problems in turn from the groups of equal stratum and outcome."""
     outlines = list(outlines)
-    # a score has no right and wrong: above and below the middle of its range stand in for them
+    # without right and wrong, values above and below the middle of the range stand in for them
     values = sorted(problem.value for problem in outlines if problem.value is not None)
     middle = (values[0] + values[-1]) / 2 if values else 0.0
     groups: dict[tuple[str, bool | None], list[ProblemData]] = defaultdict(list)
@@ -124,7 +118,7 @@ def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
     return sorted(chosen, key=lambda p: p.stratum)
 
 
-def _named(outlines: dict[str, ProblemData], problems: Sequence[str], run_dir: Path) -> list[ProblemData]:
+def _select_named(outlines: dict[str, ProblemData], problems: Sequence[str], run_dir: Path) -> list[ProblemData]:
     for problem in problems:
         if problem not in outlines:
             known = ", ".join(list(outlines)[:5]) or "none"
@@ -134,12 +128,12 @@ def _named(outlines: dict[str, ProblemData], problems: Sequence[str], run_dir: P
     return [outlines[problem] for problem in dict.fromkeys(problems)]
 
 
-def _page_data(problem: ProblemData, measure: Score, limit: int) -> dict[str, Any]:
-    """Return the problem for the page's script; candidates are referred to by their position in the list."""
+def _make_page_data(problem: ProblemData, measure: Score, limit: int) -> dict[str, Any]:
+    """Return the problem for the page's script, which refers to candidates by their position in the list."""
     position = {candidate.id: index for index, candidate in enumerate(problem.candidates)}
-    # of a run that is going on, a duel can be on disk before its candidates
+    # in an unfinished run, a duel can be on disk before its candidates
     duels = [d for d in problem.duels if d.first in position and d.second in position]
-    candidates = [_candidate(c, position, limit) for c in problem.candidates]
+    candidates = [_list_fields(c, position, limit) for c in problem.candidates]
     return {
         "id": problem.id,
         "stratum": problem.stratum,
@@ -162,7 +156,7 @@ def _page_data(problem: ProblemData, measure: Score, limit: int) -> dict[str, An
         "candidates": [
             {**shown, "value": measure.value_in(c)} for c, shown in zip(problem.candidates, candidates, strict=True)
         ],
-        # arrays: names of fields, repeated for each of thousands of duels, would take much of the share
+        # arrays: field names would take much of the share if they were repeated for thousands of duels
         "duels": [
             [
                 d.step,
@@ -170,33 +164,24 @@ def _page_data(problem: ProblemData, measure: Score, limit: int) -> dict[str, An
                 position[d.second],
                 d.verdicts,
                 d.outcome,
-                [cut(reason, limit // 4) for reason in d.reasons],
+                [cut(r, limit // 4) for r in d.reasons],
             ]
             for d in duels
         ],
     }
 
 
-def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:
+def _list_fields(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:
     feedback = candidate.feedback
+    same = ("id", "generation", "operator", "survivor", "correct", "attempts", "scores", "fitness")
+    # answers and errors stay readable even if texts are cut to nothing
+    limits = {"text": limit, "reasoning": limit, "answer": max(limit, 100), "error": max(limit, 100), "memory": limit}
     return {
-        "id": candidate.id,
-        "generation": candidate.generation,
-        "parents": [position[p] for p in candidate.parents if p in position],
-        "operator": candidate.operator,
-        "text": cut(candidate.text, limit),
-        "reasoning": cut(candidate.reasoning, limit),
-        # answers and errors stay readable where texts are cut to nothing
-        "answer": cut(candidate.answer, max(limit, 100)),
-        "error": cut(candidate.error, max(limit, 100)),
-        "memory": cut(candidate.memory, limit),
+        **{name: getattr(candidate, name) for name in same},
+        **{name: cut(getattr(candidate, name), own_limit) for name, own_limit in limits.items()},
+        "parents": [position[parent] for parent in candidate.parents if parent in position],
         "feedback": feedback if feedback is None else {"text": cut(feedback.text, limit), "score": feedback.score},
         "mean": rounded(candidate.mean),
         "sd": rounded(candidate.sd),
-        "survivor": candidate.survivor,
-        "correct": candidate.correct,
-        "attempts": candidate.attempts,
-        "scores": candidate.scores,
-        "fitness": candidate.fitness,
         "errors": cut(candidate.errors, limit),
     }

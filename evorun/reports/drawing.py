@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 # The style sheets' colours in the light scheme. Matplotlib knows no custom properties: on a page each becomes the
 # property that has its value there.
-INK, GRID, SERIES, CARD, FLOOR = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff", "#8a919a"
+INK, GRID, SERIES, CARD, GREY = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff", "#8a919a"
 RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#2923a6", "#61204f")
-"""A colour for each of several methods; grey is for what is no method's: floors, axes."""
-PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card", FLOOR: "--floor"} | {
+"""A colour for each of several methods; grey is for random baselines and axes."""
+PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card", GREY: "--floor"} | {
     colour: f"--run-{index}" for index, colour in enumerate(RUNS)
 }
 
@@ -65,8 +65,8 @@ _STYLE: Any = {
 }
 
 
-def number(value: float | None) -> float:
-    """Return NaN for a missing value: it leaves a gap in a line."""
+def or_nan(value: float | None) -> float:
+    """Return NaN for a missing value, which leaves a gap in a line."""
     return float("nan") if value is None else value
 
 
@@ -108,9 +108,30 @@ def legend_above(axes: "Axes") -> None:
     )
 
 
+def draw_interval(axes: "Axes", x: float, ci95: tuple[float | None, float | None] | None, colour: str) -> None:
+    """Draw a vertical interval at a place; nothing without both ends."""
+    low, high = ci95 or (None, None)
+    if low is not None and high is not None:
+        axes.vlines(x, low, high, color=colour, alpha=0.45, linewidth=1.8)
+
+
+def make_panels(figure: "Figure", number: int, columns: int = 3, **settings: Any) -> list["Axes"]:
+    """Return axes side by side, `columns` in a row. settings: those of Matplotlib's `subplots`."""
+    rows = count_rows(number, columns)
+    grid = figure.subplots(rows, min(number, columns), squeeze=False, **settings)
+    for axes in grid.flat[number:]:
+        axes.remove()
+    return list(grid.flat[:number])
+
+
+def count_rows(number: int, columns: int = 3) -> int:
+    """Return the number of rows of a grid of panels."""
+    return -(-number // columns)
+
+
 @contextmanager
 def open_figure(width: float, height: float) -> Iterator["Figure"]:
-    """Yield a figure of the given size in inches that pyplot does not know of."""
+    """Yield a figure of the given size in inches that pyplot does not know."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -167,6 +188,21 @@ def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:
     return Drawing(name, inline, alone, figure)
 
 
+def finish_drawing(axes: "Axes", name: str, title: str, labels: tuple[str, str], *, integers: bool = True) -> Drawing:
+    """Label the axes of a figure, name its lines, and return the drawing.
+
+    labels: of the horizontal and the vertical axis. integers: whether the horizontal one has whole numbers only.
+    """
+    if integers:
+        integer_axis(axes)
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    legend_above(axes)
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # noqa: S101 - axes outside any figure cannot be drawn on
+    return make_drawing(figure, name, title)
+
+
 def _save(figure: "Figure", buffer: Any, format: str, settings: Any, metadata: dict[str, Any]) -> None:
     import matplotlib
 
@@ -184,16 +220,14 @@ _NAME_SIZE = 8.5
 """Of the names of lines, in points."""
 _LINE_HEIGHT = 1.2 * _NAME_SIZE / 72
 """In inches."""
-_CHARACTERS, _LINES = 34, 2
-"""Of a name: so many characters a line, and so many lines; tables have it whole."""
-
-
+_MAX_CHARACTERS, _MAX_LINES = 34, 2
+"""Maximum characters per line of a name, and lines; tables show the whole name."""
 _LEADER: Mapping[str, Any] = {"arrowstyle": "-", "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0}
-_LED = 0.85
-"""Of the axes' width: from ends before it a leader would cross the figure and look like data."""
+_MIN_LEADER_X = 0.85
+"""Share of the axes' width: a leader from an end before it would cross the figure and look like data."""
 
 
-class End(NamedTuple):
+class LineEnd(NamedTuple):
     """The right end of a line, where its name stands."""
 
     x: float
@@ -203,22 +237,20 @@ class End(NamedTuple):
     """Matplotlib's settings of the line."""
 
 
-def in_lines(name: str, characters: int = _CHARACTERS) -> str:
+def wrap_name(name: str, characters: int = _MAX_CHARACTERS) -> str:
     """Break a name, which may be foreign, into the lines that it has beside or above a figure."""
-    return "\n".join(wrap(printable(name), characters, max_lines=_LINES, placeholder=" …"))
+    return "\n".join(wrap(printable(name), characters, max_lines=_MAX_LINES, placeholder=" …"))
 
 
-def height_of_names(names: Sequence[str]) -> float:
-    """Return the least height in inches of axes beside which names, each of so many lines, stand one below another."""
+def compute_names_height(names: Sequence[str]) -> float:
+    """Return the minimum height in inches of axes beside which these names stand one below another."""
     return _LINE_HEIGHT * sum(name.count("\n") + 1.35 for name in names)
 
 
-def name_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
-    """Write the names of lines beside the axes, each with its mark, at the height of its end or as near as room allows.
+def label_line_ends(axes: "Axes", ends: Sequence[LineEnd], height: float) -> None:
+    """Write each line's name beside the axes, with its mark, as near to the height of its end as the room allows.
 
-    A thin leader joins a name to an end near it.
-
-    height: of the axes, in inches. Call it when the limits are final.
+    A thin leader joins a name to an end near it. height: of the axes, in inches. Call this when the limits are final.
     """
     if not ends:
         return
@@ -226,19 +258,19 @@ def name_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
     room = [_LINE_HEIGHT * (end.name.count("\n") + 1.35) / height for end in ends]
     wanted = [(end.y - low) / (high - low) for end in ends]
     order = sorted(range(len(ends)), key=lambda i: wanted[i])
-    places, floor = dict.fromkeys(order, 0.0), 0.0
+    places, bottom = dict.fromkeys(order, 0.0), 0.0
     for i in order:
-        places[i] = max(wanted[i], floor + room[i] / 2)
-        floor = places[i] + room[i] / 2
-    ceiling = max(1.0, sum(room))
+        places[i] = max(wanted[i], bottom + room[i] / 2)
+        bottom = places[i] + room[i] / 2
+    top = max(1.0, sum(room))
     for i in reversed(order):
-        places[i] = min(places[i], ceiling - room[i] / 2)
-        ceiling = places[i] - room[i] / 2
+        places[i] = min(places[i], top - room[i] / 2)
+        top = places[i] - room[i] / 2
     across = axes.transAxes
     at = (axes.transData - across).transform([(end.x, end.y) for end in ends])
     for i, end in enumerate(ends):
         look = {**end.style, "alpha": 1.0, "linewidth": 0.7, "clip_on": False, "markersize": 4.5}
-        if at[i][0] > _LED:
+        if at[i][0] > _MIN_LEADER_X:
             axes.annotate(
                 "",
                 (end.x, end.y),

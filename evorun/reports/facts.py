@@ -13,21 +13,21 @@ from evorun.runs.directory import identity
 from evorun.runs.schema import Manifest, ModelInRun
 
 SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
-"""Sources of problems that are not the benchmark's, in words."""
+"""Labels of sources of problems other than the benchmark."""
 
 SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
 
 EQUAL_CALLS = "Equal calls are not equal generations; budget.generations=N sets the latter."
 
 _STATUSES = {
-    "running": "Unfinished: the run is still going (or was killed); figures cover what it has written so far.",
-    "interrupted": "Unfinished: the run was interrupted; figures cover what it had written.",
-    "failed": "Failed: the run stopped on an error; figures cover what it had written.",
+    "running": "Unfinished: the run is still going (or was killed); figures cover its records so far.",
+    "interrupted": "Unfinished: the run was interrupted; figures cover its records until then.",
+    "failed": "Failed: the run stopped on an error; figures cover its records until then.",
 }
 
 
-def cut_short(outcome: Outcome) -> str | None:
-    """Say where the budget ended problems before the method would have; None where it ended none."""
+def describe_early_ends(outcome: Outcome) -> str | None:
+    """Say at which step the budget ended problems early; None if it ended none."""
     cut, planned = outcome.reached.get("budget"), outcome.planned_steps
     if cut is None or planned is None or cut.fewest >= planned:
         return None
@@ -41,16 +41,16 @@ def cut_short(outcome: Outcome) -> str | None:
     )
 
 
-def banners(outcome: Outcome) -> list[str]:
-    """Return a line for each warning: no real model, data that is not the benchmark's, an unfinished run, ..."""
+def list_warnings(outcome: Outcome) -> list[str]:
+    """Return the warnings: no real model, data other than the benchmark, an unfinished run, ..."""
     manifest = outcome.manifest
     found = []
     if manifest.simulated:
         found.append(SIMULATED_LINE)
     if manifest.simulated_teacher:
         found.append(
-            "Simulated teacher: no language model wrote what this model was fine-tuned on; figures say nothing about "
-            "any real teacher's student."
+            "Simulated teacher: no language model wrote this model's fine-tuning data; figures say nothing about any "
+            "real teacher's student."
         )
     if manifest.provenance.source != "benchmark":
         label = SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
@@ -58,7 +58,9 @@ def banners(outcome: Outcome) -> list[str]:
     unscored = [p for p in outcome.predictions if outcome.primary.value_in(p) is None]
     if unscored:
         n, name = len(outcome.predictions), text.words(outcome.primary.name)
-        found.append(f"{len(unscored)} of {n} problems have no {name}: the task could not score them; means omit them.")
+        found.append(
+            f"{len(unscored)} of {n} problems have no {name}, since the task could not score them; means omit them."
+        )
     if refused := sum(outcome.refused.values()):
         by_role = ", ".join(f"{role} {text.count(n)}" for role, n in outcome.refused.items())
         found.append(
@@ -67,7 +69,7 @@ def banners(outcome: Outcome) -> list[str]:
         )
     found += outcome.divergence
     found += outcome.hacking.lines if outcome.hacking is not None else []
-    if (cut := cut_short(outcome)) is not None:
+    if (cut := describe_early_ends(outcome)) is not None:
         found.append(cut)
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
@@ -78,10 +80,10 @@ def banners(outcome: Outcome) -> list[str]:
     return found
 
 
-_NO_SETTINGS = ("hydra", "reported")
-"""Parts of a configuration that set nothing in the run."""
-_IN_METHOD = ("task.sampling.", "budget.methods.")
-"""Keys whose values are in those of `method` already."""
+_EXCLUDED = ("hydra", "reported")
+"""Parts of a configuration that do not affect the run."""
+_METHOD_DEFAULTS = ("task.sampling.", "budget.methods.")
+"""Prefixes of keys whose values `method` already includes."""
 
 
 class Tile(NamedTuple):
@@ -92,7 +94,7 @@ class Tile(NamedTuple):
     note: str
 
 
-def tiles(outcome: Outcome, aggregates: Aggregates) -> list[Tile]:
+def list_tiles(outcome: Outcome, aggregates: Aggregates) -> list[Tile]:
     """Return the run's key figures."""
     total = outcome.cost.get("total")
     failed = sum(p.stop == "failed" for p in outcome.predictions)
@@ -114,14 +116,14 @@ def tiles(outcome: Outcome, aggregates: Aggregates) -> list[Tile]:
         tiles.append(Tile("Time", text.duration(outcome.manifest.seconds), "wall clock"))
     if aggregates.responses:
         lost, retried = aggregates.unparsable, aggregates.retried
-        again = f"{text.count(retried.successes)} asked for again, unparsable or a repeat"
+        again = f"{text.count(retried.successes)} retried as unparsable or repeated"
         note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {again}"
         tiles.append(Tile("Unparsable", text.percent(lost.value), note))
     return tiles
 
 
 def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return name and value of all that identifies the run and was recorded."""
+    """Return name and value of each recorded fact that identifies the run."""
     hardware = ", ".join(f"{name} {value}" for name, value in manifest.hardware.items() if value)
     isolation = None
     if (sandbox := manifest.sandbox) is not None:
@@ -129,13 +131,13 @@ def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
         isolation = ": ".join(filter(None, [f"{sandbox.isolation}, {strength}", sandbox.note]))
     stages = {}
     for stage_name, stage in manifest.stages.items():
-        trained = [] if stage.model is None else [_model(stage.model)]
+        trained = [] if stage.model is None else [_describe_model(stage.model)]
         stages[f"Stage ({stage_name})"] = "; ".join([*trained, stage.folder, f"digest {stage.digest}"])
     facts = {
         "Status": manifest.status,
         "Method": manifest.method,
         "Task": manifest.task,
-        **{f"Model ({role})": _model(model) for role, model in manifest.models.items()},
+        **{f"Model ({role})": _describe_model(model) for role, model in manifest.models.items()},
         **stages,
         "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
         "Information": manifest.regime,
@@ -152,25 +154,25 @@ def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
 
 
-def _model(model: ModelInRun) -> str:
+def _describe_model(model: ModelInRun) -> str:
     return f"{model.label} on {model.engine}" if model.engine not in ("", "simulated") else model.label
 
 
 def list_settings(manifest: Manifest) -> list[tuple[str, str, str]]:
     """Return key, value and effect of every setting of the composed configuration, in its order."""
-    counted = {key for key, _ in iterate_leaves(identity(manifest.config))}
+    deciding = {key for key, _ in iterate_leaves(identity(manifest.config))}
     return [
-        (key, _setting(value), _effect(key, counted))
+        (key, _format_value(value), _describe_effect(key, deciding))
         for key, value in iterate_leaves(manifest.config)
-        if key.partition(".")[0] not in _NO_SETTINGS
+        if key.partition(".")[0] not in _EXCLUDED
     ]
 
 
-def _effect(key: str, counted: set[str]) -> str:
-    if key.startswith(_IN_METHOD):
+def _describe_effect(key: str, deciding: set[str]) -> str:
+    if key.startswith(_METHOD_DEFAULTS):
         return "defaults of method"
-    return "results" if key in counted else "execution"
+    return "results" if key in deciding else "execution"
 
 
-def _setting(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8")

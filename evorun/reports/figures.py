@@ -1,10 +1,10 @@
 """The figures of results.json beside scores, in words: the same on a page and in a terminal."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from evorun.reports import text
 from evorun.reports.hacking import MONITOR, MONITORS
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.schema import Manifest, Metric
 
 SEARCH = {
@@ -13,7 +13,7 @@ SEARCH = {
     "posterior_auc": ("right rated above wrong (chance: 50 %)", "problems with both"),
     "parsable_rate": ("parsable texts", "texts"),
 }
-"""Of the search: words, and what is counted."""
+"""Figures of the search: words, and what n counts."""
 
 JUDGE = {
     "decisive_rate": ("decisive duels: a winner, the same in each order asked", "duels"),
@@ -23,7 +23,7 @@ JUDGE = {
     "invalid_rate": ("unparsable verdicts", "verdicts"),
     "refused_rate": ("judgments that the engine refused", "requests"),
 }
-"""Of the judge."""
+"""Figures of the judge."""
 
 RATINGS = {
     "rating_fitness_window": ("rating and measured fitness, within the last window", "system prompts"),
@@ -37,9 +37,9 @@ TRAINING = {
     "clip_ratio": "clipped tokens (share)",
     "kl": "KL from the reference (nats per token)",
     "entropy": "entropy (nats per token)",
-    "equal_groups": "groups of equal rewards (share)",
-    "reward_maximum": "most points that the rubric gives",
-    "truncated": "completions cut off (share)",
+    "equal_groups": "groups with equal rewards (share)",
+    "reward_maximum": "maximum points of the rubric",
+    "truncated": "truncated completions (share)",
     "grad_norm": "gradient norm (before clipping)",
     "clipped_gradients": "gradients clipped (share of optimiser steps)",
     "entropy_fraction": "entropy (share of the largest)",
@@ -47,53 +47,44 @@ TRAINING = {
     "phenotypic_diversity": "diversity of scores (mean difference of two prompts on a problem)",
     **{MONITOR + name: label for name, label in MONITORS.items()},
 }
-"""Of training steps, where the name alone does not say it."""
+"""Figures of training steps whose names need explaining."""
 
 
-def training_words(name: str) -> str:
-    """Write the name of a training step's figure as words."""
+def describe_figure(name: str) -> str:
+    """Describe a training step's figure by its name."""
     return TRAINING.get(name) or text.words(name)
 
 
-class FigureRow(NamedTuple):
-    """A line of a table of figures."""
+def make_figures_table(
+    metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]], heading: str = "share", *, page: bool = False
+) -> Table:
+    """Return a row for each named figure that a run has: `SEARCH`, `JUDGE` (shares) or `RATINGS` (numbers).
 
-    name: str
-    value: str
-    interval: str
-    n: str
-    of: str
-    """The things that n counts."""
-
-
-def figure_rows(
-    metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]], *, shares: bool = True
-) -> list[FigureRow]:
-    """Return a line for each of the figures that a run has and that are named.
-
-    shares: whether they are shares, shown as percentages; else numbers.
+    page: name what n counts, too, for which a terminal has no room.
     """
-    value, interval = (text.percent, text.interval) if shares else (text.number, text.number_interval)
-    return [
-        FigureRow(name, value(one.value), interval(one.ci95), text.count(one.n), of)
-        for key, (name, of) in words.items()
-        if (one := metrics.get(key)) is not None and one.n
-    ]
+    value, interval = (text.number, text.number_interval) if words is RATINGS else (text.percent, text.interval)
+    rows = []
+    for key, (name, unit) in words.items():
+        metric = metrics.get(key)
+        if metric is not None and metric.n:
+            name, n = (text.sentence(name), f"{metric.n:,} {unit}") if page else (name, f"{metric.n:,}")
+            rows.append((name, value(metric.value), interval(metric.ci95), n))
+    return Table([*word_columns(heading), *figure_columns("value", "95 % interval", "n")], list(rows))
 
 
-def judges(manifest: Manifest) -> bool:
-    """Tell whether the method has candidates judged in duels, by its settings."""
+def has_judge(manifest: Manifest) -> bool:
+    """Tell whether the method's settings have a judge compare candidates in duels."""
     settings = manifest.config.get("method")
     return isinstance(settings, Mapping) and "judge_temperature" in settings and settings.get("choose") != "oracle"
 
 
-def judge_warning(metrics: Mapping[str, Metric]) -> str | None:
-    """Return a sentence on the consequences when no duel was decisive; None when some were, or there were none."""
+def warn_of_indecision(metrics: Mapping[str, Metric]) -> str | None:
+    """Return a warning if no duel was decisive; None if any was, or without duels."""
     decisive, position = metrics.get("decisive_rate"), metrics.get("position_a_rate")
     if decisive is None or decisive.value != 0:
         return None
     meaning = "no duel decided anything: the posterior stays the prior, and the ranking says nothing about quality."
-    # in both orders the same letter: each duel was a draw, and nothing was learned from any of them
+    # the same letter in both orders: each duel was a draw and told nothing
     if position is not None and position.value in (0, 1):
         named = "A" if position.value else "B"
         return f"Position bias 100 %: whenever the judge chose, it named {named}, whoever was shown there, so {meaning}"

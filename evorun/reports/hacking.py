@@ -75,13 +75,13 @@ def find_divergence(rewards: Mapping[int, float], gold: GoldScores, refined: Ite
     pairs = len(evaluations) * (len(evaluations) - 1) // 2
     if not pairs or len(rewards) < 2:
         return None
-    tolerance = STANDARD_ERRORS * _noise(rewards)
+    tolerance = STANDARD_ERRORS * _estimate_noise(rewards)
     found: list[Change] = []
     before: list[Change] = []
     for step in evaluations:
         fallen = []
         for began in sorted({0, *[refinement for refinement in changes if refinement < step][-1:]}):
-            change = _since(began, step, rewards, gold)
+            change = _measure_change(began, step, rewards, gold)
             if change is not None and _has_fallen(change, gold, pairs) and change.rise >= -tolerance:
                 fallen.append(change)
         found += [change for change in fallen if change.rise > tolerance or before][:1]
@@ -93,8 +93,8 @@ def find_divergence(rewards: Mapping[int, float], gold: GoldScores, refined: Ite
     return Divergence(found[0], worst, until, still=until == evaluations[-1])
 
 
-def _since(began: int, evaluation: int, rewards: Mapping[int, float], gold: GoldScores) -> Change | None:
-    """Return the change from the best evaluation since a step; None without one, or with too few rewards to tell."""
+def _measure_change(began: int, evaluation: int, rewards: Mapping[int, float], gold: GoldScores) -> Change | None:
+    """Return the change from the best evaluation since a step; None without one or with too few rewards."""
     earlier = [step for step in gold if began <= step < evaluation and gold[step]]
     steps = [step for step in sorted(rewards) if began < step <= evaluation]
     if not earlier or len(steps) <= WINDOW:
@@ -116,7 +116,7 @@ def _has_fallen(change: Change, gold: GoldScores, pairs: int) -> bool:
     return interval is not None and interval[1] < 0
 
 
-def _noise(rewards: Mapping[int, float]) -> float:
+def _estimate_noise(rewards: Mapping[int, float]) -> float:
     """Return the standard error of a difference of two windows' means.
 
     The differences of neighbouring steps show the noise, unaffected by a trend. Their median ignores the few steps at
@@ -130,20 +130,20 @@ def _noise(rewards: Mapping[int, float]) -> float:
 REWARD, RAW = "reward_normalised", "reward_raw"
 MONITOR = "monitor_"
 
-DIVERGED = "Reward hacking? Training reward and gold score diverge; a run's own page says where."
+DIVERGED = "Reward hacking? Training reward and gold score diverge; each run's own page says where."
 
 MONITORS = {
-    "foreign_script": "letters of another script (share)",
-    "words": "words of a response",
-    "title_only": "titles and nothing else (share)",
+    "foreign_script": "letters of a foreign script (share)",
+    "words": "words per response",
+    "title_only": "titles only (share)",
     "repeated": "repeated 4-grams (share)",
-    "distinct_2": "different pairs of words (share)",
-    "missing_end": "without an end (share)",
+    "distinct_2": "distinct bigrams (share)",
+    "missing_end": "without an ending (share)",
 }
-"""Monitors in words; the first is Table 5's."""
+"""Labels of the monitors; the first is that of table 5."""
 
-USUAL = {"foreign_script": 0.05, "title_only": 0.1, "repeated": 0.3}
-"""Means above these are not those of sound texts (ours; docs/mpo.md lists the means of such texts). A run's own
+USUAL_THRESHOLDS = {"foreign_script": 0.05, "title_only": 0.1, "repeated": 0.3}
+"""Means above these are not those of normal texts (ours; docs/mpo.md lists the means of such texts). A run's own
 `method.monitors_above` overrides them. Usual means of the other monitors differ from task to task."""
 
 
@@ -157,38 +157,38 @@ class Hacking(NamedTuple):
     """Warnings, one per sign; each with its shorter form, equal for all runs with this sign."""
 
 
-def rewarded_by_rubric(training: Sequence[TrainingRecord]) -> bool:
+def has_rubric_rewards(training: Sequence[TrainingRecord]) -> bool:
     """Tell whether a run's figures include a reward model's points."""
     return any(RAW in record.figures for record in training)
 
 
-def hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: Sequence[StepRecord]) -> Hacking | None:
+def find_hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: Sequence[StepRecord]) -> Hacking | None:
     """Return the signs of hacking; None for a run without rubric rewards."""
-    if not rewarded_by_rubric(training):
+    if not has_rubric_rewards(training):
         return None
-    measure = gold_score(manifest, steps)
+    measure = find_gold_score(manifest, steps)
     rewards = {record.step: record.figures[REWARD] for record in training if REWARD in record.figures}
-    refined = [step + _lag(manifest) for step in refined_after(training)]
-    found = find_divergence(rewards, gold_scores(steps, measure), refined)
-    lines = {} if found is None else {divergence_line(found, measure): DIVERGED}
-    return Hacking(found, measure, {**lines, **monitor_lines(training, thresholds(manifest))})
+    refined = [step + _get_lag(manifest) for step in find_refinement_steps(training)]
+    found = find_divergence(rewards, collect_gold_scores(steps, measure), refined)
+    lines = {} if found is None else {describe_divergence(found, measure): DIVERGED}
+    return Hacking(found, measure, {**lines, **describe_alarms(training, get_thresholds(manifest))})
 
 
-def _lag(manifest: Manifest) -> int:
+def _get_lag(manifest: Manifest) -> int:
     """Return the number of steps for which the previous rubric still scores responses played ahead."""
     settings = manifest.config.get("training")
     lag = settings.get("max_lag") if isinstance(settings, Mapping) else None
     return lag if isinstance(lag, int) else 0
 
 
-def gold_score(manifest: Manifest, steps: Sequence[StepRecord]) -> Score:
+def find_gold_score(manifest: Manifest, steps: Sequence[StepRecord]) -> Score:
     """Return the most informative score of test problems: the mean over samples, if there are several."""
     primary = primary_score(manifest.scores)
     sampled = mean_of_samples(primary)
     return sampled if any(sampled.name in record.scores for record in steps) else primary
 
 
-def gold_scores(steps: Sequence[StepRecord], measure: Score) -> GoldScores:
+def collect_gold_scores(steps: Sequence[StepRecord], measure: Score) -> GoldScores:
     """Return the utility of each problem's score at each evaluation."""
     found: dict[int, dict[str, float]] = defaultdict(dict)
     for record in steps:
@@ -197,38 +197,40 @@ def gold_scores(steps: Sequence[StepRecord], measure: Score) -> GoldScores:
     return found
 
 
-def refined_after(training: Sequence[TrainingRecord]) -> list[int]:
+def find_refinement_steps(training: Sequence[TrainingRecord]) -> list[int]:
     """Return the steps after which a rubric replaced another."""
     return [record.step for record in training if record.figures.get("rubrics_refined")]
 
 
-def divergence_line(found: Divergence, measure: Score) -> str:
+def describe_divergence(found: Divergence, measure: Score) -> str:
     """Return the warning that says where reward and gold score diverge."""
     change, worst = found.first, found.worst
     name = text.words(measure.name)
 
-    def went(values: tuple[float, float]) -> str:
+    def describe(values: tuple[float, float]) -> str:
         return f"from {text.number(values[0])} to {text.number(values[1])}"
 
     line = (
-        f"Reward hacking? At step {change.last} the training reward and the gold score diverge: since step "
-        f"{change.first} the {name} of the test problems fell {went(change.gold)}, while the normalised reward went "
-        f"{went(change.reward)}."
+        f"Reward hacking? The training reward and the gold score diverge at step {change.last}: since step "
+        f"{change.first} the {name} of the test problems fell {describe(change.gold)}, while the normalised reward "
+        f"went {describe(change.reward)}."
     )
     if worst.last != change.last:
         line += f" It was lowest at step {worst.last}: {text.number(worst.gold[1])}."
-    return line + (" They diverge to the end." if found.still else " At the last evaluation they no longer do.")
+    return line + (" They diverge to the end." if found.still else " At the last evaluation they no longer diverge.")
 
 
-def thresholds(manifest: Manifest) -> dict[str, float]:
+def get_thresholds(manifest: Manifest) -> dict[str, float]:
     """Return the monitors' thresholds by name; a run's own override the usual ones, and non-numbers are ignored."""
     settings = manifest.config.get("method")
     given = settings.get("monitors_above") if isinstance(settings, Mapping) else None
     own = given if isinstance(given, Mapping) else {}
-    return USUAL | {name: float(threshold) for name, threshold in own.items() if isinstance(threshold, int | float)}
+    return USUAL_THRESHOLDS | {
+        name: float(threshold) for name, threshold in own.items() if isinstance(threshold, int | float)
+    }
 
 
-def monitor_lines(training: Sequence[TrainingRecord], above: Mapping[str, float]) -> dict[str, str]:
+def describe_alarms(training: Sequence[TrainingRecord], above: Mapping[str, float]) -> dict[str, str]:
     """Return a line per monitor whose mean over `WINDOW` steps was above its threshold; see `Hacking.lines`."""
     lines = {}
     for name, threshold in above.items():
@@ -247,11 +249,9 @@ def monitor_lines(training: Sequence[TrainingRecord], above: Mapping[str, float]
         still = last == means[-1][0]
         label = text.sentence(MONITORS.get(name, text.words(name)))
         line = (
-            f"Reward hacking? {label}: {text.number(mean)} over the {WINDOW} steps up to {peak}. Sound texts stay "
-            f"below {text.number(threshold)}, these are above from step {first} {'on' if still else f'to {last}'}"
+            f"Reward hacking? {label}: {text.number(mean)} over the {WINDOW} steps up to {peak}. Normal texts stay "
+            f"below {text.number(threshold)}; these are above from step {first} {'on' if still else f'to {last}'}"
             f"{'' if still else f', and at {text.number(means[-1][1])} in the last steps'}."
         )
-        lines[line] = (
-            f"Reward hacking? {label}: at some step above {text.number(threshold)}, below which sound texts stay."
-        )
+        lines[line] = f"Reward hacking? {label}: above {text.number(threshold)} at some step; normal texts stay below."
     return lines

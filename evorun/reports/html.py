@@ -1,4 +1,4 @@
-"""report.html: one run on one page that opens from disk, loads nothing, and shows hostile texts as texts."""
+"""report.html: one run on one page that opens from disk, loads nothing, and escapes hostile texts."""
 
 import os
 from collections.abc import Sequence
@@ -6,18 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from evorun.reports import plots, text
-from evorun.reports.axes import Axes, choose_axes
+from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution.section import load_sections
-from evorun.reports.facts import banners, list_facts, list_settings, tiles
-from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows, judge_warning, judges
+from evorun.reports.facts import list_facts, list_settings, list_tiles, list_warnings
+from evorun.reports.figures import JUDGE, RATINGS, SEARCH, has_judge, make_figures_table, warn_of_indecision
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, export, markup, own_file, render, write_page
-from evorun.reports.rubrics.section import load_rubric_section, shown_figures
-from evorun.reports.run_tables import data_tables, is_flat, primary_table, score_cells, scores_table, wasted_table
-from evorun.reports.training import gradient_clipping, is_edit
+from evorun.reports.rubrics.section import find_drawn_figures, load_rubric_section
+from evorun.reports.run_tables import (
+    is_flat,
+    make_curves_tables,
+    make_data_tables,
+    make_primary_table,
+    make_scores_table,
+    make_training_table,
+    make_wasted_table,
+)
+from evorun.reports.training import describe_gradient_clipping, is_edit
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.reading import read_steps_without_texts
 from evorun.runs.schema import StepRecord
@@ -28,7 +36,7 @@ _NOT_SHOWN = (REPORT, ".lock", "evorun.log")
 
 
 def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
-    """Write `run_dir`/report.html, replacing an earlier one in one step, and return its path.
+    """Write `run_dir`/report.html, atomically replacing an earlier one, and return its path.
 
     The browser of candidates holds the named problems, or a spread of them. Raises RunDirectoryError for a folder
     that is not a run's, cannot be written or lacks a named problem, and DataError for a malformed record.
@@ -50,7 +58,7 @@ def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
 
     Raises as `write_report`, but for writing.
     """
-    return render("template.html.j2", _context(run_dir, problems))
+    return render("run.html.j2", _make_context(run_dir, problems))
 
 
 def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> list[Path]:
@@ -58,7 +66,7 @@ def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> li
 
     Raises as `write_report` and `export`.
     """
-    context = _context(run_dir, None)
+    context = _make_context(run_dir, None)
     sections, rubrics = context["sections"], context["rubrics"]
     tables = [
         table
@@ -69,13 +77,13 @@ def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> li
     return export(folder, drawings, tables, overwrite=overwrite)
 
 
-def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
+def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
     steps = read_steps_without_texts(run_dir)
     curves = load_curves(outcome, steps)
     measure = primary_score(outcome.manifest.scores)
-    along = choose_axes({outcome.trained})
-    step = along["step"].label
+    axes = choose_axes({outcome.trained})
+    step = axes["step"].label
     aggregates = load_aggregates(outcome, measure)
     browser = load_browser(run_dir, outcome.predictions, steps, aggregates.by_problem, measure, problems)
     # the index opens at once; a problem's own data is parsed when it is chosen
@@ -85,47 +93,41 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     ]
     sections = load_sections(run_dir, measure, step, shared=aggregates.shared > 0)
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
-    settings = list_settings(outcome.manifest)
     words = {"score": None if measure.is_correctness else score, "step": step}
     scripts = ("dom.js", "diff.js", "browser.js", "evolution/evolution.js", "evolution/rollouts.js")
     script = "".join(map(own_file, scripts))
     return {
+        "title": f"{outcome.manifest.method} on {outcome.manifest.task}",
         "outcome": outcome,
-        "manifest": outcome.manifest,
-        "banners": banners(outcome),
-        "tiles": tiles(outcome, aggregates),
+        "warnings": list_warnings(outcome),
+        "tiles": list_tiles(outcome, aggregates),
         "facts": list_facts(outcome.manifest),
-        "settings": settings,
-        "tables": data_tables(outcome, curves, settings, along),
-        "along": along,
+        "tables": make_data_tables(outcome, curves, list_settings(outcome.manifest), axes),
+        "axes": axes,
         "step": step,
-        "of_step": "Answers at each evaluation" if outcome.trained else "Best candidate of each generation",
         "curves": curves,
+        "curves_tables": make_curves_tables(curves, outcome.primary, axes),
         "primary": outcome.primary,
-        "score_cells": score_cells,
-        "primary_table": primary_table(outcome),
-        "scores_table": scores_table(outcome),
-        "flat": [text.words(score.name) for score in _flat(curves)],
+        "primary_table": make_primary_table(outcome),
+        "scores_table": make_scores_table(outcome),
+        "training_table": make_training_table(curves),
+        "flat": [text.words(score.name) for score in _find_flat(curves)],
         "second": outcome.second,
         "right_or_wrong": measure.is_correctness,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
-        "wasted": wasted_table(outcome),
-        "rating_rows": figure_rows(outcome.metrics, RATINGS, shares=False),
-        "search_rows": figure_rows(outcome.metrics, SEARCH),
-        "search_note": _search_note(outcome, steps),
-        "judge_rows": figure_rows(outcome.metrics, JUDGE),
-        "judge_warning": judge_warning(outcome.metrics),
-        "judges": judges(outcome.manifest),
-        "gradient_clipping": gradient_clipping(curves.training),
-        "plots": _plots(outcome, curves, aggregates, along),
+        "wasted": make_wasted_table(outcome),
+        "ratings_table": make_figures_table(outcome.metrics, RATINGS, "rank correlation", page=True),
+        "search_table": make_figures_table(outcome.metrics, SEARCH, page=True),
+        "search_note": _describe_search(outcome, steps),
+        "judge_table": make_figures_table(outcome.metrics, JUDGE, page=True),
+        "judge_warning": warn_of_indecision(outcome.metrics),
+        "has_judge": has_judge(outcome.manifest),
+        "gradient_clipping": describe_gradient_clipping(curves.training),
+        "plots": _draw_plots(outcome, curves, aggregates, axes),
         "sections": sections,
         "rubrics": load_rubric_section(outcome, curves),
-        "value": text.value,
-        "value_interval": text.value_interval,
-        "difference": text.difference,
-        "difference_interval": text.difference_interval,
         "browser": browser,
-        "browser_note": _browser_note(browser, aggregates, measure),
+        "browser_note": _describe_browser(browser, aggregates, measure),
         "browser_index": markup(script_json(index)),
         "browser_words": markup(script_json(words)),
         "style": markup(own_file("report.css") + own_file("evolution/evolution.css")),
@@ -134,11 +136,13 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def _search_note(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
-    """Say what the figures of the search tell apart, what their intervals are over, and what the search dropped."""
-    sentences = ["Intervals are over problems: texts of one problem are not independent."]
+def _describe_search(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
+    """Explain the figures of the search and their intervals, and say what the search dropped."""
+    sentences = ["Intervals are over problems, since texts of one problem are not independent."]
     if "pool_coverage" in outcome.metrics:
-        lost = "An answer is lost where nothing good was proposed, or it was not recognised, or it could not be read."
+        lost = (
+            "A problem is lost if no right candidate was proposed, or none was chosen, or its text could not be parsed."
+        )
         sentences.insert(0, lost)
     pruned, capped = (int(sum(step.extra.get(name, 0) for step in steps)) for name in ("pruned", "capped"))
     if pruned or capped:
@@ -147,45 +151,40 @@ def _search_note(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
     return " ".join(sentences)
 
 
-def _plots(
-    outcome: Outcome,
-    curves: Curves,
-    aggregates: Aggregates,
-    axes: Axes,
-) -> dict[str, Drawing | None]:
+def _draw_plots(outcome: Outcome, curves: Curves, aggregates: Aggregates, axes: XAxes) -> dict[str, Drawing | None]:
     primary, second, measure = outcome.primary, outcome.second, primary_score(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
-    along, judged = plots.RunPlots(axes, curves.problems), "decisive_rate" in outcome.metrics
-    flat, drawn_by_rubrics = _flat(curves), shown_figures(curves.training)
+    run_plots, judged = plots.RunPlots(axes, curves.problems), "decisive_rate" in outcome.metrics
+    flat, drawn_by_rubrics = _find_flat(curves), find_drawn_figures(curves.training)
     drawn: dict[str, Drawing | None] = {
-        "strata": along.strata(primary, strata) if len(strata) > 1 else None,
-        "scores": along.scores(
+        "strata": run_plots.strata(primary, strata) if len(strata) > 1 else None,
+        "scores": run_plots.scores(
             [score for score in curves.others if score != second and score not in flat], curves.scores
         ),
-        "training": plots.training_plot(
+        "training": plots.draw_training(
             {name: p for name, p in curves.training.items() if not is_edit(name) and name not in drawn_by_rubrics}
         ),
-        "decisive": along.decisive(aggregates.decisive_by_step),
-        "calibration": plots.calibration_plot(aggregates.calibration, measure) if judged else None,
+        "decisive": run_plots.decisive(aggregates.decisive_by_step),
+        "calibration": plots.draw_calibration(aggregates.calibration, measure) if judged else None,
     }
     for x in axes:
-        drawn[x] = along.score(primary, curves.series.get(primary.name, []), x, whole_range=True)
+        drawn[x] = run_plots.score(primary, curves.series.get(primary.name, []), x, whole_range=True)
         if second is not None and second not in flat:
-            drawn[f"second_{x}"] = along.score(second, curves.scores.get(second.name, []), x)
+            drawn[f"second_{x}"] = run_plots.score(second, curves.scores.get(second.name, []), x)
     return drawn
 
 
-def _flat(curves: Curves) -> list[Score]:
-    """Return the secondary scores whose curves would show nothing but where they are."""
+def _find_flat(curves: Curves) -> list[Score]:
+    """Return the secondary scores whose curves are flat."""
     return [score for score in curves.others if is_flat(score, curves.scores[score.name])]
 
 
-def _browser_note(browser: list[BrowserProblem], aggregates: Aggregates, measure: Score) -> str:
+def _describe_browser(browser: list[BrowserProblem], aggregates: Aggregates, measure: Score) -> str:
     total, shown = len(aggregates.by_problem), len(browser)
     if shown == total:
         return f"All {total} problems with candidates."
     outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.words(measure.name)}"
     return (
-        f"{shown} of {total} problems with candidates, chosen to spread over strata and over {outcomes} "
-        "unless named; evorun report RUN --problem=ID shows others."
+        f"{shown} of {total} problems with candidates, spread over strata and over {outcomes} unless named; "
+        "evorun report RUN --problem=ID shows others."
     )

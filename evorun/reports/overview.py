@@ -1,4 +1,4 @@
-"""The figures of one run, from its files; those that an unfinished run lacks are counted from its records."""
+"""The figures of one run, from its files; for an unfinished run they are counted from its records."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
-from evorun.reports.hacking import Hacking, hacking, rewarded_by_rubric
-from evorun.reports.missing import missing_records
-from evorun.reports.training import barely_trained, divergence
+from evorun.reports.hacking import Hacking, find_hacking, has_rubric_rewards
+from evorun.reports.missing import find_missing_records
+from evorun.reports.training import find_negligible_training, find_training_failures
 from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import find_recording, load_manifest
@@ -67,7 +67,7 @@ class Outcome:
     """Attempts of model calls that gave no answer, by kind."""
     predictions: list[PredictionRecord]
     finished: bool
-    """True when results.json exists; else the figures are over the problems that have ended so far."""
+    """True when results.json exists; otherwise figures are over the problems that have ended so far."""
     scores: Sequence[Score]
     """The primary one, then the others that are recorded."""
     changed: Sequence[str]
@@ -77,19 +77,19 @@ class Outcome:
     reached: Mapping[Stop, Reached]
     """The last step, by what ended the problems; none before the run has ended."""
     missing: Sequence[str]
-    """A line for each file that lacks records which the run's own counts speak of."""
+    """A line for each file that lacks records by the run's own counts."""
     trained: bool
     """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
     divergence: Sequence[str]
-    """A line for each sign that its training has gone wrong, or was none."""
+    """A line for each sign that training failed or changed nothing."""
     hacking: Hacking | None
-    """Signs that its reward was hacked; None where no rubric rewards."""
+    """Signs that its reward was hacked; None without rubric rewards."""
     unread: Sequence[str]
-    """Records that were neither read nor compared with their checksums, for nothing of them is to be shown."""
+    """Files that were neither read nor compared with their checksums, since nothing of them is shown."""
 
     @property
     def intact(self) -> bool:
-        """True where all files are known to be as the run left them."""
+        """True if all files are known to be as the run left them."""
         return bool(self.manifest.files) and not self.changed and not self.unread
 
     @property
@@ -111,7 +111,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Curves:
-    """Scores along a run."""
+    """Scores during a run."""
 
     series: dict[str, list[MetricPoint]]
     """Points of the primary score in step order, by metric name: `<score>`, `<score>/<stratum>`."""
@@ -124,7 +124,7 @@ class Curves:
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
     problems: int
-    """Those that the costs of points are means over."""
+    """Number of problems over which the points' costs are means."""
 
 
 _LONG = ("candidates.jsonl", "comparisons.jsonl", "steps.jsonl")
@@ -134,8 +134,8 @@ _LONG = ("candidates.jsonl", "comparisons.jsonl", "steps.jsonl")
 def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
     """Read the figures of a run, finished or not. Raises RunDirectoryError or DataError.
 
-    shows_records: compare all files with their checksums; else, of a run that neither trains nor has candidates that
-    serve all problems, only those that its figures are read from.
+    shows_records: compare all files with their checksums; otherwise only those with the figures, unless the run trains
+    or has candidates that serve all problems.
     """
     manifest = load_manifest(run_dir)
     predictions = read_predictions(run_dir)
@@ -146,17 +146,17 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         stored = read_aggregates(run_dir, manifest)
         unread = _LONG if stored is not None and not stored.shared else ()
     changed = changed_files(run_dir, manifest, unread)
-    # files with the checksums of their end lack nothing, and are long: counting their records takes as long as drawing
+    # files with their final checksums lack nothing, and counting the records of long ones takes as long as drawing
     intact = bool(manifest.files) and not changed
-    missing = [] if intact else missing_records(run_dir, manifest, results, predictions)
+    missing = [] if intact else find_missing_records(run_dir, manifest, results, predictions)
     training = read_training(run_dir)
     # steps hold texts, so they are read only where something is counted from them
-    steps = read_steps_without_texts(run_dir) if results is None or rewarded_by_rubric(training) else []
+    steps = read_steps_without_texts(run_dir) if results is None or has_rubric_rewards(training) else []
     cost_note = ""
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         search, counts = search_figures(run_dir, steps, predictions, manifest.scores)
-        cost, refused, cost_note = _spent_so_far(run_dir, manifest, steps)
+        cost, refused, cost_note = _sum_cost_so_far(run_dir, manifest, steps)
         results = Results(
             metrics={**metrics, **search},
             by_stratum=by_stratum,
@@ -182,26 +182,29 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         reached=results.reached,
         missing=missing,
         trained=bool(training),
-        divergence=[*divergence(training), *(barely_trained(manifest.config, training) if finished else ())],
-        hacking=hacking(manifest, training, steps),
+        divergence=[
+            *find_training_failures(training),
+            *(find_negligible_training(manifest.config, training) if finished else ()),
+        ],
+        hacking=find_hacking(manifest, training, steps),
         unread=unread,
     )
 
 
-def _spent_so_far(
+def _sum_cost_so_far(
     run_dir: Path, manifest: Manifest, steps: Sequence[StepRecord]
 ) -> tuple[dict[str, RoleCost], dict[str, int], str]:
-    """Return what an unfinished run has spent by role, the requests that were refused, and a caveat.
+    """Return an unfinished run's cost by role, its refused requests, and a caveat.
 
-    By the journal: since its last recorded step a run has made calls that no record has.
+    They come from the journal, which has calls made since the last recorded step.
     """
     if find_recording(manifest.config) is not None:
         return cost_by_role(steps, None), {}, "Up to the last recorded step of each problem: the run is a replay."
     try:
         spending = read_spending(run_dir / JOURNAL)
     except (JournalError, RunDirectoryError):
-        said = "Up to the last recorded step of each problem: there is no journal that would tell of later calls."
-        return cost_by_role(steps, None), {}, said
+        note = "Up to the last recorded step of each problem: no journal records later calls."
+        return cost_by_role(steps, None), {}, note
     return cost_of_calls(spending.by_role), dict(spending.refused), ""
 
 
@@ -218,11 +221,11 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
             primary[point.name].append(point)
         elif point.name in scores:
             scores[point.name].append(point)
-    if outcome.trained:  # what serves all problems has one cost: that of any stratum is the run's
+    if outcome.trained:  # candidates that serve all problems have one cost, the run's, in every stratum
         whole = {point.step: (point.calls, point.tokens) for point in primary[first.name]}
         for name, points in primary.items():
-            of_run = [(point, *whole[point.step]) for point in points if point.step in whole]
-            primary[name] = [replace(point, calls=calls, tokens=tokens) for point, calls, tokens in of_run]
+            costs = [(point, *whole[point.step]) for point in points if point.step in whole]
+            primary[name] = [replace(point, calls=calls, tokens=tokens) for point, calls, tokens in costs]
     training: dict[str, list[MetricPoint]] = defaultdict(list)
     for point in training_series(read_training(run_dir)):
         training[point.name.removeprefix(TRAINING_PREFIX)].append(point)
@@ -234,7 +237,7 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
 
 
 def load_aggregates(outcome: Outcome, measure: Score) -> Aggregates:
-    """Return what a page draws of candidates and duels; counted from the records where those have changed since.
+    """Return the aggregates of candidates and duels, counted again if the records have changed.
 
     measure: the score that says how good a candidate is. Raises DataError.
     """

@@ -14,7 +14,7 @@ class Packed(NamedTuple):
     content: str
     """JSON, compressed by zlib, in base64, which is safe inside a script element."""
     limit: int
-    """Characters after which its texts were cut."""
+    """Characters after which texts were cut."""
 
     @property
     def json(self) -> bytes:
@@ -40,7 +40,7 @@ def script_json(value: Any) -> str:
 
 
 def rounded(value: float | None) -> float | None:
-    """Round to more digits than the page shows: random ones are what compresses least."""
+    """Round to slightly more digits than the page shows, since further digits compress badly."""
     return None if value is None else round(value, 4)
 
 
@@ -54,14 +54,14 @@ def cut_within(value: Any, limit: int) -> Any:
 
 
 def cut(text: str | None, limit: int) -> str | None:
-    """Cut a text after a number of characters, saying how many are gone."""
+    """Cut a text after a number of characters, and say how many are cut."""
     if text is None or len(text) <= limit:
         return text
     return f"{text[:limit]} … [{len(text) - limit:,} characters cut]"
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """Cut out the middle of a text, saying how many characters are gone: a completion ends with its answer."""
+    """Cut out the middle of a text, and say how many characters are cut: a completion ends with its answer."""
     if len(text) <= limit:
         return text
     head = 2 * limit // 3

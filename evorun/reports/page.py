@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from evorun.errors import RunDirectoryError
 from evorun.reports import text
 from evorun.reports.drawing import Drawing
-from evorun.reports.figures import training_words
 from evorun.reports.tables import Table
 from evorun.reports.text import file_stem
 from evorun.runs.outputs import refuse_replacing
@@ -43,14 +42,10 @@ def _environment() -> "jinja2.Environment":
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=text.percent,
-        interval=text.interval,
         count=text.count,
         number=text.number,
         number_interval=text.number_interval,
         words=text.words,
-        training_words=training_words,
-        label=text.label,
         sentence=text.sentence,
         heading=text.heading,
         trusted=markup,
@@ -61,7 +56,7 @@ def _environment() -> "jinja2.Environment":
 
 
 def write_page(target: Path, page: str) -> Path:
-    """Write a page, replacing an earlier one in one step, and return its path. Raises RunDirectoryError."""
+    """Write a page, atomically replacing an earlier one, and return its path. Raises RunDirectoryError."""
     # lone surrogates, which a model's text may hold, have no encoding
     write_atomically(target, page.encode("utf-8", "replace"))
     return target
@@ -75,7 +70,7 @@ def markup(html: str) -> "Markup":
 
 
 def download(name: str, media: str, content: str) -> "Markup":
-    """Return a link that saves `content` as a file; it holds the content, so that the page loads nothing for it."""
+    """Return a link that saves `content` as a file. The link contains it, so that the page loads nothing."""
     from markupsafe import Markup
 
     data = base64.b64encode(content.encode("utf-8", "replace")).decode("ascii")
@@ -113,8 +108,8 @@ def export(
 ) -> list[Path]:
     """Write each drawing as NAME.svg and NAME.pdf and each table as NAME.csv, and return their paths.
 
-    The folder is made where it is missing. Raises ConfigError for a file that is there, unless told to overwrite it,
-    and RunDirectoryError when one cannot be written; before the first is written, where that is known.
+    A missing folder is made. Raises ConfigError for an existing file unless it may be overwritten, and
+    RunDirectoryError for one that cannot be written; if possible, before the first is written.
     """
     contents: dict[str, bytes] = {}
     for drawing in drawings:

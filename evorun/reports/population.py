@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
@@ -28,11 +29,11 @@ class Population:
     scores: Sequence[PromptScore]
     """On the test problems, of members tested side by side."""
     parents: Sequence[Sequence[int]]
-    """Positions of each member's parents; first the edited one, with which it shares the most lines of text."""
+    """Positions of each member's parents; the edited one, with which it shares most lines, comes first."""
 
     @property
     def best(self) -> int | None:
-        """Position of the kept member with the highest rating, among equals the surest; None if none is rated."""
+        """Position of the kept member with the highest rating (among equals the lowest sd); None if none is rated."""
         rated = [i for i, member in enumerate(self.members) if member.mean is not None]
         kept = [i for i in rated if self.members[i].survivor]
         return max(
@@ -91,7 +92,7 @@ def load_population(run_dir: Path) -> Population | None:
     return Population(members, dict(courses), scores, parents)
 
 
-class Played(NamedTuple):
+class RolloutSummary(NamedTuple):
     """The rollouts under one system prompt, or those that one rubric scored."""
 
     rollouts: int
@@ -101,7 +102,7 @@ class Played(NamedTuple):
     """Mean reward minus that of all rollouts of the same steps: rewards of other steps have other weights."""
 
 
-def played_under(rollouts: Sequence[RolloutRecord]) -> dict[CandidateId, Played]:
+def summarise_rollouts(rollouts: Sequence[RolloutRecord]) -> dict[CandidateId, RolloutSummary]:
     """Summarise the rollouts under each system prompt, and those that each rubric scored, by normalised rewards.
 
     Rollouts without a reward only count as played.
@@ -125,28 +126,23 @@ def played_under(rollouts: Sequence[RolloutRecord]) -> dict[CandidateId, Played]
     for candidate, count in counts.items():
         own = groups[candidate]
         rewards = [reward for group in own.values() for reward in group]
-        interval = mean_interval([mean(group) for group in own.values()])
+        interval = mean_interval([fmean(group) for group in own.values()])
         gains = []
         if candidate not in rubrics:  # rewards by different rubrics do not compare
-            gains = [reward - mean(step_rewards[step]) for (step, _), group in own.items() for reward in group]
-        value = mean(rewards) if rewards else None
-        found[candidate] = Played(count, Metric(value, interval, len(rewards)), mean(gains) if gains else None)
+            gains = [reward - fmean(step_rewards[step]) for (step, _), group in own.items() for reward in group]
+        value = fmean(rewards) if rewards else None
+        found[candidate] = RolloutSummary(count, Metric(value, interval, len(rewards)), fmean(gains) if gains else None)
     return found
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean of at least one value."""
-    return sum(values) / len(values)
-
-
-def reward_by_step(rollouts: Sequence[RolloutRecord]) -> dict[int, dict[CandidateId | None, float]]:
+def average_rewards(rollouts: Sequence[RolloutRecord]) -> dict[int, dict[CandidateId | None, float]]:
     """Return the mean reward of the rollouts of each step and candidate."""
     found: dict[int, dict[CandidateId | None, list[float]]] = defaultdict(lambda: defaultdict(list))
     for rollout in rollouts:
         if rollout.reward is not None:
             found[rollout.step][rollout.candidate].append(rollout.reward)
     return {
-        step: {candidate: mean(own) for candidate, own in by_candidate.items()} for step, by_candidate in found.items()
+        step: {candidate: fmean(own) for candidate, own in by_candidate.items()} for step, by_candidate in found.items()
     }
 
 
@@ -162,13 +158,13 @@ class Length(NamedTuple):
     """Mean words per item; for a rubric in free text, all its words."""
 
 
-def lengths(candidates: Iterable[CandidateRecord]) -> dict[str, list[Length]]:
+def measure_rubrics(candidates: Iterable[CandidateRecord]) -> dict[str, list[Length]]:
     """Return the rubrics of each key in order of creation; the key "" stands for a rubric of all problems."""
     by_key: dict[str, list[Length]] = {}
     for candidate in candidates:
         if candidate.kind == "rubric":
             versions = by_key.setdefault(parse_key(candidate.id), [])
-            versions.append(Length(candidate.id, len(versions), candidate.generation, item_words(candidate.text)))
+            versions.append(Length(candidate.id, len(versions), candidate.generation, count_item_words(candidate.text)))
     return by_key
 
 
@@ -178,14 +174,14 @@ def parse_key(rubric: CandidateId) -> str:
     return "" if name == "rubric" else name
 
 
-def item_words(text: str) -> float:
+def count_item_words(text: str) -> float:
     """Return the mean number of words per item of a rubric, without tags; for free text, all its words."""
     # Items stand side by side, each between its own tags: `evorun.tasks.rubrics` reads and writes them so.
     items = [item.partition("</item>")[0] for item in text.split("<item>")[1:]] or [text]
     return sum(len(item.split()) for item in items) / len(items)
 
 
-def rubric_scores(run: Path) -> Sequence[RubricScore]:
+def read_rubric_scores(run: Path) -> Sequence[RubricScore]:
     """Return each rubric's scores of the responses to the test problems; empty before `evorun rescore`."""
     return read_artifact(run, RUBRIC_SCORES, list[RubricScore]) or ()
 

@@ -1,20 +1,21 @@
 """The tables of one run: scores and cost, as a page and a terminal show them, and figures for other programs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from evorun.reports import text
-from evorun.reports.axes import Axes
+from evorun.reports.axes import XAxes
+from evorun.reports.figures import describe_figure
 from evorun.reports.overview import Curves, Outcome
-from evorun.reports.tables import Cell, Table, data_table, figure_columns, word_columns
+from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, word_columns
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
 
-_LITTLE = 0.1
-"""Share of a score's scale (ours)."""
+_FLAT = 0.1
+"""Share of a score's scale that a flat curve covers at most (ours)."""
 
 
-def primary_table(outcome: Outcome) -> Table:
+def make_primary_table(outcome: Outcome) -> Table:
     """Return the mean of the primary score by stratum, and over all problems."""
     primary, everything = outcome.primary, "all" if outcome.finished else "all so far"
     # a task without strata calls its only one `all`
@@ -22,7 +23,7 @@ def primary_table(outcome: Outcome) -> Table:
     return Table(
         [*word_columns("stratum"), *figure_columns(text.label(primary), "95 % interval", "n")],
         [
-            (name, *score_cells(primary, metrics.get(primary.name)))
+            (name, *format_score(primary, metrics.get(primary.name)))
             for name, metrics in (*strata.items(), (everything, outcome.metrics))
         ],
         title=f"{outcome.manifest.method} on {outcome.manifest.task}",
@@ -30,59 +31,74 @@ def primary_table(outcome: Outcome) -> Table:
     )
 
 
-def scores_table(outcome: Outcome) -> Table:
-    """Return the means of all scores but the primary one by stratum, where there are several, and over all problems."""
-    columns = [*word_columns("stratum", "score"), *figure_columns("mean", "95 % interval", "n")]
-    table = Table(columns, title="scores", grouped=True)
+def make_scores_table(outcome: Outcome) -> Table:
+    """Return the means of all scores but the primary one, by stratum if there are several, and over all problems."""
     # the means of a single stratum are those over all problems
     strata = outcome.by_stratum if len(outcome.by_stratum) > 1 else {}
-    for name, metrics in (*strata.items(), ("all" if outcome.finished else "all so far", outcome.metrics)):
-        found = [score for score in outcome.other_scores if score.name in metrics]
-        for group, score in zip([name, *[""] * len(found)], found, strict=False):
-            table.rows.append((group, text.label(score), *score_cells(score, metrics[score.name])))
-    return table
+    everything = "all" if outcome.finished else "all so far"
+    return Table(
+        [*word_columns("stratum", "score"), *figure_columns("mean", "95 % interval", "n")],
+        [
+            (name, text.label(score), *format_score(score, metrics[score.name]))
+            for name, metrics in (*strata.items(), (everything, outcome.metrics))
+            for score in outcome.other_scores
+            if score.name in metrics
+        ],
+        title="scores",
+        grouped=1,
+    )
 
 
-def score_cells(score: Score, mean: Metric | MetricPoint | None) -> tuple[str, str, str]:
+def make_curves_tables(curves: Curves, primary: Score, axes: XAxes) -> list[Table]:
+    """Return the points of the primary score's curves by stratum, and those of the other scores, if any."""
+    step, *costs = axes.values()
+
+    def make(lead: str, mean: str, lines: Sequence[tuple[str, Score, Sequence[MetricPoint]]]) -> Table:
+        figures = figure_columns(step.label, mean, "95 % interval", "n")
+        return Table(
+            [*word_columns(lead), *figures, *figure_columns(*(axis.label for axis in costs), format=text.number)],
+            [
+                (
+                    name,
+                    point.step,
+                    *format_score(score, point),
+                    *(axis.locate(point, curves.problems) for axis in costs),
+                )
+                for name, score, points in lines
+                for point in points
+            ],
+        )
+
+    strata = [(name.partition("/")[2] or "All", primary, points) for name, points in curves.series.items()]
+    others = [(text.label(score), score, curves.scores[score.name]) for score in curves.others]
+    return [make("stratum", text.label(primary), strata), *([make("score", "mean", others)] if others else [])]
+
+
+def make_training_table(curves: Curves) -> Table:
+    """Return the figures of the first and the last training step."""
+    figures = [(describe_figure(name), points[0].value, points[-1].value) for name, points in curves.training.items()]
+    columns = [*word_columns("figure"), *figure_columns("first step", "last step", format=text.number)]
+    return Table(columns, list(figures))
+
+
+def format_score(score: Score, mean: Metric | MetricPoint | None) -> tuple[str, str, str]:
     """Return a mean of a score, its interval and n."""
-    found = mean or Metric(None, None, 0)
-    return text.value(score, found.value), text.value_interval(score, found.ci95), text.count(found.n)
+    known = mean or Metric(None, None, 0)
+    return text.value(score, known.value), text.value_interval(score, known.ci95), text.count(known.n)
 
 
 def is_flat(score: Score, points: Sequence[MetricPoint]) -> bool:
-    """Say whether a curve shows no change: its intervals overlap, and it covers little of the score's scale."""
+    """Tell whether a curve shows no change: its intervals overlap, and it covers little of the score's scale."""
     values = [point.value for point in points if point.value is not None]
     if len(values) < 2:
         return False
     scale = max(map(abs, values)) if score.low is None or score.high is None else score.high - score.low
-    # a point without an interval is one at which all problems agree
+    # at a point without an interval all problems agree
     lows, highs = zip(*(point.ci95 or (-math.inf, math.inf) for point in points), strict=True)
-    return max(lows) <= min(highs) and max(values) - min(values) <= _LITTLE * scale
+    return max(lows) <= min(highs) and max(values) - min(values) <= _FLAT * scale
 
 
-_FIGURE = ("mean", "low", "high", "n")
-"""Columns of a figure with its 95 % interval."""
-
-
-def data_tables(
-    outcome: Outcome, curves: Curves, settings: Sequence[tuple[str, str, str]], along: Axes
-) -> dict[str, Table]:
-    """Return the tables of a run by name; along: the axes of its curves."""
-    scored = {score.name for score in outcome.scores}
-    others = [(name, *_cells(metric)) for name, metric in outcome.metrics.items() if name not in scored]
-    axes = [axis.label.replace(" ", "_") for axis in along.values()]
-    tables = [
-        data_table("scores", ("stratum", "score", *_FIGURE), list(_scores(outcome))),
-        data_table("figures", ("figure", *_FIGURE), others),
-        data_table("curves", ("score", "stratum", axes[0], *_FIGURE, *axes[1:]), list(_curves(curves, along))),
-        data_table("training", ("figure", "step", "value", "calls", "tokens"), list(_training(curves))),
-        cost_table(outcome),
-        data_table("settings", ("setting", "value", "decides"), settings),
-    ]
-    return {table.name: table for table in tables}
-
-
-def cost_table(outcome: Outcome) -> Table:
+def make_cost_table(outcome: Outcome) -> Table:
     """Return the cost of a run by role."""
     took = f" ({text.duration(outcome.manifest.seconds)})" if outcome.manifest.seconds is not None else ""
     return Table(
@@ -102,39 +118,61 @@ def cost_table(outcome: Outcome) -> Table:
     )
 
 
-def wasted_table(outcome: Outcome) -> Table:
-    """Return the attempts of model calls that gave no answer: what came instead, how often, and the tokens lost."""
+def make_wasted_table(outcome: Outcome) -> Table:
+    """Return the attempts of model calls that gave no answer: their outcome, their number, and the tokens lost."""
     return Table(
         [
-            *word_columns("what came", format=text.wasted_words),
+            *word_columns("failed attempts of model calls", format=text.wasted_words),
             *figure_columns("attempts", "tokens, partly estimated", format=text.count),
         ],
         [(kind, lost.attempts, lost.tokens) for kind, lost in outcome.wasted.items()],
-        title="attempts of model calls without an answer",
     )
 
 
-def _cells(figure: Metric | MetricPoint) -> tuple[Cell, ...]:
-    low, high = figure.ci95 or (None, None)
-    return figure.value, low, high, figure.n
+# --- figures for other programs ---
 
 
-def _scores(outcome: Outcome) -> Iterator[Sequence[Cell]]:
-    for stratum, metrics in (*outcome.by_stratum.items(), ("all", outcome.metrics)):
-        for score in outcome.scores:
-            if score.name in metrics:
-                yield (stratum, score.name, *_cells(metrics[score.name]))
+def make_data_tables(
+    outcome: Outcome, curves: Curves, settings: Sequence[tuple[str, str, str]], axes: XAxes
+) -> dict[str, Table]:
+    """Return the tables of a run by name; axes: the horizontal axes of its curves."""
+    estimate = ("mean", "low", "high", "n")
+    step, *costs = (axis.label.replace(" ", "_") for axis in axes.values())
+    scores = [
+        (stratum, score.name, *_list_estimate(metrics[score.name]))
+        for stratum, metrics in (*outcome.by_stratum.items(), ("all", outcome.metrics))
+        for score in outcome.scores
+        if score.name in metrics
+    ]
+    scored = {score.name for score in outcome.scores}
+    others = [(name, *_list_estimate(metric)) for name, metric in outcome.metrics.items() if name not in scored]
+    points: list[Sequence[Cell]] = []
+    for name, line in (*curves.series.items(), *curves.scores.items()):
+        score_name, _, stratum = name.partition("/")
+        for point in line:
+            at, *spent = (axis.locate(point, curves.problems) for axis in axes.values())
+            points.append((score_name, stratum or "all", at, *_list_estimate(point), *spent))
+    training = [
+        (name, point.step, point.value, point.calls, point.tokens)
+        for name, line in curves.training.items()
+        for point in line
+    ]
+    decides = [Column("setting", str, "code"), *word_columns("value", "decides")]
+    tables = [
+        make_data_table("scores", ("stratum", "score", *estimate), scores),
+        make_data_table("figures", ("figure", *estimate), others),
+        make_data_table("curves", ("score", "stratum", step, *estimate, *costs), points),
+        make_data_table("training", ("figure", "step", "value", "calls", "tokens"), training),
+        make_cost_table(outcome),
+        Table(decides, list(settings), name="settings"),
+    ]
+    return {table.name: table for table in tables}
 
 
-def _curves(curves: Curves, along: Axes) -> Iterator[Sequence[Cell]]:
-    for name, points in (*curves.series.items(), *curves.scores.items()):
-        score, _, stratum = name.partition("/")
-        for point in points:
-            step, *costs = (axis.place(point, curves.problems) for axis in along.values())
-            yield (score, stratum or "all", step, *_cells(point), *costs)
+def list_ends(ci95: tuple[float, float] | None) -> tuple[Cell, Cell]:
+    """Return the ends of an interval as cells; both are None without one."""
+    return ci95 or (None, None)
 
 
-def _training(curves: Curves) -> Iterator[Sequence[Cell]]:
-    for name, points in curves.training.items():
-        for point in points:
-            yield (name, point.step, point.value, point.calls, point.tokens)
+def _list_estimate(figure: Metric | MetricPoint) -> tuple[Cell, ...]:
+    return (figure.value, *list_ends(figure.ci95), figure.n)

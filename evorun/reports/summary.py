@@ -2,17 +2,19 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.facts import banners
-from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows, training_words
+from evorun.reports.facts import list_warnings
+from evorun.reports.figures import JUDGE, RATINGS, SEARCH, describe_figure, make_figures_table
 from evorun.reports.overview import Outcome, load_outcome
-from evorun.reports.run_tables import cost_table, primary_table, scores_table, wasted_table
+from evorun.reports.run_tables import make_cost_table, make_primary_table, make_scores_table, make_wasted_table
 from evorun.reports.tables import Table, figure_columns, word_columns
-from evorun.reports.text import MISSING, count, number, number_interval, percent
-from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, edits_table, is_edit, refinements_table
+from evorun.reports.text import count, number, number_interval, percent
+from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, is_edit, make_edits_table, make_refinements_table
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import OVERLONG, SHORTENED
@@ -27,50 +29,47 @@ if TYPE_CHECKING:
 def print_summary(run_dir: Path, console: "Terminal") -> None:
     """Print the tables of one run. Raises RunDirectoryError or DataError."""
     outcome = load_outcome(run_dir)
-    for line in banners(outcome):
+    for line in list_warnings(outcome):
         console.print(line, style="bold yellow")
-    console.print_table(primary_table(outcome).in_terminal())
-    console.print_table(scores_table(outcome).in_terminal())
-    console.print_table(cost_table(outcome).in_terminal())
+    console.print_table(make_primary_table(outcome).to_rich())
+    console.print_table(make_scores_table(outcome).to_rich())
+    console.print_table(make_cost_table(outcome).to_rich())
     if outcome.cost and outcome.cost_note:
         console.print(outcome.cost_note)
-    console.print_table(wasted_table(outcome).in_terminal())
+    console.print_table(make_wasted_table(outcome).to_rich())
     training = read_training(run_dir)
     if training:
         for table in (
-            _training_table(training),
-            edits_table(count_edits(training)),
-            refinements_table(training),
-            _effect_table(read_metrics(run_dir), outcome.scores),
+            _make_training_table(training),
+            make_edits_table(count_edits(training)),
+            make_refinements_table(training),
+            _make_effect_table(read_metrics(run_dir), outcome.scores),
         ):
-            console.print_table(table.in_terminal())
-    ratings = [row[:4] for row in figure_rows(outcome.metrics, RATINGS, shares=False)]
-    columns = [*word_columns("rank correlation (Spearman)"), *figure_columns("value", "95 % interval", "n")]
-    console.print_table(Table(columns, [*ratings], title="evidence for ratings").in_terminal())
-    console.print_table(_diagnostics_table(outcome).in_terminal())
+            console.print_table(table.to_rich())
+    ratings = make_figures_table(outcome.metrics, RATINGS, "rank correlation (Spearman)")
+    console.print_table(replace(ratings, title="evidence for ratings").to_rich())
+    console.print_table(_make_diagnostics_table(outcome).to_rich())
     report = run_dir / "report.html"
     path = display(report) if report.exists() else f"none yet: evorun report {shlex.quote(display(run_dir))}"
     # soft_wrap: a path broken over two lines cannot be copied
     console.print(f"Report: {path}", soft_wrap=True)
 
 
-def _training_table(records: Sequence[TrainingRecord]) -> Table:
-    """Show each figure's mean over the first and the last steps."""
+def _make_training_table(records: Sequence[TrainingRecord]) -> Table:
+    """Return each figure's mean over the first and the last steps."""
     n = min(max(len(records) // 2, 1), STEPS_OF_A_MEAN)
-    steps = figure_columns(f"first {count(n)} steps", f"last {count(n)} steps")
-    table = Table([*word_columns("figure"), *steps], title="training")
-    names = dict.fromkeys(name for record in records for name in record.figures)
-    for name in (name for name in names if not is_edit(name)):
-        cells = []
-        for part in (records[:n], records[-n:]):
-            values = [record.figures[name] for record in part if name in record.figures]
-            cells.append(number(sum(values) / len(values)) if values else MISSING)
-        table.rows.append((training_words(name), *cells))
-    return table
+    rows = []
+    for name in dict.fromkeys(name for record in records for name in record.figures if not is_edit(name)):
+        parts = (
+            [record.figures[name] for record in part if name in record.figures] for part in (records[:n], records[-n:])
+        )
+        rows.append((describe_figure(name), *(fmean(values) if values else None for values in parts)))
+    steps = figure_columns(f"first {count(n)} steps", f"last {count(n)} steps", format=number)
+    return Table([*word_columns("figure"), *steps], list(rows), title="training")
 
 
-def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> Table:
-    """Show the test problems' figures at the first evaluation, before any step, and at the last one."""
+def _make_effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> Table:
+    """Return the test problems' scores at the first evaluation, before any step, and at the last one."""
     columns = [*word_columns("figure"), *figure_columns("before", "after", "steps", "n")]
     table = Table(columns, title="test problems, before and after training")
     for score in scores:
@@ -82,43 +81,37 @@ def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> Tab
     return table
 
 
-def _diagnostics_table(outcome: Outcome) -> Table:
-    title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
-    table = Table([*word_columns("share"), *figure_columns("value", "95 % interval", "n")], title=title)
-    for words in (SEARCH, JUDGE):
-        table.rows.extend(row[:4] for row in figure_rows(outcome.metrics, words))
+def _make_diagnostics_table(outcome: Outcome) -> Table:
+    search, judge = (make_figures_table(outcome.metrics, words) for words in (SEARCH, JUDGE))
     # without intervals: texts of one problem are not independent, and those above are over problems
-    for name, share in _losses(outcome).items():
-        if share.n:
-            table.rows.append((name, percent(share.value), None, share.n))
+    losses = [
+        (name, percent(share.value), None, share.n) for name, share in _compute_losses(outcome).items() if share.n
+    ]
     known = {*SEARCH, *JUDGE, *RATINGS, *(score.name for score in outcome.scores)}
-    for name, metric in outcome.metrics.items():
-        if name not in known:
-            table.rows.append((name, number(metric.value), number_interval(metric.ci95), metric.n))
-    return table
+    others = [
+        (name, number(metric.value), number_interval(metric.ci95), metric.n)
+        for name, metric in outcome.metrics.items()
+        if name not in known
+    ]
+    title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
+    return replace(search, rows=[*search.rows, *judge.rows, *losses, *others], title=title)
 
 
-def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
+def _compute_losses(outcome: Outcome) -> Mapping[str, Proportion]:
     """Return the shares of calls and candidates that were lost; none before a finished run has counted them."""
     if not outcome.finished:
         return {}
     counts = outcome.counts
     texts, refused = counts.get("texts", 0), sum(outcome.refused.values())
     calls = sum(spent.calls for role, spent in outcome.cost.items() if role != "total")
-    return {
-        # where the run has the share of parsable texts, with an interval over problems, this would be it once more
-        **(
-            {}
-            if "parsable_rate" in outcome.metrics
-            else {"unparsable texts": _share(counts["unparsable_texts"], texts)}
-        ),
-        "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
-        **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),
-        **({"texts of which prompts show a part": _share(counts[SHORTENED], texts)} if SHORTENED in counts else {}),
-        "requests refused by the engine, of all roles": _share(refused, calls),
-        "lost candidates (unparsable or refused)": _share(counts["unparsed_candidates"], counts["candidates"]),
+    lost = {
+        "unparsable texts": (counts["unparsable_texts"], texts),
+        "texts cut at max_tokens": (counts.get("truncated_texts", 0), texts),
+        "texts cut beyond max_tokens": (counts.get(OVERLONG), texts),
+        "texts shortened in prompts": (counts.get(SHORTENED), texts),
+        "requests refused by the engine, of all roles": (refused, calls),
+        "lost candidates (unparsable or refused)": (counts["unparsed_candidates"], counts["candidates"]),
     }
-
-
-def _share(lost: int, n: int) -> Proportion:
-    return Proportion(lost, max(lost, n))
+    if "parsable_rate" in outcome.metrics:  # the same share, with an interval over problems
+        del lost["unparsable texts"]
+    return {name: Proportion(part, max(part, whole)) for name, (part, whole) in lost.items() if part is not None}

@@ -1,10 +1,10 @@
-"""One model of a table, and its renderings: in a terminal, on a page (table.html.j2), and as a CSV file."""
+"""One model of a table, and its renderings: in a terminal, on a page (macros.html.j2), and as a CSV file."""
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from evorun.reports.text import MISSING, count, number
 from evorun.runs.printable import printable
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 Cell = str | float | None
-"""A text, or a figure as it is, in no format; None where there is none."""
+"""A text, or an unformatted figure; None for a missing one."""
 
 
-def figure(cell: Cell) -> str:
-    """Format a figure: a whole one as a count; one that is a text already has its format."""
+def show_figure(cell: Cell) -> str:
+    """Format a figure: a whole number as a count; a text has its format already."""
     if isinstance(cell, str):
         return cell
     return count(cell) if cell is not None and cell == int(cell) else number(cell)
 
 
-def as_it_is(cell: Cell) -> str:
+def show_words(cell: Cell) -> str:
     """Show a text."""
     return MISSING if cell is None else str(cell)
 
@@ -34,19 +34,21 @@ class Column(NamedTuple):
     heading: str
     """A line break is where a narrow one may break."""
     format: Callable[..., str]
-    """Shows a cell to a reader."""
-    words: bool
-    """False: figures, aligned to the right."""
+    """Formats a cell for a reader."""
+    kind: Literal["words", "code", "figure"]
+    """Figures are aligned to the right."""
+    verbatim: bool = False
+    """True for a heading from the data, whose first letter stays as it is."""
 
 
-def word_columns(*headings: str, format: Callable[..., str] = as_it_is) -> list[Column]:
+def word_columns(*headings: str, format: Callable[..., str] = show_words) -> list[Column]:
     """Return columns that hold words."""
-    return [Column(heading, format, True) for heading in headings]
+    return [Column(heading, format, "words") for heading in headings]
 
 
-def figure_columns(*headings: str, format: Callable[..., str] = figure) -> list[Column]:
+def figure_columns(*headings: str, format: Callable[..., str] = show_figure, verbatim: bool = False) -> list[Column]:
     """Return columns that hold figures."""
-    return [Column(heading, format, False) for heading in headings]
+    return [Column(heading, format, "figure", verbatim) for heading in headings]
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,13 @@ class Table:
     name: str = ""
     """Of its file, without the ending."""
     fields: Sequence[str] = ()
-    """Names of the columns in the file; else the headings."""
-    grouped: bool = False
-    """True where rows belong to the last one above with words in its first cell."""
+    """Names of the columns in the file; by default the headings."""
+    grouped: int = 0
+    """Number of leading columns whose cells a reader sees once for all rows that share them."""
     total: int | None = None
     """Position of the row that sums up the others."""
+    caption: str = ""
+    """Stands below it in a terminal."""
 
     @property
     def headings(self) -> list[str]:
@@ -72,37 +76,56 @@ class Table:
         return [column.heading for column in self.columns]
 
     def shown(self) -> list[list[str]]:
-        """Return the rows as a reader sees them."""
-        return [[column.format(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+        """Return the rows as a reader sees them: formatted, and without repeated names of groups."""
+        rows = [[column.format(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+        repeated = [
+            sum(rows[place][: last + 1] == rows[place - 1][: last + 1] for last in range(self.grouped)) if place else 0
+            for place in range(len(rows))
+        ]
+        return [[""] * blanks + row[blanks:] for blanks, row in zip(repeated, rows, strict=True)]
 
     def csv(self) -> str:
         """Return the table as a CSV file (RFC 4180), a missing figure as an empty field."""
         buffer = io.StringIO()
         header = self.fields or self.headings
-        csv.writer(buffer).writerows([header, *([_field(cell) for cell in row] for row in self.rows)])
+        csv.writer(buffer).writerows([header, *([_escape_formula(cell) for cell in row] for row in self.rows)])
         return buffer.getvalue()
 
-    def in_terminal(self) -> "RichTable":
-        """Return the table as the terminal prints it."""
+    def to_rich(self) -> "RichTable":
+        """Return the table as the terminal prints it, with a gap before each group and before the total."""
         from rich import box
         from rich.table import Table as RichTable
 
-        table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD)
+        rows = self.shown()
+        table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, caption=self.caption or None)
         for column in self.columns:
-            table.add_column(column.heading, justify="left" if column.words else "right")
-        for place, row in enumerate(self.shown()):
-            if place == self.total or (self.grouped and row[0]):
+            table.add_column(column.heading, justify="right" if column.kind == "figure" else "left")
+        has_groups = any(not row[0] for row in rows if self.grouped)
+        for place, row in enumerate(rows):
+            if place == self.total or (has_groups and row[0]):
                 table.add_section()
             table.add_row(*row)
         return table
 
 
-def data_table(name: str, fields: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+def make_table(
+    records: Sequence[Mapping[str, Cell]], words: Collection[str] = (), title: str = "", grouped: int = 0
+) -> Table:
+    """Return the table of records with the same keys: a column for each key for which any record has a cell.
+
+    words: the keys of columns that hold words.
+    """
+    keys = [key for key in (records[0] if records else ()) if any(record[key] is not None for record in records)]
+    columns = [(word_columns if key in words else figure_columns)(key)[0] for key in keys]
+    return Table(columns, [[record[key] for key in keys] for record in records], title, grouped=grouped)
+
+
+def make_data_table(name: str, fields: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
     """Return a table for other programs alone."""
     return Table(figure_columns(*fields), list(rows), name=name)
 
 
-def _field(cell: Cell) -> Cell:
+def _escape_formula(cell: Cell) -> Cell:
     """Return a cell that a spreadsheet will not take for a formula, whatever a data set calls its strata."""
     if not isinstance(cell, str):
         return cell

@@ -1,4 +1,4 @@
-"""Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
+"""Format numbers and foreign texts for readers of a page or a terminal."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
 MISSING = "\u2013"
-"""Shown in place of a figure that is not there."""
+"""Shown in place of a missing figure."""
 
 MINUS = "\u2212"
 """As wide as a plus, and as high as digits stand: a hyphen is neither."""
@@ -35,8 +35,8 @@ def sentence(words: str) -> str:
 
 
 def heading(words: str) -> str:
-    """Begin the heading of a column with a capital letter, but for signs of statistics."""
-    return words if words in ("n", "p", "p (Holm)") else sentence(words)
+    """Begin the heading of a column with a capital letter, except for symbols of statistics."""
+    return words if words in ("n", "p", "p (Holm)", "sd") else sentence(words)
 
 
 def value(score: Score, mean: float | None) -> str:
@@ -60,12 +60,8 @@ def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
     """Format an interval of differences of means of a score: of a rate in percentage points."""
     if ci95 is None:
         return MISSING
-    low, high = ci95
-    return (
-        f"{_signed_points(low)} to {_signed_points(high)} pp"
-        if score.rate
-        else f"{_signed_number(low)} to {_signed_number(high)}"
-    )
+    low, high = map(_signed_points if score.rate else _signed_number, ci95)
+    return f"{low} to {high}{' pp' if score.rate else ''}"
 
 
 def percent(value: float | None) -> str:
@@ -110,7 +106,7 @@ def count(value: float | None) -> str:
 
 
 def trials(sizes: Sequence[int]) -> str:
-    """Format the trials of each seed: of several as seeds times trials, of unequal seeds as the sum."""
+    """Format the trials of each seed: several equal ones as seeds times trials, unequal ones as their sum."""
     if len(sizes) < 2 or len(set(sizes)) > 1:
         return count(sum(sizes))
     return f"{len(sizes)} x {count(sizes[0])}"
@@ -120,7 +116,7 @@ def compact(value: float | None) -> str:
     """Format a large count to three figures, with k (thousands) or M (millions)."""
     if value is None:
         return MISSING
-    # no-break spaces: a unit on the next line of a narrow cell would be read as another figure's
+    # no-break spaces: on the next line of a narrow cell a unit would seem another figure's
     if value >= 1e6:
         return f"{value / 1e6:,.3g}\u00a0M"
     return f"{value / 1e3:.3g}\u00a0k" if value >= 1e4 else count(value)
@@ -157,13 +153,13 @@ _WASTED = {
     "malformed": "malformed answer",
     "no_connection": "no connection",
     "timed_out": "no complete answer in time",
-    "incomplete": "some of the completions, the others refused",
+    "incomplete": "some completions, the others refused",
     "control": "a control request, answered",
 }
 
 
 def wasted_words(kind: str) -> str:
-    """Say what came of an attempt that gave no answer."""
+    """Describe the outcome of an attempt that gave no answer."""
     return _WASTED.get(kind) or printable(kind.replace("http_", "HTTP "))
 
 

@@ -8,7 +8,7 @@ from evorun.reports import text
 from evorun.reports.drawing import RUNS, SERIES, Drawing, make_drawing, open_figure
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
-from evorun.reports.tables import Table, data_table, figure_columns, word_columns
+from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, make_table, word_columns
 from evorun.reports.text import sentence
 from evorun.runs.printable import printable
 from evorun.runs.schema import Metric
@@ -18,29 +18,43 @@ if TYPE_CHECKING:
     from evorun.runs.terminal import Terminal
 
 
-def ratings_table(results: TournamentResults) -> Table:
+def make_ratings_table(results: TournamentResults) -> Table:
     """Return a row per player, the best first."""
-    players = results.players
-    models = {"bradley_terry": "Bradley-\nTerry", "equal_length": "at equal\nlength"}
-    shown = [name for name in models if any(getattr(player, name) for player in players)]
-    measured = any(player.words is not None for player in players)
-    reported = any(player.reported is not None for player in players)
-    columns = ["Elo", "sd", *(["reported", "sd"] if reported else []), "win / tie / loss", "score"]
-    columns += [column for name in shown for column in (models[name], "95 % interval")]
-    columns += ["words", "no\nresponse"] if measured else []
-    table = Table([*word_columns("player"), *figure_columns(*columns)], title="ratings")
-    for player in players:
-        games = f"{player.wins:,} / {player.ties:,} / {player.losses:,}"
-        row = [player.name, f"{player.elo:,.1f}", _decimal(player.sd)]
-        row += [text.number(player.reported), text.number(player.reported_sd)] if reported else []
-        row += [games, text.percent(_score(player))]
-        row += [cell for name in shown for cell in _cells(getattr(player, name))]
-        row += [text.count(player.words), text.count(player.unanswered)] if measured else []
-        table.rows.append(row)
-    return table
+    records: list[dict[str, Cell]] = []
+    for player in results.players:
+        played = player.wins + player.ties + player.losses
+        records.append(
+            {
+                "player": player.name,
+                "Elo": f"{player.elo:,.1f}",
+                "sd": text.MISSING if player.sd is None else f"{player.sd:,.1f}",
+                "reported": None if player.reported is None else text.number(player.reported),
+                "reported\nsd": None if player.reported_sd is None else text.number(player.reported_sd),
+                "win / tie / loss": f"{player.wins:,} / {player.ties:,} / {player.losses:,}",
+                "score": text.percent((player.wins + player.ties / 2) / played if played else None),
+                **_format_rating("Bradley-\nTerry", "95 % interval", player.bradley_terry),
+                **_format_rating("at equal\nlength", "95 % interval\nat equal length", player.equal_length),
+                "words": None if player.words is None else text.count(player.words),
+                "no\nresponse": None if player.words is None else text.count(player.unanswered),
+            }
+        )
+    return make_table(records, words=("player",), title="ratings")
 
 
-def wins_table(results: TournamentResults) -> Table:
+def _format_rating(name: str, interval: str, rating: Rating | None, sign: str = "") -> dict[str, Cell]:
+    """Return a rating and its interval under these names; None for both without a rating."""
+    if rating is None:
+        return {name: None, interval: None}
+
+    def show(points: float | None) -> str | None:
+        shown = "" if points is None else f"{points:{sign},.0f}"
+        return None if points is None else "0" if shown in ("-0", "+0") else shown.replace("-", text.MINUS)
+
+    value, low, high = map(show, (rating.value, rating.low, rating.high))
+    return {name: value, interval: text.MISSING if low is None else f"{low} to {high}"}
+
+
+def make_wins_table(results: TournamentResults) -> Table:
     """Return each player's share of the score against each other player, and the number of their matches."""
     players = results.players
     numbers = figure_columns(*(str(number) for number in range(1, len(players) + 1)))
@@ -51,7 +65,7 @@ def wins_table(results: TournamentResults) -> Table:
     return table
 
 
-def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
+def list_facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
     """Yield facts about all matches together: name and value."""
     yield (
         "matches",
@@ -62,11 +76,14 @@ def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
     if results.prompts is not None:
         yield "common prompts", f"{results.prompts:,}"
     if results.first_shown is not None:
-        yield "position bias", f"{_share(results.first_shown)} of the decided judgments name the response shown first"
+        yield (
+            "position bias",
+            f"{_format_share(results.first_shown)} of the decided judgments name the response shown first",
+        )
     if results.order_agreement is not None and results.order_agreement.n:
-        yield "both orders", f"{_share(results.order_agreement)} of the pairs judged in both orders agree"
+        yield "both orders", f"{_format_share(results.order_agreement)} of the pairs judged in both orders agree"
     if results.length_effect is not None:
-        value, interval = _cells(results.length_effect, sign="+")
+        value, interval = _format_rating("value", "interval", results.length_effect, sign="+").values()
         yield "effect of length", f"{value} points ({interval}) for a response twice as long as the other"
     if results.invalid:
         reasons = ", ".join(f"{count:,} {text.words(reason)}" for reason, count in results.invalid.items())
@@ -81,8 +98,8 @@ def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
         )
 
 
-def warnings(results: TournamentResults, *, simulated: bool = False) -> Iterator[str]:
-    """Yield what a reader must know before trusting the ratings."""
+def list_warnings(results: TournamentResults, *, simulated: bool = False) -> Iterator[str]:
+    """Yield warnings about the ratings."""
     if simulated:
         yield "Simulated: no language model judged, or none wrote the responses; ratings say nothing about real models."
     if results.ended_early:
@@ -104,25 +121,7 @@ def reported_note(results: TournamentResults) -> str | None:
     )
 
 
-def _score(player: Player) -> float | None:
-    played = player.wins + player.ties + player.losses
-    return (player.wins + player.ties / 2) / played if played else None
-
-
-def _cells(rating: Rating | None, sign: str = "") -> list[str]:
-    if rating is None:
-        return [text.MISSING] * 2
-    value, low, high = (
-        None if number is None else f"{number:{sign},.0f}" for number in (rating.value, rating.low, rating.high)
-    )
-    return [str(value), text.MISSING if low is None else f"{low} to {high}"]
-
-
-def _decimal(value: float | None) -> str:
-    return text.MISSING if value is None else f"{value:,.1f}"
-
-
-def _share(metric: Metric) -> str:
+def _format_share(metric: Metric) -> str:
     interval = "" if metric.ci95 is None else f" ({text.interval(metric.ci95)})"
     return f"{text.percent(metric.value)}{interval}"
 
@@ -137,13 +136,13 @@ _Line = tuple[float, float, float]
 """A rating and the ends of its line."""
 
 
-def ratings_plot(results: TournamentResults) -> Drawing:
+def draw_ratings(results: TournamentResults) -> Drawing:
     """Draw Elo with the standard deviation over repetitions, beside Bradley-Terry ratings with 95 % intervals."""
     players = results.players[:_MAX_PLAYERS]
     kinds: tuple[tuple[str, str, list[_Line | None]], ...] = (
-        ("Elo, mean \u00b1 sd", SERIES, [_elo(player) for player in players]),
-        ("Bradley-Terry, 95 % interval", RUNS[2], [_model(player, "bradley_terry") for player in players]),
-        ("at equal length, 95 % interval", RUNS[4], [_model(player, "equal_length") for player in players]),
+        ("Elo, mean \u00b1 sd", SERIES, [_list_elo(player) for player in players]),
+        ("Bradley-Terry, 95 % interval", RUNS[2], [_list_rating(player, "bradley_terry") for player in players]),
+        ("at equal length, 95 % interval", RUNS[4], [_list_rating(player, "equal_length") for player in players]),
     )
     with open_figure(10.4, 1.2 + 0.45 * len(players)) as figure:
         axes = figure.subplots()
@@ -153,7 +152,7 @@ def ratings_plot(results: TournamentResults) -> Drawing:
                 heights, values, lows, highs = zip(*drawn, strict=True)
                 axes.hlines(heights, lows, highs, color=colour, alpha=0.5)
                 axes.plot(values, heights, "o", color=colour, label=label)
-        axes.set_yticks(range(len(players)), [_short(printable(player.name)) for player in players])
+        axes.set_yticks(range(len(players)), [_shorten(printable(player.name)) for player in players])
         axes.set_ylim(len(players) - 0.5, -0.5)
         axes.grid(axis="x")
         axes.set_xlabel("rating in points")
@@ -161,19 +160,19 @@ def ratings_plot(results: TournamentResults) -> Drawing:
         return make_drawing(figure, "ratings", "Ratings of a tournament's runs with their intervals")
 
 
-def _elo(player: Player) -> _Line:
+def _list_elo(player: Player) -> _Line:
     spread = player.sd or 0.0
     return player.elo, player.elo - spread, player.elo + spread
 
 
-def _model(player: Player, kind: str) -> _Line | None:
+def _list_rating(player: Player, kind: str) -> _Line | None:
     rating = getattr(player, kind)
     if rating is None:
         return None
     return rating.value, *(rating.value if end is None else end for end in (rating.low, rating.high))
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "\u2026"
 
 
@@ -184,22 +183,25 @@ def write_tournament_page(folder: Path) -> Path:
     """
     manifest, results = load_tournament(folder), load_tournament_results(folder)
     judge = f"{manifest.judge.label}, engine {manifest.judge.engine}"
-    about = [("task", manifest.task), ("judge", judge), ("started", manifest.started), *facts(results)]
+    about = [("task", manifest.task), ("judge", judge), ("started", manifest.started), *list_facts(results)]
+    settings = [Column("setting", str, "code"), *word_columns("value")]
     return write_page(
         folder / REPORT,
         render(
             "tournament.html.j2",
             {
+                "script_hash": None,
                 "title": f"Tournament of {len(results.players)} runs on {manifest.task}",
-                "warnings": list(warnings(results, simulated=manifest.simulated)),
+                "warnings": list(list_warnings(results, simulated=manifest.simulated)),
                 "facts": [(sentence(name), value) for name, value in about],
-                "ratings": ratings_table(results),
+                "ratings": make_ratings_table(results),
                 "reported_note": reported_note(results),
-                "wins": wins_table(results),
-                "plot": ratings_plot(results),
-                "table": _data(results),
-                "runs": manifest.runs,
+                "wins": make_wins_table(results),
+                "plot": draw_ratings(results),
+                "table": _make_data_table(results),
+                "runs": Table(word_columns("run", "folder"), list(manifest.runs.items())),
                 "settings": manifest.settings,
+                "settings_table": Table(settings, list(manifest.settings.items())),
                 "command": " ".join(manifest.command),
                 "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
             },
@@ -207,28 +209,18 @@ def write_tournament_page(folder: Path) -> Path:
     )
 
 
-def _data(results: TournamentResults) -> Table:
+def _make_data_table(results: TournamentResults) -> Table:
     """Return the ratings as a table for other programs."""
     columns = ["run", "elo", "sd", "wins", "ties", "losses", "no_response", "words", "reported", "reported_sd"]
-    models = ("bradley_terry", "equal_length")
-    columns += [f"{model}{end}" for model in models for end in ("", "_low", "_high")]
-    rows = []
+    columns += [f"{model}{end}" for model in ("bradley_terry", "equal_length") for end in ("", "_low", "_high")]
+    table = make_data_table("ratings", columns, [])
     for player in results.players:
-        ratings = [getattr(player, model) for model in models]
-        ends = [
-            None if rating is None else getattr(rating, end) for rating in ratings for end in ("value", "low", "high")
-        ]
-        played = [
-            player.wins,
-            player.ties,
-            player.losses,
-            player.unanswered,
-            player.words,
-            player.reported,
-            player.reported_sd,
-        ]
-        rows.append([player.name, player.elo, player.sd, *played, *ends])
-    return data_table("ratings", columns, rows)
+        cells: list[Cell] = [player.name, player.elo, player.sd, player.wins, player.ties, player.losses]
+        cells += [player.unanswered, player.words, player.reported, player.reported_sd]
+        for rating in (player.bradley_terry, player.equal_length):
+            cells += [None] * 3 if rating is None else [rating.value, rating.low, rating.high]
+        table.rows.append(cells)
+    return table
 
 
 _MAX_COLUMNS = 8
@@ -237,12 +229,12 @@ _MAX_COLUMNS = 8
 
 def print_tournament(results: TournamentResults, console: "Terminal", *, simulated: bool = False) -> None:
     """Print the ratings, the matrix of wins, and facts about all matches."""
-    for line in warnings(results, simulated=simulated):
+    for line in list_warnings(results, simulated=simulated):
         console.print(line, style="bold yellow")
-    console.print_table(ratings_table(results).in_terminal())
+    console.print_table(make_ratings_table(results).to_rich())
     if note := reported_note(results):
         console.print(note)
     if len(results.players) <= _MAX_COLUMNS:
-        console.print_table(wins_table(results).in_terminal())
-    for name, value in facts(results):
+        console.print_table(make_wins_table(results).to_rich())
+    for name, value in list_facts(results):
         console.print(f"{name}: {value}")

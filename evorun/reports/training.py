@@ -1,4 +1,4 @@
-"""Figures of training steps for the report: edits and refinements by their fate, clipping, signs of divergence."""
+"""Figures of training steps for the report: outcomes of edits and refinements, clipping, signs of failure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.training.reach import MIN_REACH, compute_reach
 
 STEPS_OF_A_MEAN = 10
-"""Training steps whose figures are averaged (ours): single ones are too noisy to compare."""
+"""Maximum training steps per mean (ours): single steps are too noisy to compare."""
 
 _SIGNS = {
     "zero_gradient": "the gradient was zero though rewards differed: nothing was learned in them",
-    "nearly_uniform": "the policy drew tokens nearly at random: its entropy was near the largest",
+    "nearly_uniform": "the policy sampled tokens nearly at random: its entropy was near the maximum",
     "reward_collapse": "the mean reward had fallen far below its best",
     "many_rejected": "more than a tenth of the episodes ended in a request that the engine refused",
 }
-"""Figures that training steps have where something has gone wrong (`evorun.training.divergence`)."""
+"""Figures of training steps that report a failure (`evorun.training.divergence`)."""
 
 _APPLIED, _REFUSED, _PROPOSALS = "edits_", "edits_refused_", "proposals_refused_"
 
@@ -38,27 +38,27 @@ REFINEMENTS = {
     "own_scores_unread": "meta reward model's own score unread",
     "refinement_samples": "samples looked at",
 }
-"""Counts of what a meta reward model did, by their names or what these begin with."""
+"""Counts of a meta reward model's actions, by their names or prefixes."""
 
 
 class Edits(NamedTuple):
     """Counts over all steps, the frequent ones first."""
 
     applied: list[tuple[str, int]]
-    """By operation; `unaggregated`: those of them that proposals made where an aggregation could not be applied."""
+    """By operation; `unaggregated`: edits proposed by reflections and applied because the aggregation could not be."""
     refused: list[tuple[str, int]]
     """By reason."""
     proposals: list[tuple[str, int]]
-    """Edits that reflections on single problems proposed in vain, by reason."""
+    """Refused edits that reflections on single problems proposed, by reason."""
 
 
 def is_edit(figure: str) -> bool:
-    """Say of a figure's name that it counts edits: they are summed over steps, not followed from step to step."""
+    """Tell whether a figure counts edits, which are summed over steps, not followed from step to step."""
     return figure.startswith((_APPLIED, _PROPOSALS, *REFINEMENTS))
 
 
 def count_edits(records: Sequence[TrainingRecord]) -> Edits:
-    """Return how often edits of each kind were applied, and refused for each reason."""
+    """Count the edits of each kind that were applied, and the refused ones by reason."""
     found: dict[str, Counter[str]] = {kind: Counter() for kind in (_REFUSED, _PROPOSALS, _APPLIED)}
     for record in records:
         for name, count in record.figures.items():
@@ -69,7 +69,7 @@ def count_edits(records: Sequence[TrainingRecord]) -> Edits:
 
 
 def count_refinements(records: Sequence[TrainingRecord]) -> list[tuple[str, str, int]]:
-    """Return what became of refinements, the reason where it is refused, and how often, over all steps."""
+    """Return the outcomes of refinements over all steps, with the reason of refusals and their number."""
     found: Counter[tuple[str, str]] = Counter()
     for record in records:
         for name, count in record.figures.items():
@@ -77,34 +77,34 @@ def count_refinements(records: Sequence[TrainingRecord]) -> list[tuple[str, str,
             if kind is not None:
                 found[kind, name.removeprefix(kind)] += int(count)
     order = list(REFINEMENTS)
-    rows = sorted(found.items(), key=lambda one: (order.index(one[0][0]), -one[1]))
+    rows = sorted(found.items(), key=lambda item: (order.index(item[0][0]), -item[1]))
     return [(REFINEMENTS[kind], reason, count) for (kind, reason), count in rows if count]
 
 
-def edits_table(edits: Edits) -> Table:
-    """Return how often edits of system prompts were applied or refused."""
-    fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
+def make_edits_table(edits: Edits) -> Table:
+    """Return the numbers of applied and refused edits of system prompts."""
+    outcomes = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
     return Table(
-        [*word_columns("fate"), *word_columns("edit or reason", format=text.words), *figure_columns("count")],
-        [(fate, what, n) for fate, counts in fates.items() for what, n in counts],
+        [*word_columns("outcome"), *word_columns("edit or reason", format=text.words), *figure_columns("count")],
+        [(outcome, edit, n) for outcome, counts in outcomes.items() for edit, n in counts],
         title="edits of system prompts",
         name="edits",
-        fields=("fate", "edit", "count"),
+        fields=("outcome", "edit", "count"),
     )
 
 
-def refinements_table(training: Sequence[TrainingRecord]) -> Table:
-    """Return what became of refinements of rubrics, over all steps."""
+def make_refinements_table(training: Sequence[TrainingRecord]) -> Table:
+    """Return the outcomes of refinements of rubrics over all steps."""
     return Table(
-        [*word_columns("fate"), *word_columns("reason", format=text.words), *figure_columns("count")],
+        [*word_columns("refinement"), *word_columns("reason", format=text.words), *figure_columns("count")],
         list(count_refinements(training)),
         title="refinements of rubrics",
         name="refinements",
     )
 
 
-def gradient_clipping(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
-    """Return a sentence on gradients that were clipped, and their norms before; None where no step reports them.
+def describe_gradient_clipping(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+    """Describe how many gradients were clipped, and their norms before; None if no step reports them.
 
     series: the figures of training steps, by name.
     """
@@ -121,8 +121,8 @@ def gradient_clipping(series: Mapping[str, Sequence[MetricPoint]]) -> str | None
     return f"{clipped}. Gradient norms before clipping, by training step: {spread}."
 
 
-def barely_trained(config: Mapping[str, Any], records: Sequence[TrainingRecord]) -> list[str]:
-    """Return a line where the learning rates of all steps have left an adapter about where it started.
+def find_negligible_training(config: Mapping[str, Any], records: Sequence[TrainingRecord]) -> list[str]:
+    """Return a warning if the learning rates of all steps were too small to change an adapter noticeably.
 
     config: the run's, of an adapter's training.
     """
@@ -132,7 +132,7 @@ def barely_trained(config: Mapping[str, Any], records: Sequence[TrainingRecord])
         return []
     epochs = method.get("epochs", 1) if "ppo" in (method.get("name"), method.get("trainer")) else 1
     alpha, minibatches = training.get("alpha", ""), method.get("minibatches", 1)
-    given = all(isinstance(one, int | float) for one in (alpha, epochs, minibatches))
+    given = all(isinstance(value, int | float) for value in (alpha, epochs, minibatches))
     if training.get("weights") != "lora" or not given:
         return []
     own = compute_reach(alpha, sum(rates) * epochs * minibatches)
@@ -144,8 +144,8 @@ def barely_trained(config: Mapping[str, Any], records: Sequence[TrainingRecord])
     ]
 
 
-def divergence(records: Sequence[TrainingRecord]) -> list[str]:
-    """Return a line for each sign that training has gone wrong: a run ends well all the same."""
+def find_training_failures(records: Sequence[TrainingRecord]) -> list[str]:
+    """Return a warning for each sign that training failed: such a run ends normally."""
     lines = []
     for sign, words in _SIGNS.items():
         steps = [record.step for record in records if record.figures.get(sign)]

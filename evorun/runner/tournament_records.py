@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.reports.comparison.reported import reported_elo
+from evorun.reports.comparison.reported import find_reported_elo
 from evorun.runner.pair_judge import PairJudge
 from evorun.runner.pairings import Entrant, Pairing, TournamentSettings
 from evorun.runs.directory import load_manifest
@@ -121,7 +121,7 @@ def tournament_results(
         player.unanswered = len(problems) - len(entrant.responses)
         player.words = sum(counts.values()) / len(counts) if counts else None
         others = [manifest for name, manifest in manifests.items() if name != player.name]
-        player.reported, player.reported_sd = reported_elo(manifests[player.name], others)
+        player.reported, player.reported_sd = find_reported_elo(manifests[player.name], others)
     return results
 
 

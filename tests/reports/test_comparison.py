@@ -10,13 +10,14 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
-from evorun.reports.comparison import Comparison, compare, comparison_folder
+from evorun.reports.comparison import Comparison, choose_folder, compare
 from evorun.reports.comparison.names import format_model
 from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
-from evorun.reports.comparison.tables import pairs_table
+from evorun.reports.comparison.rows import Row
+from evorun.reports.comparison.tables import make_pairs_table
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
 from evorun.runs.schema import ModelInRun
@@ -44,12 +45,17 @@ def _reasons(comparison: Comparison) -> dict[str, str]:
     return {unpaired.run.name: unpaired.reason for unpaired in comparison.pairs.unpaired}
 
 
+def _subtract_reported(row: Row) -> float | None:
+    name = row.primary.name
+    return row.subtract_reported(row.get_metric(name).value, row.get_reported(name))
+
+
 def test_runs_are_ordered_by_accuracy_and_the_best_is_the_reference(three: list[Path]) -> None:
     comparison = compare(three)
     assert _names(comparison) == ["duel_evolve", "gepa", "zero_shot"]
-    assert [row.figure("accuracy").value for row in comparison.rows] == [0.8, 0.6, 0.3]
+    assert [row.get_metric("accuracy").value for row in comparison.rows] == [0.8, 0.6, 0.3]
     assert comparison.pairs.reference.name == "duel_evolve"
-    assert not comparison.chosen
+    assert not comparison.reference_given
 
 
 def test_pairs_count_problem_by_problem(three: list[Path]) -> None:
@@ -66,7 +72,7 @@ def test_pairs_count_problem_by_problem(three: list[Path]) -> None:
 
 def test_the_reference_can_be_named(three: list[Path]) -> None:
     comparison = compare(three, against=three[2].parent / "poor" / ".." / "fair")
-    assert comparison.chosen
+    assert comparison.reference_given
     assert comparison.pairs.reference.name == "gepa"
     assert {pair.name: pair.compared.difference for pair in comparison.pairs.pairs} == {
         "duel_evolve": pytest.approx(0.2),
@@ -146,9 +152,9 @@ def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_pat
     (pair,) = comparison.pairs.pairs
     assert pair.compared.n == 7
     assert (pair.gained, pair.lost) == (2, 0)
-    assert pair.remark == "the 7 problems that both have ended"
+    assert pair.remark == "the 7 problems that ended in both"
     row = comparison.rows[0]
-    assert (row.name, row.n, row.facts["marks"]) == ("duel_evolve", "7 of 10", "so far")
+    assert (row.name, row.n, row.facts["caveats"]) == ("duel_evolve", "7 of 10", "so far")
     assert row.cost["total"].calls == 3
     assert [point.n for point in comparison.runs[0].curves["accuracy"]] == [7, 7, 7]
 
@@ -157,7 +163,7 @@ def test_a_run_that_has_ended_nothing_has_no_pair(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / "done", FAIR), write_method(tmp_path / "new", GOOD, method="gepa", ended=0)]
     comparison = compare(runs)
     assert _names(comparison) == ["zero_shot", "gepa"]
-    assert _reasons(comparison) == {"gepa": "no problem yet that both have ended"}
+    assert _reasons(comparison) == {"gepa": "no problem has ended in both yet"}
 
 
 def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
@@ -171,7 +177,7 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
         "zero_shot: Simulated model: no language model ran; figures say nothing about any real one.",
         "Sample set: generated problems",
     ]
-    assert [row.facts["marks"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
+    assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
 
 
 def test_names_tell_runs_apart_by_what_differs(tmp_path: Path) -> None:
@@ -202,12 +208,16 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     runs.append(write_method(tmp_path / "alone", [True] * 6, method="gepa"))
     comparison = compare(runs)
     alone, mean = comparison.rows
-    assert (alone.name, alone.n, alone.figure("accuracy")) == ("gepa", "6", comparison.runs[0].metric("accuracy"))
+    assert (alone.name, alone.n, alone.get_metric("accuracy")) == (
+        "gepa",
+        "6",
+        comparison.runs[0].get_metric("accuracy"),
+    )
     assert (mean.name, mean.n, mean.facts["seed"]) == ("zero_shot", "3 x 6", "0, 1, 2")
     shares = np.mean(outcomes, axis=1)
     interval = stats.t.interval(0.95, 2, shares.mean(), stats.sem(shares))
-    assert mean.figure("accuracy").value == pytest.approx(shares.mean())
-    assert mean.figure("accuracy").ci95 == pytest.approx((interval[0], min(interval[1], 1)))
+    assert mean.get_metric("accuracy").value == pytest.approx(shares.mean())
+    assert mean.get_metric("accuracy").ci95 == pytest.approx((interval[0], min(interval[1], 1)))
     middle = np.array(outcomes)[:, 2::3].mean(axis=1)
     assert mean.by_stratum["middle"].value == pytest.approx(middle.mean())
     assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]
@@ -232,7 +242,7 @@ def test_an_interval_over_seeds_says_something_or_is_not_there(
     tmp_path: Path, right: Sequence[int], interval: tuple[float, float] | None
 ) -> None:
     (mean,) = compare(_of_seeds(tmp_path, right)).rows
-    assert mean.figure("accuracy").ci95 == (interval if interval is None else pytest.approx(interval))
+    assert mean.get_metric("accuracy").ci95 == (interval if interval is None else pytest.approx(interval))
 
 
 def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -> None:
@@ -250,19 +260,19 @@ def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -
 def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:
     runs = [*_of_seeds(tmp_path, (9, 8, 9, 7, 8)), *_of_seeds(tmp_path, (5, 4, 3, 2, 3), "lyria")]
     comparison = compare(runs)
-    grid = pairs_table(comparison.pairs.first)
+    grid = make_pairs_table(comparison.pairs.main_pairs)
     assert "95 % interval\nover seeds" in grid.headings
     (pair,) = comparison.pairs.pooled
     differences = np.array([5, 4, 3, 2, 3]) / 10 - np.array([9, 8, 9, 7, 8]) / 10
     expected = stats.t.interval(0.95, 4, differences.mean(), stats.sem(differences))
-    assert pair.compared.over_seeds == pytest.approx(expected)
-    low, high = pair.compared.over_both or (0, 0)
+    assert pair.compared.seeds_ci95 == pytest.approx(expected)
+    low, high = pair.compared.two_way_ci95 or (0, 0)
     of_problems = pair.compared.ci95 or (0, 0)
     assert low < of_problems[0] < of_problems[1] < high + 1e-9
     (row, _) = comparison.rows
     values = np.array([[i < n for i in range(10)] for n in (9, 8, 9, 7, 8)], dtype=float)
     by_problem = [{f"p{i}": value for i, value in enumerate(of_seed)} for of_seed in values]
-    assert row.over_both["accuracy"] == two_way_bootstrap_interval(by_problem)
+    assert row.two_way_ci95["accuracy"] == two_way_bootstrap_interval(by_problem)
     assert "5 x 10" in grid.shown()[0]
     assert "hold the seeds fixed" in pairs_note(comparison)
 
@@ -273,13 +283,13 @@ def test_a_mean_over_seeds_and_problems_has_no_interval_of_the_whole_range(tmp_p
     by_problem: list[dict[str, float]] = [{"p0": 1, "p1": 0}] * 5
     assert two_way_bootstrap_interval(by_problem) == (0, 1)
     (row,) = compare(runs).rows
-    assert row.over_both == {}
+    assert row.two_way_ci95 == {}
 
 
 def test_seeds_that_agree_have_no_interval(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / str(seed), [True] * 10, seed=seed) for seed in range(3)]
     (mean,) = compare(runs).rows
-    assert (mean.figure("accuracy").value, mean.figure("accuracy").ci95) == (1, None)
+    assert (mean.get_metric("accuracy").value, mean.get_metric("accuracy").ci95) == (1, None)
 
 
 def test_seeds_of_other_set_ups_and_unfinished_runs_are_arms_of_their_own(tmp_path: Path) -> None:
@@ -368,11 +378,11 @@ def test_measured_stands_beside_reported(tmp_path: Path) -> None:
     comparison = compare(runs)
     duel_evolve, zero_shot = comparison.rows
     assert duel_evolve.reported is not None
-    assert duel_evolve.reported_figure("accuracy") == 0.94
-    assert duel_evolve.above_reported == pytest.approx(0.8 - 0.94)
-    assert duel_evolve.reported.of_stratum("middle") == 0.98
+    assert duel_evolve.get_reported("accuracy") == 0.94
+    assert _subtract_reported(duel_evolve) == pytest.approx(0.8 - 0.94)
+    assert duel_evolve.reported.get_stratum("middle") == 0.98
     assert zero_shot.reported is None
-    assert zero_shot.above_reported is None
+    assert _subtract_reported(zero_shot) is None
     assert comparison.sources == [("A paper, Figure 2", "with its own model")]
 
 
@@ -405,9 +415,9 @@ def test_what_no_paper_measured_shows_no_difference_and_says_why_once(
     comparison = compare(runs)
     row = comparison.rows[0]
     assert row.reported is not None
-    assert row.reported_figure("accuracy") == 0.94
-    assert row.above_reported is None
-    assert row.above(0.5, row.reported.of_stratum("middle")) is None
+    assert row.get_reported("accuracy") == 0.94
+    assert _subtract_reported(row) is None
+    assert row.subtract_reported(0.5, row.reported.get_stratum("middle")) is None
     assert comparison.remarks == [f"No difference to reported figures is shown where {reason}."]
 
 
@@ -418,7 +428,7 @@ def test_generated_problems_are_the_papers_own_kind(tmp_path: Path) -> None:
         for name in ("duel_evolve", "zero_shot")
     ]
     comparison = compare(runs)
-    assert comparison.rows[0].above_reported == pytest.approx(0.8 - 0.94)
+    assert _subtract_reported(comparison.rows[0]) == pytest.approx(0.8 - 0.94)
     assert comparison.remarks == []
 
 
@@ -476,7 +486,9 @@ def test_malformed_figures_of_a_run_are_left_out_with_a_remark(tmp_path: Path, r
     comparison = compare(runs)
     assert not comparison.has_reported
     (remark,) = comparison.remarks
-    assert remark.startswith("zero_shot, seed 0: reported figures are left out, for their configuration is malformed: ")
+    assert remark.startswith(
+        "zero_shot, seed 0: reported figures are omitted, since their configuration is malformed: "
+    )
 
 
 def test_a_sweeps_folder_stands_for_its_runs(three: list[Path], tmp_path: Path) -> None:
@@ -516,11 +528,11 @@ def test_the_page_goes_where_all_runs_are(tmp_path: Path, monkeypatch: pytest.Mo
     runs = [tmp_path / "x" / "a" / "1", tmp_path / "x" / "b", tmp_path / "x" / "b" / "inner"]
     for run in runs:
         run.mkdir(parents=True)
-    assert comparison_folder(runs) == tmp_path / "x"
-    assert comparison_folder(runs[:1]) == tmp_path / "x" / "a"
-    assert comparison_folder([Path("/usr"), tmp_path]) == tmp_path  # never in the root
+    assert choose_folder(runs) == tmp_path / "x"
+    assert choose_folder(runs[:1]) == tmp_path / "x" / "a"
+    assert choose_folder([Path("/usr"), tmp_path]) == tmp_path  # never in the root
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert comparison_folder(runs) == tmp_path
+    assert choose_folder(runs) == tmp_path
 
 
 def test_a_malformed_record_of_one_run_is_named(three: list[Path]) -> None:
@@ -563,8 +575,8 @@ def test_scores_are_means_and_rank_runs_that_are_equally_accurate(tmp_path: Path
     assert comparison.pairs.reference.name == "lyria"
     assert [score.name for score in comparison.other_scores] == ["penalised_score", "missing_cities"]
     lyria, best_of_n = comparison.rows
-    assert lyria.figure("penalised_score").value == pytest.approx(85.4)
-    assert best_of_n.figure("missing_cities").value == pytest.approx(0.9)
+    assert lyria.get_metric("penalised_score").value == pytest.approx(85.4)
+    assert best_of_n.get_metric("missing_cities").value == pytest.approx(0.9)
 
 
 def test_scores_are_paired_on_the_same_problems(tmp_path: Path) -> None:
@@ -590,7 +602,7 @@ def test_an_unfinished_runs_scores_are_paired_on_what_both_have_ended(tmp_path: 
     assert _other(pair, "penalised_score").difference == pytest.approx((205 - 365) / 4)
     (turned,) = compare(runs, against=runs[0]).pairs.pairs
     assert _other(turned, "penalised_score").difference == pytest.approx((365 - 205) / 4)
-    assert comparison.rows[1].figure("penalised_score").value == pytest.approx(205 / 4)
+    assert comparison.rows[1].get_metric("penalised_score").value == pytest.approx(205 / 4)
     assert [point.value for point in comparison.runs[1].curves["penalised_score"]] == [205 / 8, 205 / 4]
 
 
@@ -613,7 +625,7 @@ def test_scores_over_seeds_have_students_interval_too(tmp_path: Path) -> None:
         for seed in range(3)
     ]
     (row,) = compare(runs).rows
-    score, means = row.figure("penalised_score"), np.mean(values, axis=1)
+    score, means = row.get_metric("penalised_score"), np.mean(values, axis=1)
     assert score.value == pytest.approx(means.mean())
     assert row.trials["penalised_score"] == "3 x 6"
     # the fixture declares no range, so that nothing is cut
@@ -628,7 +640,7 @@ def test_a_papers_scores_stand_beside_the_measured_ones(tmp_path: Path) -> None:
         _scored(tmp_path / "b", "lyria", SCORES["poor"], task="sudoku", config=config),
     ]
     tsp, sudoku = compare(runs).rows
-    assert tsp.reported_figure("penalised_score") == 95
-    assert tsp.reported_figure("missing_cities") is None
-    assert tsp.above_reported is None
+    assert tsp.get_reported("penalised_score") == 95
+    assert tsp.get_reported("missing_cities") is None
+    assert _subtract_reported(tsp) is None
     assert sudoku.reported is None

@@ -12,9 +12,9 @@ from markup import Page
 from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.comparison import compare
-from evorun.reports.comparison.evolution import compare_lines, evolved_texts
+from evorun.reports.comparison.evolution import collect_evolved_texts, compare_lines
 from evorun.reports.comparison.output import write_comparison
-from evorun.reports.comparison.tables import run_cost_table
+from evorun.reports.comparison.tables import make_run_cost_table
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(t
     for seed, run in enumerate(runs):
         edit_manifest(run, seed=seed, config={"method": {"name": "espl"}, "seed": seed})
     comparison = compare(runs)
-    found = evolved_texts(comparison)
+    found = collect_evolved_texts(comparison)
     assert [one.run for one in found] == [run.name for run in comparison.runs]
     for one, run in zip(found, comparison.runs, strict=True):
         # the one with the highest last rating among those that are kept
@@ -68,7 +68,7 @@ def test_last_rubrics_are_compared_key_by_key(tmp_path: Path) -> None:
     ]
     for refine_every, run in enumerate(runs):
         edit_manifest(run, config={"method": {"name": "mpo", "refine_every": refine_every}})
-    found = evolved_texts(compare(runs))
+    found = collect_evolved_texts(compare(runs))
     assert [one.title.partition(",")[0] for one in found] == [
         "last rubric for a: a#1",
         "last rubric for b: b#1",
@@ -107,7 +107,7 @@ def test_each_method_has_the_cost_and_the_wall_clock_time_of_a_run(tmp_path: Pat
     ]
     for seconds, run in zip((10, 30, 200, 400), runs, strict=True):
         edit_manifest(run, seconds=seconds)
-    grid = run_cost_table(compare(runs))
+    grid = make_run_cost_table(compare(runs))
     by_name = {row[0]: row[1:] for row in grid.shown()}
     assert grid.headings[-1] == "wall-clock time"
     assert by_name["gepa"] == ["20", "2,200", "0.0 s", "20.0 s"]

@@ -11,11 +11,11 @@ import pytest
 from comparison_fixture import write_method
 from scipy import stats
 
-from evorun.reports.axes import OF_PROBLEMS
+from evorun.reports.axes import PER_PROBLEM_AXES
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, make_figures
-from evorun.reports.drawing import FLOOR, Drawing
+from evorun.reports.drawing import GREY, Drawing
 from evorun.runs.scores import ACCURACY, Score
 
 METHODS = ("duel_evolve", "gepa", "lyria", "best_of_n", "self_consistency", "zero_shot")
@@ -101,14 +101,14 @@ def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep
     ]  # fmt: skip
     assert [len(found) for found in colours] == [1] * 7
     assert len(set.union(*colours)) == 7
-    assert colours[6] == {FLOOR}
+    assert colours[6] == {GREY}
     floor, first = (figures["accuracy-step"].style(f"accuracy-step-{arm}") for arm in (6, 0))
     assert "stroke-dasharray" in floor
     assert "stroke-dasharray" not in first
     thin, thick = (figures["accuracy-step"].style(f"accuracy-step-0{part}") for part in ("-seed-1", ""))
     assert float(thin["stroke-width"]) < float(thick["stroke-width"])
     bars = figures["final-accuracy"]
-    names = [*METHODS, "lyria, floor (random answers)"]
+    names = [*METHODS, "lyria, random baseline"]
     assert [bars.text.index(name) for name in names] == sorted(bars.text.index(name) for name in names)
 
 
@@ -120,7 +120,7 @@ def test_a_floor_is_one_level_where_it_ended_with_its_name_beside_it(sweep: Figu
     drop = (lowest - end) / (9 - 3)  # of a twelfth
     assert right[0] == pytest.approx(lowest + drop * (3 - 1), abs=0.01)
     assert left[1] - left[0] > ends - left[0]
-    assert "lyria, floor (random answers)" in svg.text
+    assert "lyria, random baseline" in svg.text
 
 
 def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_mean_over_seeds_is_taken_step_by_step_of_cost_as_of_score() -> None
         _curve([(step, 40.0 * step + seed, float(rng.normal(50, 20))) for step in of])
         for seed, of in enumerate(numbers)
     ]
-    found = mean_curve(curves, Score("unbounded"), OF_PROBLEMS["calls"])
+    found = mean_curve(curves, Score("unbounded"), PER_PROBLEM_AXES["calls"])
     assert len(found) == 4  # steps 1 to 4, from where all have begun
     for step, point in zip((1, 2, 3, 4), found, strict=True):
         states = [[p for p in curve if p.step <= step][-1] for curve in curves]
@@ -187,20 +187,20 @@ def test_the_mean_over_seeds_is_taken_step_by_step_of_cost_as_of_score() -> None
         assert point.x == pytest.approx(np.mean([state.x for state in states]))
         assert point.value == pytest.approx(np.mean(values))
         assert point.ci95 == pytest.approx(stats.t.interval(0.95, 2, np.mean(values), stats.sem(values)))
-    assert [point.x for point in mean_curve(curves, Score("unbounded"), OF_PROBLEMS["step"])] == [1, 2, 3, 4]
-    assert mean_curve([], ACCURACY, OF_PROBLEMS["step"]) == []
+    assert [point.x for point in mean_curve(curves, Score("unbounded"), PER_PROBLEM_AXES["step"])] == [1, 2, 3, 4]
+    assert mean_curve([], ACCURACY, PER_PROBLEM_AXES["step"]) == []
 
 
 def test_a_mean_of_equal_curves_is_that_curve_whatever_each_step_costs() -> None:
     curves = [_curve([(step, calls * (step + 1), 0.2 + 0.1 * step) for step in range(6)]) for calls in (10, 30, 37)]
-    values = [point.value for point in mean_curve(curves, ACCURACY, OF_PROBLEMS["calls"])]
+    values = [point.value for point in mean_curve(curves, ACCURACY, PER_PROBLEM_AXES["calls"])]
     assert values == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 
 
 def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
     def bands(*values: float) -> list[tuple[float, float] | None]:
         curves = [_curve([(0, 1, value)]) for value in values]
-        return [point.ci95 for point in mean_curve(curves, ACCURACY, OF_PROBLEMS["step"])]
+        return [point.ci95 for point in mean_curve(curves, ACCURACY, PER_PROBLEM_AXES["step"])]
 
     assert bands(0.5, 0.501) == [None]  # Student's would be from .494 to .507
     assert bands(0.1, 0.9, 0.5) == [None]

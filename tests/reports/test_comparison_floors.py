@@ -10,9 +10,9 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 
 from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
-from evorun.reports.comparison.comparison import shared_facts
-from evorun.reports.comparison.notes import cost_note, floor_line, search_note, shared_line
-from evorun.reports.comparison.tables import cost_table, main_table, search_table
+from evorun.reports.comparison.comparison import find_shared_facts
+from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, search_note, shared_line
+from evorun.reports.comparison.tables import make_cost_table, make_main_table, make_search_table
 
 GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
@@ -39,28 +39,30 @@ def test_a_floor_stands_at_the_foot_of_its_task_with_its_label(runs: list[Path])
     assert [arm.name for arm in comparison.arms] == [
         "lyria, tsp",
         "best_of_n, tsp",
-        "lyria, floor (random answers), tsp",
+        "lyria, random baseline, tsp",
         "lyria, sudoku",
         "best_of_n, sudoku",
     ]
-    assert floor_line(comparison) == (
-        "No floor for sudoku: the same command with model=random shows what each method scores on random answers."
+    assert describe_missing_baselines(comparison) == (
+        "No random baseline for sudoku: the same command with model=random shows what each method scores on random "
+        "answers."
     )
-    assert floor_line(compare(runs[:3])) is None
+    assert describe_missing_baselines(compare(runs[:3])) is None
 
 
 def test_a_floor_changes_nothing_for_the_other_runs(runs: list[Path]) -> None:
     comparison, without = compare(runs), compare(runs[1:])
     # neither columns of model and engine, nor a warning, nor pairs, nor figures of a paper
-    assert shared_facts(comparison.rows) == shared_facts(without.rows)
+    assert find_shared_facts(comparison.rows) == find_shared_facts(without.rows)
     assert (
-        main_table(comparison, comparison.rows, [], []).headings == main_table(without, without.rows, [], []).headings
+        make_main_table(comparison, comparison.rows, [], []).headings
+        == make_main_table(without, without.rows, [], []).headings
     )
-    assert shared_line(comparison) == f"{shared_line(without)} (floors aside)"
+    assert shared_line(comparison) == f"{shared_line(without)} (random baselines aside)"
     assert comparison.warnings == without.warnings == []
     assert comparison.pairs.pairs == without.pairs.pairs
     assert comparison.pairs.unpaired == []
-    floor = next(row for row in comparison.rows if row.floor)
+    floor = next(row for row in comparison.rows if row.is_baseline)
     assert floor.reported is None
     assert comparison.remarks == []
 
@@ -69,14 +71,14 @@ def test_a_floor_that_is_named_is_the_reference_of_every_model(runs: list[Path],
     other = {"models": {"policy": {"name": "gemma3_4b", "id": "google/gemma", "engine": "vllm"}}}
     runs.append(write_method(tmp_path / "other", GOOD, method="lyria", task="tsp", config=REPORTED, **other))
     pairs = {pair.name: pair.reference for pair in compare(runs, against=runs[0]).pairs.pairs}
-    floor = "lyria, floor (random answers), tsp"
+    floor = "lyria, random baseline, tsp"
     assert pairs == {"lyria, tsp, smollm2_135m": floor, "lyria, tsp, gemma3_4b": floor, "best_of_n, tsp": floor}
 
 
 def test_floors_alone_are_compared_like_other_runs(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / m, right, method=m, **RANDOM) for m, right in (("lyria", GOOD), ("gepa", POOR))]
     comparison = compare(runs)
-    assert [pair.name for pair in comparison.pairs.pairs] == ["gepa, floor (random answers)"]
+    assert [pair.name for pair in comparison.pairs.pairs] == ["gepa, random baseline"]
     assert shared_line(comparison).startswith("task mathbench; model random")
 
 
@@ -84,7 +86,7 @@ def test_a_run_of_a_model_called_random_that_is_real_is_no_floor(tmp_path: Path)
     runs = [
         write_method(tmp_path / m, GOOD, method=m, **{**RANDOM, "simulated": m == "gepa"}) for m in ("lyria", "gepa")
     ]
-    assert [arm.floor for arm in compare(runs).arms] == [False, True]
+    assert [arm.is_baseline for arm in compare(runs).arms] == [False, True]
 
 
 def _with_figures(run: Path, **figures: float) -> Path:
@@ -108,7 +110,7 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
     ]  # fmt: skip
     runs.append(_with_figures(write_method(tmp_path / "zero", POOR), pool_coverage=0.25))
     comparison = compare(runs)
-    grid = search_table(comparison.rows)
+    grid = make_search_table(comparison.rows)
     assert [column.replace("\n", " ") for column in grid.headings] == [
         "run",
         "generation reached",
@@ -121,9 +123,12 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
     # single runs have theirs
-    assert [row[1:3] for row in search_table(comparison.run_rows).shown()[:2]] == [["4", "50.0 %"], ["5", "70.0 %"]]
+    assert [row[1:3] for row in make_search_table(comparison.run_rows).shown()[:2]] == [
+        ["4", "50.0 %"],
+        ["5", "70.0 %"],
+    ]
     nothing = compare([_with_figures(write_method(tmp_path / f"nothing{i}", POOR, method=f"m{i}")) for i in range(2)])
-    assert search_table(nothing.rows).shown() == []
+    assert make_search_table(nothing.rows).shown() == []
 
 
 def test_the_search_of_runs_that_train_speaks_of_their_steps_and_explains_its_own_columns(tmp_path: Path) -> None:
@@ -133,11 +138,11 @@ def test_the_search_of_runs_that_train_speaks_of_their_steps_and_explains_its_ow
         (run / "training.jsonl").write_text('{"step": 1, "calls": 1, "tokens": 1, "figures": {"reward": 1}}\n')
         runs.append(run)
     comparison = compare(runs)
-    grid = search_table(comparison.rows, comparison.step)
+    grid = make_search_table(comparison.rows, comparison.step)
     assert grid.headings[1] == "training step\nreached"
     assert [row[1] for row in grid.shown()] == ["12", "12"]
     note = search_note(comparison)
-    assert "Texts that parse: " in note
+    assert "Parsable texts: " in note
     assert "Pool coverage" not in note
     assert "Judge agreement" not in note
 
@@ -156,7 +161,7 @@ def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp
     comparison = compare([*runs, write_method(tmp_path / "other", POOR)])
     (line,) = comparison.warnings
     assert line.startswith("lyria: The budget ended problems early. ")
-    reached_by = {row[0]: row[1] for row in search_table([*comparison.rows, *comparison.run_rows]).rows}
+    reached_by = {row[0]: row[1] for row in make_search_table([*comparison.rows, *comparison.run_rows]).shown()}
     assert reached_by["lyria"] == "4 of 15"
     assert reached_by["lyria, seed 1"] == "5 of 15"
     assert reached_by["zero_shot"] == "\u2013"
@@ -176,8 +181,8 @@ def test_figures_and_tables_are_written_as_files(
     assert float(by_name["lyria"]["accuracy"]) == 0.8
     assert float(by_name["lyria"]["accuracy_low"]) == pytest.approx(0.4901625)  # Wilson, 8 of 10
     assert float(by_name["lyria"]["accuracy_reported"]) == 0.9
-    floor = by_name["lyria, floor (random answers)"]
-    assert (floor["floor"], floor["accuracy_reported"], floor["model"]) == ("yes", "", "random")
+    floor = by_name["lyria, random baseline"]
+    assert (floor["random_baseline"], floor["accuracy_reported"], floor["model"]) == ("yes", "", "random")
     (pair,) = csv.DictReader((tmp_path / "files" / "pairs.csv").read_text().splitlines())
     assert (pair["run"], pair["reference"], float(pair["difference"])) == ("best_of_n", "lyria", -0.5)
 
@@ -197,9 +202,9 @@ def test_candidates_answered_and_texts_that_parse_are_two_figures(tmp_path: Path
         results["counts"] |= {"candidates": 60, "unparsed_candidates": lost}  # requests that the engine refused
         (run / "results.json").write_text(json.dumps(results))
         runs.append(run)
-    grid = search_table(compare(runs).rows)
+    grid = make_search_table(compare(runs).rows)
     assert dict(zip(grid.headings, grid.shown()[0], strict=True)) == {
-        "run": "zero_shot", "candidates\nanswered": "85.0 %", "texts\nthat parse": "100.0 %"
+        "run": "zero_shot", "candidates\nanswered": "85.0 %", "parsable\ntexts": "100.0 %"
     }  # fmt: skip
 
 
@@ -212,6 +217,6 @@ def test_the_gold_judges_cost_stands_below_the_total_that_it_is_no_part_of(tmp_p
         (run / "results.json").write_text(json.dumps(results))
         edit_manifest(run, files={})
     comparison = compare(runs)
-    roles = [row[1] for row in cost_table(comparison).shown()]
+    roles = [row[1] for row in make_cost_table(comparison).shown()]
     assert roles == ["answer", "generate", "total", "gold (grading), not in the total"]
-    assert "the gold judge that grades aside" in cost_note(comparison)
+    assert "except for the gold judge that grades" in cost_note(comparison)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from evorun.reports.comparison import Comparison, compare
 from evorun.reports.comparison.notes import pairs_note
-from evorun.reports.comparison.paired import holm
+from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.pairs import Pair
 
 GOOD = [True] * 8 + [False] * 2
@@ -83,7 +83,7 @@ def test_holm_counts_all_groups_together(sweep: list[Path]) -> None:
     assert len(pairs) == 8
     discordant = [(pair.gained, pair.gained + pair.lost) for pair in pairs]
     assert [pair.p for pair in pairs] == [stats.binomtest(*counts).pvalue if counts[1] else 1 for counts in discordant]
-    assert [pair.p_holm for pair in pairs] == holm([pair.p or 0 for pair in pairs])
+    assert [pair.p_holm for pair in pairs] == adjust_by_holm([pair.p or 0 for pair in pairs])
 
 
 def test_a_named_reference_stands_for_its_method_in_all_groups(sweep: list[Path]) -> None:
@@ -199,8 +199,10 @@ def test_seeds_are_paired_within_themselves_and_pooled(tmp_path: Path) -> None:
     assert (pooled.name, pooled.reference) == ("gepa", "lyria")
     assert (pooled.compared.n, pooled.gained, pooled.lost) == (12, 1, 5)
     assert pooled.compared.difference == pytest.approx(np.mean(THEIRS) - np.mean(OURS))
-    assert [pair.p_holm for pair in comparison.pairs.shown] == holm([pair.p or 0 for pair in comparison.pairs.shown])
-    assert len(comparison.pairs.shown) == 3
+    assert [pair.p_holm for pair in comparison.pairs.all_pairs] == adjust_by_holm(
+        [pair.p or 0 for pair in comparison.pairs.all_pairs]
+    )
+    assert len(comparison.pairs.all_pairs) == 3
 
 
 def test_the_pooled_p_exchanges_whole_problems(tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) ->
     runs = [*_seeded(tmp_path), _write(tmp_path, "gepa", POOR[:6], seed=7)]
     comparison = compare(runs)
     assert _pairs(comparison)["gepa, seed 7"] == "lyria, seed 0"
-    remarks = {pair.name: pair.remark for pair in comparison.pairs.shown}
+    remarks = {pair.name: pair.remark for pair in comparison.pairs.all_pairs}
     assert remarks["gepa, seed 7"] == "seed 7, not 0"
     assert _pooled(comparison).compared.n == 12
     assert remarks["gepa"] == ""
@@ -254,8 +256,8 @@ def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) ->
 def test_seeds_of_one_method_alone_have_nothing_to_be_paired_with(tmp_path: Path) -> None:
     runs = [_write(tmp_path, "lyria", OURS[seed], seed=seed) for seed in range(2)]
     comparison = compare(runs)
-    assert comparison.pairs.shown == []
-    assert list(_reasons(comparison).values()) == ["the method and settings of the reference, with another seed"]
+    assert comparison.pairs.all_pairs == []
+    assert list(_reasons(comparison).values()) == ["method and settings are the reference's, with another seed"]
 
 
 def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp_path: Path) -> None:
@@ -273,7 +275,7 @@ def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp
     assert (pair.gained, pair.lost) == (kinds.count((True, False)), kinds.count((False, True)))
     (score,) = pair.others.values()
     assert (score.n, score.higher, score.lower, score.difference) == (5, 4, 1, pytest.approx(3 / 5))
-    assert pair.remark == "the 5 problems that both have ended"
+    assert pair.remark == "the 5 problems that ended in both"
 
 
 def test_a_student_meets_the_model_that_it_was_made_of(tmp_path: Path) -> None:

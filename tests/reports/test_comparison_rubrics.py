@@ -10,12 +10,12 @@ from rubric_fixture import RubricSpec, write_rubric_run
 from building import composed
 from evorun.reports.comparison.comparison import compare
 from evorun.reports.comparison.evolution import (
-    overhead_table,
-    rubric_lengths,
-    rubric_strictness,
-    seconds_beyond_updates,
+    compute_rubric_lengths,
+    compute_rubric_strictness,
+    make_overhead_table,
+    measure_seconds_beyond_updates,
 )
-from evorun.reports.comparison.tables import reported_steps_table
+from evorun.reports.comparison.tables import make_reported_steps_table
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.records import write_json
@@ -58,11 +58,11 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs: list[Path]) -> None:
-    grid = overhead_table(compare(runs))
+    grid = make_overhead_table(compare(runs))
     (row,) = grid.shown()
     assert row[1:] == ["100", "10.0 %", "1,100", "10.0 %", "10.0 s", "10.0 %", "3.0 s", "111.0 s", "1.11"]
-    assert seconds_beyond_updates(runs[1]) == 3.0
-    assert seconds_beyond_updates(runs[0]) is None
+    assert measure_seconds_beyond_updates(runs[1]) == 3.0
+    assert measure_seconds_beyond_updates(runs[0]) is None
     assert load_manifest(runs[0]).seconds == 100
 
 
@@ -74,8 +74,8 @@ def test_a_papers_ratio_of_run_times_stands_beside_the_measured_one(tmp_path: Pa
         manifest = json.loads((run / "manifest.json").read_text())
         manifest["config"]["reported"] = composed("experiment=mpo/overhead")["reported"]
         (run / "manifest.json").write_text(json.dumps(manifest))
-    grid = overhead_table(compare([fixed, refined]))
-    assert grid.headings[-2:] == ["beside\nfixed", "reported"]
+    grid = make_overhead_table(compare([fixed, refined]))
+    assert grid.headings[-2:] == ["relative to a\nfixed rubric", "reported"]
     assert grid.shown()[-1][-2:] == ["1.25", "1.11"]
 
 
@@ -88,7 +88,7 @@ def test_a_papers_figures_of_training_steps_stand_beside_the_measured_ones(tmp_p
     of_step = {"calls": 1, "tokens": 1, "problem": "*"}
     figures = [{"step": step, "figures": {"monitor_foreign_script": step / 1000}, **of_step} for step in (10, 40)]
     (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in figures))
-    rows = reported_steps_table(compare([run])).shown()
+    rows = make_reported_steps_table(compare([run])).shown()
     assert [row[2:] for row in rows] == [
         ["10", "0.01", "0.00406"],
         ["20", "\u2013", "0.00229"],
@@ -103,16 +103,16 @@ def test_several_hacked_runs_are_told_of_in_one_line_a_sign(tmp_path: Path) -> N
     said = [line for line in compare(hacked).warnings if "hacking" in line]
     assert [line.partition("Reward hacking? ")[2][:31] for line in said] == [
         "Training reward and gold score ",
-        "Letters of another script (shar",
+        "Letters of a foreign script (sh",
     ]
 
 
 def test_lengths_and_strictness_are_means_over_keys_by_refinement(runs: list[Path]) -> None:
     ppo, mpo = sorted(compare(runs).runs, key=lambda run: run.manifest.method, reverse=True)
-    assert [point.x for point in rubric_lengths(mpo)] == [0, 1, 2]
-    assert len(rubric_lengths(ppo)) == 1
-    assert [(one.x, pytest.approx(one.value), one.ci95) for one in rubric_strictness(mpo)] == [
+    assert [point.x for point in compute_rubric_lengths(mpo)] == [0, 1, 2]
+    assert len(compute_rubric_lengths(ppo)) == 1
+    assert [(one.x, pytest.approx(one.value), one.ci95) for one in compute_rubric_strictness(mpo)] == [
         (0, 0.7, None),
         (1, 0.4, None),
     ]
-    assert rubric_strictness(ppo) == []
+    assert compute_rubric_strictness(ppo) == []

@@ -202,7 +202,7 @@ def test_figures_of_training_steps_are_those_of_the_records(evolved: tuple[Path,
     assert has(gold, [(step, fmean(one["scores"]["rubric"] for one in own)) for step, own in graded])
     assert has(gold, series("reward_normalised"))
     monitors = {panel.title: panel for panel in panels_of(html, "Monitors of reward hacking by training step")}
-    assert has(monitors["words of a response"], series("monitor_words"))
+    assert has(monitors["words per response"], series("monitor_words"))
     (unscored,) = panels_of(html, "Responses without a score by reason")
     assert has(unscored, series("reward_unscored_cut_off", 0.0))
     (lengths,) = panels_of(html, "Mean words of rubric items by refinement")

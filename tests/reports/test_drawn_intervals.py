@@ -287,10 +287,10 @@ def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictne
 
     refined = {one["step"] + 0.5 for one in training if one["figures"].get("rubrics_refined")}
     monitors = {panel.title: panel for panel in panels_of(html, "Monitors of reward hacking by training step")}
-    for name, title in (("words", "words of a response"), ("foreign_script", "letters of another script (share)")):
+    for name, title in (("words", "words per response"), ("foreign_script", "letters of a foreign script (share)")):
         assert has(monitors[title], [(one["step"], one["figures"][f"monitor_{name}"]) for one in training])
         assert levels(monitors[title], 0) == refined
-    assert 0.05 in levels(monitors["letters of another script (share)"], 1)
+    assert 0.05 in levels(monitors["letters of a foreign script (share)"], 1)
     (gold,) = panels_of(html, "Gold score beside the training reward")
     assert levels(gold, 0) == refined
     first, *others = panels_of(html, "Rewards and KL divergence by training step")
@@ -340,7 +340,7 @@ def test_lines_of_a_comparisons_rubrics_are_means_over_keys(tmp_path: Path) -> N
         ]
         write_artifact(run, "rubric_scores.json", found)
     page = write_comparison(compare(runs), tmp_path / "comparison.html").read_text()
-    (lengths,) = panels_of(page, "Words of an item on essay by refinements")
+    (lengths,) = panels_of(page, "Words per item on essay by refinements")
     (strictness,) = panels_of(page, "Share of points given on essay by refinements")
     for shift, run in enumerate(runs):
         rubrics = [one["text"] for one in read(run, "candidates") if one["problem"] == "*"]

@@ -20,18 +20,18 @@ from scipy.stats import spearmanr
 from evorun.reports.evolution import rollouts as sampling
 from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, choose_blamed, load_sample
 from evorun.reports.evolution.section import Evolution, load_sections
-from evorun.reports.evolution.tree import lanes, tree_plot
+from evorun.reports.evolution.tree import assign_lanes, draw_tree
 from evorun.reports.figures import RATINGS
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
-from evorun.reports.plots import training_plot
-from evorun.reports.population import Population, load_population, load_transplant, played_under
+from evorun.reports.plots import draw_training
+from evorun.reports.population import Population, load_population, load_transplant, summarise_rollouts
 from evorun.reports.summary import print_summary
 from evorun.reports.text import number
-from evorun.reports.training import gradient_clipping, is_edit
+from evorun.reports.training import count_edits, describe_gradient_clipping, is_edit
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.rating_figures import rating_figures
-from evorun.runs.reading import read_steps_without_texts
+from evorun.runs.reading import read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord, MetricPoint, RolloutRecord
 from evorun.runs.scores import ACCURACY
 from evorun.runs.terminal import Terminal
@@ -60,7 +60,7 @@ def test_a_tree_has_room_for_each_leaf_and_keeps_subtrees_together() -> None:
     for _ in range(50):
         parents = [[rng.randrange(i)] if i and rng.random() < 0.9 else [] for i in range(rng.randrange(1, 40))]
         room = [rng.choice((0.5, 1.0)) for _ in parents]
-        found = lanes(parents, room)
+        found = assign_lanes(parents, room)
         children = [[c for c, own in enumerate(parents) if own == [node]] for node in range(len(parents))]
 
         def leaves(node: int, below: list[list[int]] = children) -> list[int]:
@@ -73,7 +73,7 @@ def test_a_tree_has_room_for_each_leaf_and_keeps_subtrees_together() -> None:
             under = [order.index(leaf) for leaf in leaves(node)]
             assert max(under) - min(under) == len(under) - 1  # nobody else's leaf in between: edges do not cross
             assert not own or found[node] == (found[own[0]] + found[own[-1]]) / 2
-    assert lanes([[], *([i] for i in range(3000))], [1.0] * 3001) == [0.5] * 3001  # deeper than Python's stack
+    assert assign_lanes([[], *([i] for i in range(3000))], [1.0] * 3001) == [0.5] * 3001  # deeper than Python's stack
 
 
 def test_the_population_has_its_latest_ratings_and_the_best_is_one_that_is_kept(run: Path) -> None:
@@ -130,7 +130,7 @@ def test_rewards_are_compared_within_their_steps() -> None:
         _rollout(5, None, candidate="c", step=2),
         _rollout(6, 1.0, candidate=None, step=2),
     ]
-    played = played_under(rollouts)
+    played = summarise_rollouts(rollouts)
     assert {who: (own.rollouts, own.reward.value) for who, own in played.items()} == {
         "a": (2, 0.5),
         "b": (2, 1.0),
@@ -230,14 +230,15 @@ def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: p
     assert sample.packed.limit == 300
 
 
-def test_edits_are_counted_by_kind_and_fate(run: Path, evolution: Evolution) -> None:
+def test_edits_are_counted_by_kind_and_outcome(run: Path, evolution: Evolution) -> None:
     figures = [json.loads(line)["figures"] for line in (run / "training.jsonl").open()]
     total = {name: sum(one.get(name, 0) for one in figures) for one in figures for name in one if "edits" in name}
-    assert dict(evolution.edits.applied) == {"add": total["edits_add"], "modify": total["edits_modify"]}
-    assert dict(evolution.edits.refused) == {"conflict": total["edits_refused_conflict"]}
-    assert evolution.edits.proposals == [("not_json", 12)]
+    edits = count_edits(read_training(run))
+    assert dict(edits.applied) == {"add": total["edits_add"], "modify": total["edits_modify"]}
+    assert dict(edits.refused) == {"conflict": total["edits_refused_conflict"]}
+    assert edits.proposals == [("not_json", 12)]
     made = [json.loads(line)["operator"] for line in (run / "candidates.jsonl").open() if '"parents": ["' in line]
-    assert dict(evolution.offspring) == {name: made.count(name) for name in ("mutation", "crossover")}
+    assert dict(evolution.offspring.rows) == {name: made.count(name) for name in ("mutation", "crossover")}
 
 
 def _series(**figures: list[float]) -> dict[str, list[MetricPoint]]:
@@ -248,15 +249,15 @@ def _series(**figures: list[float]) -> dict[str, list[MetricPoint]]:
 
 
 def test_clipped_gradients_are_told_with_their_norms_before() -> None:
-    told = gradient_clipping(_series(clipped_gradients=[1.0, 0.5], grad_norm=[52.0, 20.0]))
+    told = describe_gradient_clipping(_series(clipped_gradients=[1.0, 0.5], grad_norm=[52.0, 20.0]))
     assert told == (
         "training.max_grad_norm clipped the gradients of 75.0 % of optimiser steps. "
         "Gradient norms before clipping, by training step: median 36.0, 20.0 to 52.0."
     )
-    none = gradient_clipping(_series(clipped_gradients=[0.0], grad_norm=[52.0]))
+    none = describe_gradient_clipping(_series(clipped_gradients=[0.0], grad_norm=[52.0]))
     assert none is not None
     assert none.startswith("No gradient was clipped")
-    assert gradient_clipping(_series(grad_norm=[52.0])) is None  # an earlier version's run
+    assert describe_gradient_clipping(_series(grad_norm=[52.0])) is None  # an earlier version's run
 
 
 def test_ratings_are_held_against_test_scores_of_the_same_step(evolution: Evolution) -> None:
@@ -301,14 +302,14 @@ def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path) -
     assert not any(table.rows for table in load_sections(run, ACCURACY, "step").tables.values())
 
 
-def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution: Evolution) -> None:
-    drawn = evolution.plots["tree"]
+def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(run: Path) -> None:
+    sections = load_sections(run, ACCURACY, "step")
+    drawn = sections.plots["tree"]
     assert drawn is not None
     found = [one.get("id", "") for one in ElementTree.fromstring(drawn.svg).iter()]
     count = 1 + EvolutionSpec().steps
     assert [name for name in found if name.startswith("prompt-")] == [f"prompt-{i}" for i in range(count)]
-    (population,) = [table for table in evolution.tables if table.name == "population"]
-    assert len(population.csv().splitlines()) == 1 + count
+    assert len(sections.tables["population"].csv().splitlines()) == 1 + count
 
 
 def test_names_in_a_tree_cover_no_mark_and_its_axis_goes_beyond_the_last_step() -> None:
@@ -322,7 +323,7 @@ def test_names_in_a_tree_cover_no_mark_and_its_axis_goes_beyond_the_last_step() 
             for i, (step, mean) in enumerate([(0, 1), *[(2, 2)] * 40, (4, 2), (4, 9), (last, 4), (last, 5)])
         ]  # fmt: skip
         population = Population(members, {}, [], [[], *[[0]] * (len(members) - 1)])
-        root = ElementTree.fromstring(tree_plot(population, "training step").svg)
+        root = ElementTree.fromstring(draw_tree(population, "training step").svg)
         marks = [
             (float(use.get("x", 0)), float(use.get("y", 0)))
             for group in root.iter("{http://www.w3.org/2000/svg}g")
@@ -347,7 +348,7 @@ def test_names_in_a_tree_cover_no_mark_and_its_axis_goes_beyond_the_last_step() 
 
 def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_none(run: Path) -> None:
     curves = load_curves(load_outcome(run), read_steps_without_texts(run))
-    drawn = training_plot({name: points for name, points in curves.training.items() if not is_edit(name)})
+    drawn = draw_training({name: points for name, points in curves.training.items() if not is_edit(name)})
     assert drawn is not None
     assert "sampler KL (nats per token)" in drawn.svg
     assert "clipped tokens (share)" in drawn.svg

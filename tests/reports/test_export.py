@@ -10,17 +10,17 @@ import pytest
 
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports import drawing
-from evorun.reports.axes import OF_PROBLEMS
+from evorun.reports.axes import PER_PROBLEM_AXES
 from evorun.reports.page import export, own_file
 from evorun.reports.plots import RunPlots
-from evorun.reports.tables import data_table
+from evorun.reports.tables import make_data_table
 from evorun.runs.schema import MetricPoint
 from evorun.runs.scores import ACCURACY
 
 
 def _drawing() -> drawing.Drawing:
     points = [MetricPoint(step, "accuracy", step / 4, (step / 8, step / 3), 9, step, step) for step in range(4)]
-    drawn = RunPlots(OF_PROBLEMS, 9).score(ACCURACY, points, "step")
+    drawn = RunPlots(PER_PROBLEM_AXES, 9).score(ACCURACY, points, "step")
     assert drawn is not None
     return drawn
 
@@ -37,7 +37,7 @@ def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_pa
 
 def test_no_file_is_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("mine")
-    table = data_table("mine", ("n",), [(1,)])
+    table = make_data_table("mine", ("n",), [(1,)])
     with pytest.raises(ConfigError, match=r"--export: .*mine.csv exists; --overwrite replaces it"):
         export(tmp_path, [_drawing()], [table])
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("mine.csv", "mine")]
@@ -59,7 +59,7 @@ def test_a_figure_on_a_page_follows_the_style_sheet_whose_light_colours_are_the_
 
 def test_a_table_is_read_back_unrounded_and_starts_no_formula(tmp_path: Path) -> None:
     rows = [("=cmd|'/c calc'!A1", 1 / 3, None), ('a "quoted", one', -0.5, 7), ("two\nlines", 0.0, 1)]
-    (path,) = export(tmp_path, [], [data_table("../scores: <b>", ("stratum", "mean", "n"), rows)])
+    (path,) = export(tmp_path, [], [make_data_table("../scores: <b>", ("stratum", "mean", "n"), rows)])
     assert path == tmp_path / "___scores___b_.csv"
     head, *read = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
     assert head == ["stratum", "mean", "n"]

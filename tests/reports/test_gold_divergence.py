@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import evorun
-from evorun.reports.hacking import USUAL, Divergence, find_divergence, monitor_lines
+from evorun.reports.hacking import USUAL_THRESHOLDS, Divergence, describe_alarms, find_divergence
 from evorun.runs.schema import TrainingRecord
 
 STEPS = range(1, 51)
@@ -101,16 +101,16 @@ def _monitored(values: list[float]) -> list[TrainingRecord]:
 
 def test_a_monitor_is_told_by_means_over_steps() -> None:
     # one step of a batch is noise
-    assert not monitor_lines(_monitored([0, 0, 0.4, 0, 0, 0, 0]), {"title_only": 0.1})
-    (line,) = monitor_lines(_monitored([0, 0, 0, 0, 0, 0.5, 0.5, 1, 1, 1]), {"title_only": 0.1})
+    assert not describe_alarms(_monitored([0, 0, 0.4, 0, 0, 0, 0]), {"title_only": 0.1})
+    (line,) = describe_alarms(_monitored([0, 0, 0, 0, 0, 0.5, 0.5, 1, 1, 1]), {"title_only": 0.1})
     assert "0.8 over the 5 steps up to 10" in line
     assert "from step 7 on" in line
-    (line,) = monitor_lines(_monitored([0.5] * 6 + [0] * 9), {"title_only": 0.1})
+    (line,) = describe_alarms(_monitored([0.5] * 6 + [0] * 9), {"title_only": 0.1})
     assert "from step 5 to 9, and at 0 in the last steps" in line
-    (line,) = monitor_lines(_monitored([0.5, 0.5]), {"title_only": 0.1})
+    (line,) = describe_alarms(_monitored([0.5, 0.5]), {"title_only": 0.1})
     assert "from step 2 on" in line
 
 
 def test_the_thresholds_are_those_of_the_method() -> None:
     conf = Path(evorun.__file__).parents[1] / "conf" / "method_parts" / "refinement.yaml"
-    assert OmegaConf.load(conf).monitors_above == USUAL
+    assert OmegaConf.load(conf).monitors_above == USUAL_THRESHOLDS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evorun.reports import write_report
-from evorun.reports.figures import judge_warning
+from evorun.reports.figures import warn_of_indecision
 from evorun.runs.aggregates import Rated, calibration, decisive_by_step
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score
@@ -86,20 +86,20 @@ def _metrics(decisive: float, position: float | None) -> dict[str, Metric]:
 
 
 def test_a_judge_that_always_names_one_place_is_called_biased() -> None:
-    warning = str(judge_warning(_metrics(0.0, 1.0)))
+    warning = str(warn_of_indecision(_metrics(0.0, 1.0)))
     assert warning.startswith("Position bias 100 %: whenever the judge chose, it named A,")
     assert "the posterior stays the prior" in warning
-    assert "named B" in str(judge_warning(_metrics(0.0, 0.0)))
+    assert "named B" in str(warn_of_indecision(_metrics(0.0, 0.0)))
 
 
 @pytest.mark.parametrize("position", [0.5, None])
 def test_no_decisive_duel_is_explained_without_a_bias(position: float | None) -> None:
-    assert str(judge_warning(_metrics(0.0, position))).startswith("None of the 2 duels was decisive")
+    assert str(warn_of_indecision(_metrics(0.0, position))).startswith("None of the 2 duels was decisive")
 
 
 def test_one_decisive_duel_needs_no_warning() -> None:
-    assert judge_warning(_metrics(0.5, 1.0)) is None
-    assert judge_warning({}) is None
+    assert warn_of_indecision(_metrics(0.5, 1.0)) is None
+    assert warn_of_indecision({}) is None
 
 
 def test_calibration_of_a_score_is_its_mean() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from evorun.reports.drawing import legend_above, open_figure
-from evorun.reports.plots import training_plot
+from evorun.reports.plots import draw_training
 from evorun.runs.schema import MetricPoint
 
 
@@ -31,7 +31,7 @@ def test_no_title_of_a_training_panel_is_cut() -> None:
         return [MetricPoint(step, name, step / 4, None, 1, 0.0, 0.0) for step in range(4)]
 
     names = ("phenotypic_diversity", "genotypic_diversity", "clipped_gradients")
-    drawing = training_plot({name: rises(name) for name in names})
+    drawing = draw_training({name: rises(name) for name in names})
     assert drawing is not None
     texts = [" ".join(axes.get_title(loc="left").split()) for axes in drawing.figure.axes]
     assert texts == [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.reports.population import item_words, lengths
+from evorun.reports.population import count_item_words, measure_rubrics
 from evorun.runs.schema import CandidateRecord
 from evorun.tasks.rubrics import read_rubric
 
@@ -19,7 +19,7 @@ def test_items_are_as_long_as_the_rubrics_reader_says(drawn: list[tuple[list[str
         for at, (high, low) in enumerate(drawn)
     )
     rubric = read_rubric(f"<rubric>\n{written}\n</rubric>")
-    assert item_words(rubric.text) == pytest.approx(rubric.words_per_item)
+    assert count_item_words(rubric.text) == pytest.approx(rubric.words_per_item)
 
 
 def test_each_key_has_a_series_in_the_order_of_refinements() -> None:
@@ -27,7 +27,7 @@ def test_each_key_has_a_series_in_the_order_of_refinements() -> None:
         about = {"id": name, "kind": kind, "generation": generation, "operator": "", "text": text, "answer": None}
         return CandidateRecord(**about, problem="*")  # type: ignore[arg-type]
 
-    found = lengths(
+    found = measure_rubrics(
         [
             record("algebra 1#0", 0, "one two three"),
             record("geometry#0", 0, "one"),
@@ -37,4 +37,4 @@ def test_each_key_has_a_series_in_the_order_of_refinements() -> None:
     )
     assert list(found) == ["algebra 1", "geometry"]
     assert [(one.number, one.refined, one.words) for one in found["algebra 1"]] == [(0, 0, 3.0), (1, 30, 3.0)]
-    assert list(lengths([record("rubric#0", 0, "one")])) == [""]
+    assert list(measure_rubrics([record("rubric#0", 0, "one")])) == [""]

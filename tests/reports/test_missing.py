@@ -32,7 +32,7 @@ def test_records_that_are_gone_are_named_in_the_terminal_and_on_the_page(tmp_pat
     run = write_run(tmp_path / "run", RunSpec(problems=3, finished=finished, manifest=status))
     (run / "candidates.jsonl").unlink()
     _shortened(run / "steps.jsonl", 7)
-    expected = ["steps.jsonl has 7 of 15 steps", "candidates.jsonl is gone, which had 60 candidates"]
+    expected = ["steps.jsonl has 7 of 15 steps", "candidates.jsonl is missing; it had 60 candidates"]
     assert load_outcome(run).missing == expected
     page, terminal = write_report(run).read_text(), io.StringIO()
     print_summary(run, Terminal(file=terminal, width=110))
@@ -46,17 +46,17 @@ def test_a_file_that_was_cut_within_its_last_record_is_named(tmp_path: Path) -> 
     # of a problem that was under way: no prediction counts its steps
     (run / "predictions.jsonl").write_bytes((run / "predictions.jsonl").read_bytes().splitlines(keepends=True)[0])
     _shortened(run / "steps.jsonl", 8)
-    assert load_outcome(run).missing == ["steps.jsonl ends within a record, which is left out"]
+    assert load_outcome(run).missing == ["steps.jsonl ends within a record, which is omitted"]
 
 
 def test_of_a_completed_run_the_files_of_figures_may_be_gone_too(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "metrics.jsonl").unlink()
-    assert load_outcome(run).missing == ["metrics.jsonl is gone: curves are counted from steps.jsonl"]
+    assert load_outcome(run).missing == ["metrics.jsonl is missing: curves come from steps.jsonl"]
     (run / "results.json").unlink()
-    assert load_outcome(run).missing == ["results.json is gone: figures are counted from the other files"]
+    assert load_outcome(run).missing == ["results.json is missing: figures come from the other files"]
     (run / "results.json").write_text(
         json.dumps({"metrics": {}, "by_stratum": {}, "cost": {}, "counts": {"problems": 9}})
     )
     (run / "predictions.jsonl").unlink()
-    assert "predictions.jsonl is gone, which had 9 predictions" in load_outcome(run).missing
+    assert "predictions.jsonl is missing; it had 9 predictions" in load_outcome(run).missing

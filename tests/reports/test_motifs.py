@@ -16,7 +16,7 @@ from rubric_motifs import count_motifs, load_motifs, main
 from rubric_trees import Unit, read_trees, tree_of_dis, trees_of_rs3
 
 from evorun.errors import DataError
-from evorun.reports.population import lengths
+from evorun.reports.population import measure_rubrics
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 
@@ -190,4 +190,4 @@ def test_the_script_leaves_trees_of_the_first_the_second_and_the_last_rubric(tmp
     assert parsed[0] == "Judge how the text hangs together."
     assert "<item>" not in parsed[1]
     assert "Criterion 0\n- 5: The claim is argued for." in parsed[1]
-    assert len(load_motifs(run, lengths(read_records(run / "candidates.jsonl", CandidateRecord)))[0]) == 3
+    assert len(load_motifs(run, measure_rubrics(read_records(run / "candidates.jsonl", CandidateRecord)))[0]) == 3

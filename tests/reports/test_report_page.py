@@ -179,7 +179,7 @@ def test_the_tile_of_losses_counts_what_was_asked_for_again(drawn: Path) -> None
     candidates = [json.loads(line) for line in (drawn / "candidates.jsonl").open()]
     lost, again = sum(one["answer"] is None for one in candidates), sum(one["attempts"] > 1 for one in candidates)
     assert 0 < again < len(candidates)
-    said = f"{lost} of {len(candidates)} candidates; {again} asked for again, unparsable or a repeat"
+    said = f"{lost} of {len(candidates)} candidates; {again} retried as unparsable or repeated"
     assert said in _Page((drawn / "report.html").read_text("utf-8")).text
 
 
@@ -261,7 +261,7 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
         assert name in page
     assert "er generation" not in page
     assert "calls per problem" not in page
-    assert "Intervals are over test problems, of this one training" in page
+    assert "Intervals are over test problems, for this one training run" in page
     (table,) = [path for path in curves if path.name == "curves.csv"]
     rows = list(csv.DictReader(table.open()))
     overall = [(row["training_step"], row["calls_of_the_run"]) for row in rows if row["stratum"] == "all"]
@@ -293,8 +293,8 @@ def test_what_the_search_lost_is_said_where_a_choice_was_made(tmp_path: Path) ->
     (run / "steps.jsonl").write_text(lines)
     write_results(run, (ACCURACY,), {})
     lost, over = (
-        "An answer is lost where nothing good was proposed",
-        "Intervals are over problems: texts of one problem",
+        "A problem is lost if no right candidate was proposed",
+        "Intervals are over problems, since texts of one problem",
     )
     page = write_report(run).read_text()
     assert lost in page

@@ -145,4 +145,4 @@ def test_a_secondary_score_that_is_flat_is_a_line_in_the_table(
         assert any("Form" in label and "against" in label for label in page.labels) == drawn
         assert any("Accuracy" in label for label in page.labels)
         assert "form (scale 0 to 1)" in page.text
-    assert ("flat (their intervals overlap): form" in " ".join(pages[0].text.split())) != drawn
+    assert ("Flat curves (with overlapping intervals) are not drawn: form" in " ".join(pages[0].text.split())) != drawn

@@ -66,8 +66,8 @@ def runs_of(folder: Path, experiment: str, settings: dict[str, dict[str, list[fl
     made = []
     for setting, scores in settings.items():
         key, _, value = setting.partition("=")
-        for task, of_seeds in scores.items():
-            for seed, score in enumerate(of_seeds):
+        for task, seed_pairs in scores.items():
+            for seed, score in enumerate(seed_pairs):
                 config = {"method": {"name": "lyria", key: float(value) if value[0].isdigit() else value}, "seed": seed}
                 made.append(
                     write_method(
@@ -99,7 +99,7 @@ def test_a_mean_over_tasks_stands_beside_that_of_the_runs(tmp_path: Path) -> Non
 def test_a_difference_between_settings_stands_beside_that_of_the_runs(tmp_path: Path) -> None:
     measured = {"max_errors=0": {"sudoku": [50.0], "graph_coloring": [90.0]}, "max_errors=9": {"sudoku": [58.5]}}
     remarks = compare(runs_of(tmp_path, "errors", measured)).remarks
-    of = "Reported penalised score paper of lyria, max_errors=9 less max_errors=0"
+    of = "Reported penalised score paper of lyria, max_errors=9 minus max_errors=0"
     assert f"{of} (sudoku): 4; measured 8.5." in remarks
     assert any("(graph_coloring): 7; not all measured here." in line for line in remarks)
 

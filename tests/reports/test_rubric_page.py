@@ -10,7 +10,7 @@ from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
-from evorun.reports.population import played_under
+from evorun.reports.population import summarise_rollouts
 from evorun.reports.rubrics.section import load_rubric_section
 from evorun.reports.summary import print_summary
 from evorun.runs.reading import read_rollouts, read_steps_without_texts
@@ -39,9 +39,9 @@ def test_where_reward_and_gold_part_page_and_terminal_say_so(
     lines = load_outcome(hacked).hacking
     assert lines is not None
     parted, monitor = lines.lines
-    assert "At step 20 the training reward and the gold score diverge: since step 15 " in parted
+    assert "The training reward and the gold score diverge at step 20: since step 15 " in parted
     assert "fell from 0.51 to 0.273, while the normalised reward went from 0.66 to 0.763" in parted
-    assert "Letters of another script (share)" in monitor
+    assert "Letters of a foreign script (share)" in monitor
     print_summary(hacked, Terminal(width=400))
     said = capsys.readouterr().out
     for line in (parted, monitor):
@@ -99,7 +99,7 @@ def _drawn_of_training(run: Path) -> set[str]:
 
 def test_a_rubric_has_the_normalised_scores_that_it_gave(hacked: Path) -> None:
     rollouts = read_rollouts(hacked)
-    played = played_under(rollouts)
+    played = summarise_rollouts(rollouts)
     given = [one.normalised for one in rollouts if one.rubric == "rubric#1"]
     assert len(given) == 40
     assert played["rubric#1"].reward.value == pytest.approx(fmean(given))

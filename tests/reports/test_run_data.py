@@ -8,7 +8,7 @@ import pytest
 
 from evorun.errors import DataError, RunDirectoryError
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser
-from evorun.reports.facts import banners
+from evorun.reports.facts import list_warnings
 from evorun.reports.overview import Curves, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.runs.aggregates import count_aggregates
@@ -81,7 +81,7 @@ def test_an_unfinished_run_has_spent_what_its_journal_holds(tmp_path: Path) -> N
     }  # fmt: skip
     assert outcome.cost["total"].tokens == 13 * 9
     assert (outcome.refused, outcome.cost_note) == ({"judge": 3}, "")
-    assert "3 requests were refused by the engine (judge 3)" in " ".join(banners(outcome))
+    assert "3 requests were refused by the engine (judge 3)" in " ".join(list_warnings(outcome))
 
 
 def _curves(run: Path) -> Curves:

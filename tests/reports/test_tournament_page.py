@@ -12,7 +12,7 @@ from drawn import panels_of
 from markup import Page
 
 from building import composed
-from evorun.reports.comparison.reported import reported_elo
+from evorun.reports.comparison.reported import find_reported_elo
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runs.records import write_json
 from evorun.runs.schema import Metric, ModelInRun, Spent
@@ -119,13 +119,13 @@ def test_the_untrained_model_has_the_elo_of_the_tournament_that_it_is_in() -> No
         for reward in ("qwen2_5_32b_awq", "qwen2_5_72b_awq")
     )
     untrained = run("zero_shot", "policy")
-    assert reported_elo(small[0], [small[1], untrained]) == (1168, 7)
-    assert reported_elo(large[1], [large[0], untrained]) == (706, 12)
-    assert reported_elo(run("mpo", "gpt_4o"), []) == (None, None)
-    assert reported_elo(untrained, small) == (794, 11)
-    assert reported_elo(untrained, large) == (889, 10)
-    assert reported_elo(untrained, [*small, *large]) == (None, None)
-    assert reported_elo(untrained, []) == (None, None)
+    assert find_reported_elo(small[0], [small[1], untrained]) == (1168, 7)
+    assert find_reported_elo(large[1], [large[0], untrained]) == (706, 12)
+    assert find_reported_elo(run("mpo", "gpt_4o"), []) == (None, None)
+    assert find_reported_elo(untrained, small) == (794, 11)
+    assert find_reported_elo(untrained, large) == (889, 10)
+    assert find_reported_elo(untrained, [*small, *large]) == (None, None)
+    assert find_reported_elo(untrained, []) == (None, None)
 
 
 def test_warnings_are_told(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_drawing_seeds_and_problems_of_one_that_varies_is_the_bootstrap_of_that_
 
 
 def test_seeds_and_problems_are_drawn_as_often_as_asked_for_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", 2 * (5 + 4))
+    monkeypatch.setattr(statistics, "_MAX_BATCH_VALUES", 2 * (5 + 4))
     values = np.random.default_rng(3).uniform(1, 2, (5, 4))
     has = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1], [1, 1, 0, 0]])
     rng, means = np.random.default_rng(0), list[float]()
@@ -275,7 +275,7 @@ def test_seeds_and_problems_are_drawn_as_often_as_asked_for_a_part_at_a_time(mon
             means.append(float(np.average(by_seed, weights=seeds[drawn])))
     of_seeds = [{f"p{at}": values[seed, at] for at in range(4) if has[seed, at]} for seed in range(5)]
     expected = tuple(np.quantile(means, [0.025, 0.975]))
-    assert drawn_seeds_interval(of_seeds, resamples=5) == pytest.approx(expected)
+    assert two_way_bootstrap_interval(of_seeds, resamples=5) == pytest.approx(expected)
 
 
 def test_drawing_seeds_and_problems_covers_where_one_over_seeds_alone_does_not() -> None:

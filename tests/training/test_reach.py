@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from building import composed, make_config, policy_gradient, proximal_policy, training_config
-from evorun.reports.training import barely_trained
+from evorun.reports.training import find_negligible_training
 from evorun.runner.settings import check
 from evorun.runner.training_runs import trains_too_little
 from evorun.runs.schema import TrainingRecord
@@ -84,10 +84,10 @@ def test_a_report_says_the_same_of_the_steps_that_were_made() -> None:
     records = [TrainingRecord(step=step, calls=0, tokens=0, figures={"learning_rate": 1e-5}) for step in (1, 2)]
     method = {"name": "mpo", "trainer": "ppo", "epochs": 4, "minibatches": 2}
     config = {"training": {"weights": "lora", "alpha": 32.0}, "method": method}
-    [line] = barely_trained(config, records)
+    [line] = find_negligible_training(config, records)
     assert line.startswith("Hardly trained: in 2 training steps")
     assert f"by {reach(training_config(alpha=32.0, learning_rate=1e-5), 16):.1g} of" in line
-    assert barely_trained(config, records * 4) == []
-    assert barely_trained({**config, "method": {**method, "trainer": "grpo"}}, records * 4) != []
-    assert barely_trained({**config, "training": {"weights": "full", "alpha": 32.0}}, records) == []
-    assert barely_trained({"method": method}, records) == barely_trained(config, []) == []
+    assert find_negligible_training(config, records * 4) == []
+    assert find_negligible_training({**config, "method": {**method, "trainer": "grpo"}}, records * 4) != []
+    assert find_negligible_training({**config, "training": {"weights": "full", "alpha": 32.0}}, records) == []
+    assert find_negligible_training({"method": method}, records) == find_negligible_training(config, []) == []

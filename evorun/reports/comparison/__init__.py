@@ -1,9 +1,9 @@
-"""Several runs beside one another: a table, pairs on the same problems, curves. Reads run directories only."""
+"""Comparisons of several runs: tables, pairs on the same problems, curves. Reads run directories only."""
 
 from evorun.reports.comparison.comparison import Comparison, compare
 from evorun.reports.comparison.output import (
     COMPARISON,
-    comparison_folder,
+    choose_folder,
     export_comparison,
     print_comparison,
     write_comparison,
@@ -12,8 +12,8 @@ from evorun.reports.comparison.output import (
 __all__ = [
     "COMPARISON",
     "Comparison",
+    "choose_folder",
     "compare",
-    "comparison_folder",
     "export_comparison",
     "print_comparison",
     "write_comparison",

@@ -9,7 +9,7 @@ from statistics import fmean
 import msgspec
 
 from evorun.reports.axes import Axis
-from evorun.reports.comparison.names import FLOOR, SEED, TASK, joined, setup, shared, without
+from evorun.reports.comparison.names import BASELINE, SEED, TASK, drop_parts, find_shared_parts, get_setup, join_parts
 from evorun.reports.comparison.runs import Run
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
@@ -22,7 +22,7 @@ class Point:
 
     step: int
     x: float
-    """Place on the figure's horizontal axis."""
+    """Position on the figure's horizontal axis."""
     value: float
     ci95: tuple[float, float] | None
     """Over problems of a single run's, over seeds of a mean's."""
@@ -33,32 +33,32 @@ class Arm:
     """The runs of one set-up, which differ by their seeds; mostly one method with one set of settings on one task."""
 
     runs: Sequence[Run]
-    """In the order of their seeds; of several all are finished."""
+    """In the order of their seeds; several are all finished."""
 
     @property
     def parts(self) -> Mapping[str, str]:
         """The parts of the name, by aspect."""
-        return shared([run.parts for run in self.runs])
+        return find_shared_parts([run.parts for run in self.runs])
 
     @property
     def name(self) -> str:
         """A name that no other arm has."""
-        return joined(self.parts)
+        return join_parts(self.parts)
 
     @property
     def method(self) -> str:
-        """The name but for task, seed and floor: what has one colour in all figures."""
-        return joined(without(self.parts, TASK, FLOOR, SEED))
+        """The name without task, seed and baseline: what has one colour in all figures."""
+        return join_parts(drop_parts(self.parts, TASK, BASELINE, SEED))
 
     @property
     def label(self) -> str:
         """The name in a figure of one task."""
-        return joined(without(self.parts, TASK))
+        return join_parts(drop_parts(self.parts, TASK))
 
     @property
     def legend(self) -> str:
         """The name of its colour and dashes in all figures."""
-        return joined(without(self.parts, TASK, SEED))
+        return join_parts(drop_parts(self.parts, TASK, SEED))
 
     @property
     def task(self) -> str:
@@ -66,9 +66,9 @@ class Arm:
         return self.runs[0].manifest.task
 
     @property
-    def floor(self) -> bool:
+    def is_baseline(self) -> bool:
         """True when the model answered at random."""
-        return self.runs[0].floor
+        return self.runs[0].is_baseline
 
     @property
     def primary(self) -> Score:
@@ -77,21 +77,19 @@ class Arm:
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """The greater, the better; floors come last."""
+        """Greater is better; random baselines come last."""
         primary, second = zip(*(run.rank for run in self.runs), strict=True)
-        return not self.floor, fmean(primary), fmean(second)
+        return not self.is_baseline, fmean(primary), fmean(second)
 
-    def curve(self, score: Score, along: Axis) -> list[Point]:
-        """Return a score along its runs: the single run's curve, or the mean over the seeds."""
-        curves = [curve for run in self.runs if (curve := run_curve(run, score, along))]
-        return (
-            mean_curve(curves, score, along) if len(self.runs) > 1 else [point for curve in curves for point in curve]
-        )
+    def curve(self, score: Score, axis: Axis) -> list[Point]:
+        """Return a score's curve: the single run's, or the mean over the seeds."""
+        curves = [curve for run in self.runs if (curve := run_curve(run, score, axis))]
+        return mean_curve(curves, score, axis) if len(self.runs) > 1 else [point for curve in curves for point in curve]
 
-    def over_seeds_and_problems(self, score: Score) -> tuple[float, float] | None:
-        """Return the 95 % interval of the final score's mean over other seeds and problems.
+    def two_way_interval(self, score: Score) -> tuple[float, float] | None:
+        """Return the 95 % interval of the final score's mean for other seeds and problems.
 
-        None of few seeds, and where it would be the whole range.
+        None with few seeds, and where it would be the whole range.
         """
         found = two_way_bootstrap_interval([values for run in self.runs if (values := run.values(score))])
         return None if found == (score.low, score.high) else found
@@ -103,14 +101,14 @@ def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
     for index, run in enumerate(runs):
         manifest = run.manifest
         source = manifest.provenance.source
-        # a run under way covers other problems than its siblings
+        # an unfinished run covers other problems than its siblings
         alone = None if run.outcome.finished else index
-        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, setup(manifest), alone)
+        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, get_setup(manifest), alone)
         groups[msgspec.json.encode(same, order="deterministic")].append(run)
     arms = []
     for members in groups.values():
         members.sort(key=lambda run: run.manifest.seed)
-        # a run and its copy are no two draws
+        # a run and its copy are not two samples
         draws = {run.manifest.seed: run for run in reversed(members)}
         copies = [run for run in members if run is not draws[run.manifest.seed]]
         arms += [Arm([draws[seed] for seed in sorted(draws)]), *(Arm([run]) for run in copies)]
@@ -118,22 +116,22 @@ def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
     return sorted(sorted(arms, key=lambda arm: arm.rank, reverse=True), key=lambda arm: tasks.index(arm.task))
 
 
-def run_curve(run: Run, score: Score, along: Axis) -> list[Point]:
-    """Return a score along a run."""
+def run_curve(run: Run, score: Score, axis: Axis) -> list[Point]:
+    """Return a score during a run."""
     points = run.curves.get(score.name, ())
     return [
-        Point(point.step, along.place(point, run.costed), point.value, point.ci95)
+        Point(point.step, axis.locate(point, run.problems_per_cost), point.value, point.ci95)
         for point in points
         if point.value is not None
     ]
 
 
-def mean_curve(curves: Sequence[Sequence[Point]], score: Score, along: Axis) -> list[Point]:
-    """Return the mean of curves step by step, from where all have begun: of their places on the axis as of the score.
+def mean_curve(curves: Sequence[Sequence[Point]], score: Score, axis: Axis) -> list[Point]:
+    """Return the mean curve, step by step from where all curves have begun: of places on the axis as of scores.
 
-    Not at each cost that any curve has: between its own points a curve has no score at another's cost. One that has
-    ended counts with its last point, as a problem that has ended does in `metric_series`. The interval is that of
-    `over_seeds`.
+    It has no point at each cost of any curve, since between its own points a curve has no score. A curve that has ended
+    counts with its last point, as an ended problem does in `metric_series`. The interval is that of
+    `average_over_seeds`.
     """
     if not curves:
         return []
@@ -141,14 +139,14 @@ def mean_curve(curves: Sequence[Sequence[Point]], score: Score, along: Axis) -> 
     begun = max(numbers[0] for numbers in steps)
     points = []
     for step in sorted({step for numbers in steps for step in numbers if step >= begun}):
-        states = [curve[bisect_right(of, step) - 1] for curve, of in zip(curves, steps, strict=True)]
-        ci95 = over_seeds([Metric(state.value, None, 1) for state in states], score).ci95
-        x = step if along.name == "step" else fmean(state.x for state in states)
+        states = [curve[bisect_right(own, step) - 1] for curve, own in zip(curves, steps, strict=True)]
+        ci95 = average_over_seeds([Metric(state.value, None, 1) for state in states], score).ci95
+        x = step if axis.name == "step" else fmean(state.x for state in states)
         points.append(Point(step, x, fmean(state.value for state in states), ci95))
     return points
 
 
-def over_seeds(figures: Iterable[Metric], score: Score) -> Metric:
+def average_over_seeds(figures: Iterable[Metric], score: Score) -> Metric:
     """Return the mean of seeds' figures and its 95 % t interval over the seeds, cut at the score's range.
 
     The interval is None below `MIN_SEEDS` seeds, where all of them agree, and where it would be the whole range; `n` is

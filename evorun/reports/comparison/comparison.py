@@ -7,49 +7,39 @@ from functools import cached_property
 from pathlib import Path
 
 from evorun.errors import ConfigError
-from evorun.reports.axes import Axes, choose_axes
+from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import ELO_LINE, find_source, lines_of_means, malformed, reports_elo
+from evorun.reports.comparison.reported import (
+    ELO_LINE,
+    describe_reported_means,
+    explain_malformed,
+    find_source,
+    has_reported_elo,
+)
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
-from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, banners, cut_short
+from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, list_warnings
 from evorun.reports.run_tables import is_flat
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 
 MAX_BANDS = 8
-"""Arms with bands, and their runs as thin lines."""
+"""Maximum arms with bands, and with their runs as thin lines."""
 
 
 @dataclass(frozen=True)
-class Panel:
-    """The arms on one task, which share a figure."""
+class _Arms:
+    """The common part of a comparison and of each of its panels."""
 
-    task: str
     arms: Sequence[Arm]
-    """The best first; floors last."""
+    """By task, the best first: by the primary score, among equals by the second one; random baselines last."""
 
-    @property
-    def primary(self) -> Score:
-        """The task's primary score."""
-        return self.arms[0].primary
-
-    @property
+    @cached_property
     def runs(self) -> list[Run]:
         """All runs, arm by arm."""
         return [run for arm in self.arms for run in arm.runs]
-
-    @property
-    def second(self) -> Score | None:
-        """The score that orders runs equal in the primary one."""
-        return next((run.outcome.second for run in self.runs if run.outcome.second), None)
-
-    @property
-    def along(self) -> Axes:
-        """The axes that its runs share."""
-        return choose_axes({run.outcome.trained for run in self.runs})
 
     @property
     def has_seeds(self) -> bool:
@@ -57,38 +47,53 @@ class Panel:
         return any(len(arm.runs) > 1 for arm in self.arms)
 
     @property
+    def axes(self) -> XAxes:
+        """The horizontal axes that the runs share."""
+        return choose_axes({run.outcome.trained for run in self.runs})
+
+
+@dataclass(frozen=True)
+class Panel(_Arms):
+    """The arms on one task, which share a figure."""
+
+    task: str
+
+    @property
+    def primary(self) -> Score:
+        """The task's primary score."""
+        return self.arms[0].primary
+
+    @property
+    def second(self) -> Score | None:
+        """The score that orders runs equal in the primary one."""
+        return next((run.outcome.second for run in self.runs if run.outcome.second), None)
+
+    @property
     def has_bands(self) -> bool:
-        """True where the arms, floors aside, are few enough for bands, which would else only cover each other."""
-        return sum(not arm.floor for arm in self.arms) <= MAX_BANDS
+        """True if the arms, baselines aside, are few enough for bands, which would otherwise cover each other."""
+        return sum(not arm.is_baseline for arm in self.arms) <= MAX_BANDS
 
     @property
     def drawn_scores(self) -> list[Score]:
         """The other scores of which all runs have curves, the second one first."""
-        others = _distinct(score for run in self.runs for score in run.outcome.other_scores)
+        others = _deduplicate(score for run in self.runs for score in run.outcome.other_scores)
         common = [score for score in others if all(run.curves.get(score.name) for run in self.runs)]
         return sorted(common, key=lambda score: score != self.second)
 
     def is_flat(self, score: Score) -> bool:
-        """Say whether a score stays where it is along all runs, so that the table says all."""
+        """Tell whether a score is flat in all runs, so that the table says all."""
         return all(is_flat(score, run.curves.get(score.name, ())) for run in self.runs)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(_Arms):
     """Several runs side by side."""
 
-    arms: Sequence[Arm]
-    """By task, the best first: by the primary score, among equals by the second one; floors last."""
     pairs: Pairs
-    chosen: bool
-    """The reference was named, not taken for its figures."""
+    reference_given: bool
+    """True when the reference was named, not chosen by its figures."""
     warnings: Sequence[str]
     remarks: Sequence[str]
-
-    @cached_property
-    def runs(self) -> list[Run]:
-        """All runs, arm by arm."""
-        return [run for arm in self.arms for run in arm.runs]
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -101,14 +106,9 @@ class Comparison:
         return [make_row(Arm([run])) for run in self.runs] if self.has_seeds else []
 
     @property
-    def has_seeds(self) -> bool:
-        """True when any arm ran with several seeds."""
-        return any(len(arm.runs) > 1 for arm in self.arms)
-
-    @property
     def panels(self) -> list[Panel]:
         """The arms, task by task."""
-        return [Panel(task, [arm for arm in self.arms if arm.task == task]) for task in self.tasks]
+        return [Panel([arm for arm in self.arms if arm.task == task], task) for task in self.tasks]
 
     @property
     def tasks(self) -> list[str]:
@@ -117,19 +117,19 @@ class Comparison:
 
     @property
     def methods(self) -> list[str]:
-        """The names with a colour of their own, in order: methods with their settings, those of floors last."""
-        by_floor = sorted(self.arms, key=lambda arm: arm.floor)
-        return list(dict.fromkeys(arm.method for arm in by_floor))
+        """The names with a colour of their own: methods with their settings, random baselines last."""
+        baselines_last = sorted(self.arms, key=lambda arm: arm.is_baseline)
+        return list(dict.fromkeys(arm.method for arm in baselines_last))
 
     @property
     def step(self) -> str:
         """The word for the steps of all runs."""
-        return choose_axes({run.outcome.trained for run in self.runs})["step"].label
+        return self.axes["step"].label
 
     @property
-    def without_floor(self) -> list[str]:
+    def tasks_without_baseline(self) -> list[str]:
         """The tasks for which no run shows what random answers score."""
-        return [panel.task for panel in self.panels if not any(arm.floor for arm in panel.arms)]
+        return [panel.task for panel in self.panels if not any(arm.is_baseline for arm in panel.arms)]
 
     @property
     def strata(self) -> list[str]:
@@ -139,24 +139,24 @@ class Comparison:
     @property
     def primaries(self) -> list[Score]:
         """The primary scores of all tasks, mostly one."""
-        return _distinct(row.primary for row in self.rows)
+        return _deduplicate(row.primary for row in self.rows)
 
     @property
     def other_scores(self) -> list[Score]:
         """All other scores, those of the first arms first."""
         primaries = {score.name for score in self.primaries}
-        return _distinct(score for row in self.rows for score in row.scores if score.name not in primaries)
+        return _deduplicate(score for row in self.rows for score in row.scores if score.name not in primaries)
 
     @property
     def common_scores(self) -> list[Score]:
         """The other scores that all arms have."""
         names = [{score.name for score in row.scores} for row in self.rows]
-        return [score for score in self.other_scores if all(score.name in one for one in names)]
+        return [score for score in self.other_scores if all(score.name in known for known in names)]
 
     @property
     def second(self) -> Score | None:
         """The second score, where all tasks that have one have the same."""
-        found = _distinct(panel.second for panel in self.panels if panel.second is not None)
+        found = _deduplicate(panel.second for panel in self.panels if panel.second is not None)
         return found[0] if len(found) == 1 and found[0] in self.other_scores else None
 
     @property
@@ -171,9 +171,9 @@ class Comparison:
         return list(dict.fromkeys(source for source in found if source is not None))
 
 
-def shared_facts(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the facts that all rows share, floors aside, by name: to be said once, not in a column."""
-    compared = [row for row in rows if not row.floor] or rows
+def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the facts that all rows share, random baselines aside: they are said once, not in a column."""
+    compared = [row for row in rows if not row.is_baseline] or rows
     first = compared[0].facts
     return {name: value for name, value in first.items() if all(row.facts[name] == value for row in compared)}
 
@@ -196,54 +196,54 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
             raise ConfigError(f"--against: expected one of the compared runs, got {display(against)}")
     # a run's configuration may be hand-made or an older evorun's: it loses its reported figures, not the comparison
     unread = [
-        f"{run.name}: reported figures are left out, for their configuration is malformed: {reason}"
+        f"{run.name}: reported figures are omitted, since their configuration is malformed: {reason}"
         for run in runs
-        if (reason := malformed(run.manifest.config)) is not None
+        if (reason := explain_malformed(run.manifest.config)) is not None
     ]
-    unlike = dict.fromkeys(
-        row.unlike_reported for arm in arms if (row := make_row(arm)).has_reported and row.unlike_reported
+    incomparable = dict.fromkeys(
+        row.incomparable_reason for arm in arms if (row := make_row(arm)).has_reported and row.incomparable_reason
     )
     return Comparison(
         arms=arms,
         pairs=pair_all(make_groups(runs, reference), arms),
-        chosen=against is not None,
-        warnings=_warnings(arms),
+        reference_given=against is not None,
+        warnings=_collect_warnings(arms),
         remarks=[
             *unread,
-            *(f"No difference to reported figures is shown where {reason}." for reason in unlike),
-            *([ELO_LINE] if any(reports_elo(run.manifest.config) for run in runs) else []),
-            *lines_of_means([(run.manifest, run.outcome.metrics) for run in runs]),
+            *(f"No difference to reported figures is shown where {reason}." for reason in incomparable),
+            *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
+            *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
     )
 
 
-def _distinct(scores: Iterable[Score]) -> list[Score]:
-    """Return the scores, of each name the first."""
+def _deduplicate(scores: Iterable[Score]) -> list[Score]:
+    """Return the scores, the first one of each name."""
     found: dict[str, Score] = {}
     for score in scores:
         found.setdefault(score.name, score)
     return list(found.values())
 
 
-def _warnings(arms: Sequence[Arm]) -> list[str]:
-    """Return the runs' banners, each once, with the names of what it holds for unless it holds for all."""
+def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
+    """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
     for run in (run for arm in arms for run in arm.runs):
-        cut = cut_short(run.outcome)
+        early_ends = describe_early_ends(run.outcome)
         hacked = run.outcome.hacking.lines if run.outcome.hacking is not None else {}
-        for told in banners(run.outcome):
-            line = hacked.get(told, told)
-            if line == cut:  # the generations have a column
+        for warning in list_warnings(run.outcome):
+            line = hacked.get(warning, warning)
+            if line == early_ends:  # the generations have a column
                 line = f"The budget ended problems early. {EQUAL_CALLS}"
-            if not (run.floor and line == SIMULATED_LINE):  # a floor's name says that no language model ran
+            if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
                 holders[line].add(run.name)
-    everyone = {run.name for arm in [arm for arm in arms if not arm.floor] or arms for run in arm.runs}
+    everyone = {run.name for arm in [arm for arm in arms if not arm.is_baseline] or arms for run in arm.runs}
     return [
-        line if named >= everyone else f"{'; '.join(_named(arms, named))}: {line}" for line, named in holders.items()
+        line if runs >= everyone else f"{'; '.join(_name_runs(arms, runs))}: {line}" for line, runs in holders.items()
     ]
 
 
-def _named(arms: Sequence[Arm], runs: set[str]) -> list[str]:
+def _name_runs(arms: Sequence[Arm], runs: set[str]) -> list[str]:
     """Return the names of runs, of an arm with all its runs the arm's."""
     names: list[str] = []
     for arm in arms:

@@ -12,9 +12,9 @@ from evorun.simulation.engine import SPEED
 
 SEED = "seed"
 TASK = "task"
-FLOOR = "floor"
+BASELINE = "baseline"
 
-FLOOR_LABEL = "floor (random answers)"
+BASELINE_LABEL = "random baseline"
 RANDOM = "random"
 """The model that draws its answers at random, whatever the engine."""
 
@@ -22,16 +22,19 @@ _NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evo
 """Beginnings of overrides that are aspects of their own, or change no answer."""
 
 _MAX_DIFFERENCES = 4
-_LONGEST_VALUE = 24
+_MAX_VALUE_LENGTH = 24
 
 
 def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
-    """Return each run's name in parts, by aspect: no more of them than tell it from all others, the method first.
+    """Return each run's name in parts, by aspect: the method, and as many others as tell it from all other runs.
 
-    Floor runs carry their label besides, needed or not.
+    Random baselines always carry their label.
     """
     parts = [
-        {"method": outcome.manifest.method, **({FLOOR: FLOOR_LABEL} if is_floor(outcome.manifest) else {})}
+        {
+            "method": outcome.manifest.method,
+            **({BASELINE: BASELINE_LABEL} if is_random_baseline(outcome.manifest) else {}),
+        }
         for outcome in outcomes
     ]
     # in the order in which a reader asks; the folder last, for it is unique and says least
@@ -39,46 +42,46 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
         TASK: lambda runs: [run.manifest.task for run in runs],
         "model": lambda runs: [format_model(run.manifest) for run in runs],
         "engine": lambda runs: [format_engine(run.manifest) for run in runs],
-        "settings": lambda runs: _settings([run.manifest for run in runs]),
+        "settings": lambda runs: _describe_settings([run.manifest for run in runs]),
         SEED: lambda runs: [f"seed {run.manifest.seed}" for run in runs],
         "folder": lambda runs: [display(run.run_dir) for run in runs],
     }
-    for aspect, words_of in aspects.items():
+    for aspect, describe in aspects.items():
         namesakes: dict[str, list[int]] = defaultdict(list)
-        for index, named in enumerate(parts):
-            # a floor is told by its label, and named by its task where its method's other runs are
-            namesakes[joined(without(named, FLOOR) if aspect == TASK else named)].append(index)
+        for index, name in enumerate(parts):
+            # the label tells a random baseline apart; its task is named where that of the method's other runs is
+            namesakes[join_parts(drop_parts(name, BASELINE) if aspect == TASK else name)].append(index)
         for members in namesakes.values():
-            words = words_of([outcomes[index] for index in members])
+            words = describe([outcomes[index] for index in members])
             if len(set(words)) > 1:
                 for index, word in zip(members, words, strict=True):
                     parts[index].update({aspect: word} if word else {})
     return parts
 
 
-def joined(parts: Mapping[str, str]) -> str:
+def join_parts(parts: Mapping[str, str]) -> str:
     """Return the name that consists of the parts."""
     return ", ".join(parts.values())
 
 
-def shared(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def find_shared_parts(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the parts that all the names have."""
     return {aspect: word for aspect, word in parts[0].items() if all(other.get(aspect) == word for other in parts[1:])}
 
 
-def without(parts: Mapping[str, str], *aspects: str) -> dict[str, str]:
+def drop_parts(parts: Mapping[str, str], *aspects: str) -> dict[str, str]:
     """Return the parts of a name but for some aspects."""
     return {aspect: word for aspect, word in parts.items() if aspect not in aspects}
 
 
-def is_floor(manifest: Manifest) -> bool:
-    """Return True for a run whose model answers at random: what a method and its verifier score by themselves."""
-    return manifest.simulated and policy(manifest).name == RANDOM
+def is_random_baseline(manifest: Manifest) -> bool:
+    """Tell whether a run's model answers at random, which shows what a method and its verifier score alone."""
+    return manifest.simulated and get_policy(manifest).name == RANDOM
 
 
 def format_model(manifest: Manifest) -> str:
     """Name the run's model, and those of other roles where they differ from it."""
-    model = policy(manifest)
+    model = get_policy(manifest)
     others = {role: other for role, other in manifest.models.items() if other.id != model.id}
     return " ".join([model.short, *(f"({role}: {other.short})" for role, other in others.items())]).strip()
 
@@ -88,22 +91,22 @@ def format_engine(manifest: Manifest) -> str:
     return ", ".join(dict.fromkeys(model.engine for model in manifest.models.values()))
 
 
-def policy(manifest: Manifest) -> ModelInRun:
+def get_policy(manifest: Manifest) -> ModelInRun:
     """Return the run's policy; without one, its first model."""
     models = manifest.models
     return models.get("policy") or next(iter(models.values()), ModelInRun("", "", ""))
 
 
-def setup(manifest: Manifest) -> dict[str, Any]:
+def get_setup(manifest: Manifest) -> dict[str, Any]:
     """Return the settings that two runs must share to differ by chance alone: all that decide results but the seed."""
     return {
-        key: _answers(value) if key in ENGINES else value
+        key: _select_answer_settings(value) if key in ENGINES else value
         for key, value in identity(manifest.config).items()
         if key != SEED
     }
 
 
-def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
+def get_simulated_settings(manifest: Manifest) -> dict[str, Any] | None:
     """Return the settings of a simulated model, which make it the model that it is; None for a real one."""
     engine = manifest.config.get("engine")
     if not manifest.simulated:
@@ -111,17 +114,17 @@ def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
     if not isinstance(engine, Mapping) or engine.get("name") != SIMULATED:
         return {}
     # another stream of random numbers is, as another seed, another draw from the same model
-    return {key: value for key, value in _answers(engine).items() if key != "stream"}
+    return {key: value for key, value in _select_answer_settings(engine).items() if key != "stream"}
 
 
-def _answers(engine: Mapping[str, Any]) -> dict[str, Any]:
+def _select_answer_settings(engine: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a simulated model that decide its answers."""
     return {key: value for key, value in engine.items() if key not in SPEED}
 
 
-def _settings(manifests: Sequence[Manifest]) -> list[str]:
-    """Tell runs apart by the overrides that differ; where these do not tell, by the settings that do."""
-    setups = [setup(manifest) for manifest in manifests]
+def _describe_settings(manifests: Sequence[Manifest]) -> list[str]:
+    """Describe runs by the overrides in which they differ; if these do not tell them apart, by the settings."""
+    setups = [get_setup(manifest) for manifest in manifests]
     # as typed: `judge=oracle` is one override and a dozen settings
     typed = [
         {
@@ -132,31 +135,34 @@ def _settings(manifests: Sequence[Manifest]) -> list[str]:
         for manifest in manifests
     ]
     by_overrides = [
-        _words([key for key, value in overrides.items() if any(other.get(key) != value for other in typed)], overrides)
+        _format_settings(
+            [key for key, value in overrides.items() if any(other.get(key) != value for other in typed)], overrides
+        )
         for overrides in typed
     ]
     pairs = set(zip(by_overrides, map(repr, setups), strict=True))
     one_to_one = len(pairs) == len(set(by_overrides)) == len(set(map(repr, setups)))
-    return by_overrides if one_to_one else _differences([dict(_leaves(of)) for of in setups])
+    return by_overrides if one_to_one else _describe_differences([dict(_leaves(setup)) for setup in setups])
 
 
-def _differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _describe_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the settings in which runs differ; where they are many, those that differ from what most runs have."""
     # repr: values may be lists, and 1 must differ from True
     values = {
-        key: [repr(of.get(key)) for of in settings] for key in dict.fromkeys(key for of in settings for key in of)
+        key: [repr(own.get(key)) for own in settings] for key in dict.fromkeys(key for own in settings for key in own)
     }
     common = {key: Counter(found).most_common(1)[0][0] for key, found in values.items() if len(set(found)) > 1}
     if len(common) <= 2:
-        return [_words(list(common), of) for of in settings]
+        return [_format_settings(list(common), own) for own in settings]
     return [
-        _words([key for key in common if values[key][index] != common[key]], of) for index, of in enumerate(settings)
+        _format_settings([key for key in common if values[key][index] != common[key]], own)
+        for index, own in enumerate(settings)
     ]
 
 
-def _words(keys: Sequence[str], settings: Mapping[str, Any]) -> str:
-    told = [f"{key}={str(settings.get(key))[:_LONGEST_VALUE]}" for key in keys[:_MAX_DIFFERENCES]]
-    return " ".join([*told, *([f"{len(keys) - len(told)} more"] if len(keys) > len(told) else [])])
+def _format_settings(keys: Sequence[str], settings: Mapping[str, Any]) -> str:
+    shown = [f"{key}={str(settings.get(key))[:_MAX_VALUE_LENGTH]}" for key in keys[:_MAX_DIFFERENCES]]
+    return " ".join([*shown, *([f"{len(keys) - len(shown)} more"] if len(keys) > len(shown) else [])])
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -18,15 +18,15 @@ from evorun.runs.statistics import (
 )
 
 Interval = tuple[float, float] | None
-"""None where the data say nothing about the uncertainty."""
+"""None if the data say nothing about the uncertainty."""
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedOutcomes:
     """Counts of right and wrong of two runs, `ours` and `theirs`, on the same problems."""
 
     both: int
-    """Problems that both got right; so `ours_only`, `theirs_only` (discordant) and `neither`."""
+    """Problems that both got right; likewise `ours_only`, `theirs_only` (discordant) and `neither`."""
     ours_only: int
     theirs_only: int
     neither: int
@@ -43,12 +43,12 @@ class Paired:
 
     @property
     def difference(self) -> float:
-        """Share that ours got right less that of theirs, in [-1, 1]. Raises ZeroDivisionError without problems."""
+        """Share right of ours minus that of theirs, in [-1, 1]. Raises ZeroDivisionError without problems."""
         return (self.ours_only - self.theirs_only) / self.n
 
-    def __add__(self, other: "Paired") -> "Paired":
+    def __add__(self, other: "PairedOutcomes") -> "PairedOutcomes":
         """Return the counts over both."""
-        return Paired(
+        return PairedOutcomes(
             self.both + other.both,
             self.ours_only + other.ours_only,
             self.theirs_only + other.theirs_only,
@@ -56,10 +56,10 @@ class Paired:
         )
 
 
-def paired(ours: Sequence[bool], theirs: Sequence[bool]) -> Paired:
+def count_paired_outcomes(ours: Sequence[bool], theirs: Sequence[bool]) -> PairedOutcomes:
     """Count the outcomes of two runs on the same problems in the same order. Raises ValueError on unequal lengths."""
     pairs = list(zip(ours, theirs, strict=True))
-    return Paired(*(pairs.count(kind) for kind in ((True, True), (True, False), (False, True), (False, False))))
+    return PairedOutcomes(*(pairs.count(kind) for kind in ((True, True), (True, False), (False, True), (False, False))))
 
 
 @dataclass(frozen=True)
@@ -68,69 +68,69 @@ class PairedScores:
 
     n: int
     difference: float
-    """Mean of ours less mean of theirs."""
+    """Mean of ours minus mean of theirs."""
     ci95: Interval
-    """Bootstrap interval that draws problems again with their pairs and all their seeds, which stay as they are; None
-    where all differ by the same amount."""
+    """Bootstrap interval that resamples problems, each with its pair and all its seeds, which stay fixed; None if all
+    differ by the same amount."""
     higher: int
-    """Problems on which ours is the higher one."""
+    """Problems on which ours is higher."""
     lower: int
-    sizes: Sequence[int] = ()
+    problems_per_seed: Sequence[int] = ()
     """Problems of each seed, over several."""
-    over_seeds: Interval = None
-    """Student's interval over the seeds, each beside the reference of its seed; None below `MIN_SEEDS`."""
-    over_both: Interval = None
+    seeds_ci95: Interval = None
+    """Student's interval over the seeds, each against the reference of its seed; None below `MIN_SEEDS`."""
+    two_way_ci95: Interval = None
     """Two-way bootstrap interval, which resamples seeds and problems; None below `MIN_BOOTSTRAP_SEEDS`, and where it
     would be the whole range."""
 
 
-def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
+def compare_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
     """Compare a score on the same problems in the same order, at least one. Raises ValueError on unequal lengths."""
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
-    return _compared(differences, mean_interval(differences))
+    return _summarise(differences, mean_interval(differences))
 
 
-def paired_rates(counts: Paired) -> PairedScores:
+def compare_rates(counts: PairedOutcomes) -> PairedScores:
     """Compare a rate on the same problems, at least one."""
     return PairedScores(
         n=counts.n,
         difference=counts.difference,
-        ci95=difference_interval(counts),
+        ci95=rate_difference_interval(counts),
         higher=counts.ours_only,
         lower=counts.theirs_only,
     )
 
 
-def pooled_scores(seeds: Sequence[Mapping[str, float]], largest: float | None = None) -> PairedScores:
-    """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each.
+def compare_pooled_scores(seeds: Sequence[Mapping[str, float]], max_difference: float | None = None) -> PairedScores:
+    """Compare a score over several seeds, given ours minus theirs by problem for each seed; at least one of each.
 
-    largest: the largest difference that there can be. Intervals over seeds are cut at it; None where they would be all.
+    max_difference: intervals over seeds are clipped to it, and None if they would span the whole range.
     """
-    # sorted: the draws of a bootstrap follow the order
-    problems = sorted({problem for of_seed in seeds for problem in of_seed})
-    differences = [[of_seed[problem] for of_seed in seeds if problem in of_seed] for problem in problems]
+    # sorted: the resamples of a bootstrap follow the order
+    problems = sorted({problem for seed in seeds for problem in seed})
+    differences = [[seed[problem] for seed in seeds if problem in seed] for problem in problems]
     sums, counts = [sum(values) for values in differences], [len(values) for values in differences]
-    # where all problems differ alike every draw is the same, which says nothing about the uncertainty
+    # if all problems differ alike, so does every resample, which says nothing about the uncertainty
     alike = len({total / n for total, n in zip(sums, counts, strict=True)}) < 2
-    # whole problems are drawn again: a problem's seeds are not independent
+    # whole problems are resampled: a problem's seeds are not independent
     ci95 = None if alike else clustered_mean(sums, counts)
-    means = [fmean(of_seed.values()) for of_seed in seeds]
+    means = [fmean(seed.values()) for seed in seeds]
     return replace(
-        _compared([value for values in differences for value in values], ci95),
-        sizes=[len(of_seed) for of_seed in seeds],
-        over_seeds=_cut(t_interval(means), largest) if len(means) >= MIN_SEEDS else None,
-        over_both=_cut(two_way_bootstrap_interval(seeds), largest),
+        _summarise([value for values in differences for value in values], ci95),
+        problems_per_seed=[len(seed) for seed in seeds],
+        seeds_ci95=_clip(t_interval(means), max_difference) if len(means) >= MIN_SEEDS else None,
+        two_way_ci95=_clip(two_way_bootstrap_interval(seeds), max_difference),
     )
 
 
-def _cut(interval: Interval, largest: float | None) -> Interval:
-    if interval is None or largest is None:
+def _clip(interval: Interval, max_difference: float | None) -> Interval:
+    if interval is None or max_difference is None:
         return interval
-    low, high = max(interval[0], -largest), min(interval[1], largest)
-    return None if (low, high) == (-largest, largest) else (low, high)
+    low, high = max(interval[0], -max_difference), min(interval[1], max_difference)
+    return None if (low, high) == (-max_difference, max_difference) else (low, high)
 
 
-def _compared(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:
+def _summarise(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:
     return PairedScores(
         n=len(differences),
         difference=sum(differences) / len(differences),
@@ -140,7 +140,7 @@ def _compared(differences: Sequence[float], ci95: tuple[float, float] | None) ->
     )
 
 
-def mcnemar(counts: Paired) -> float:
+def mcnemar_p(counts: PairedOutcomes) -> float:
     """Return the exact two-sided p-value of McNemar's test; 1 when no problem is discordant.
 
     Under the null hypothesis each discordant problem is as likely to be ours as theirs. Source: Q. McNemar (1947),
@@ -153,13 +153,13 @@ def mcnemar(counts: Paired) -> float:
     return float(binomtest(counts.ours_only, counts.discordant, 0.5).pvalue)
 
 
-def difference_interval(counts: Paired, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of the difference in a rate, drawing problems again with their pair.
+def rate_difference_interval(counts: PairedOutcomes, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return the bootstrap percentile interval of the difference in a rate, resampling problems with their pairs.
 
-    None when no problem is discordant: then every draw gives 0, which says nothing about the uncertainty. A problem
-    adds 1, -1 or 0 to the difference, so drawing n problems with replacement is one multinomial draw of how many add
-    which. Source: Davison and Hinkley (1997), "Bootstrap Methods and their Application", section 2.2. The same counts
-    always give the same interval.
+    None when no problem is discordant: then every resample gives 0, which says nothing about the uncertainty. A
+    problem adds 1, -1 or 0 to the difference, so n problems drawn with replacement are one multinomial draw of counts.
+    The same counts always give the same interval. Source: Davison and Hinkley (1997), "Bootstrap Methods and their
+    Application", section 2.2.
     """
     if not counts.discordant:
         return None
@@ -171,16 +171,16 @@ def difference_interval(counts: Paired, confidence: float = 0.95) -> tuple[float
     return float(low), float(high)
 
 
-def pooled_p(sums: Sequence[int]) -> float:
+def permutation_p(sums: Sequence[int]) -> float:
     """Return the exact two-sided p-value of no difference over several seeds.
 
-    `sums` has the outcomes gained less those lost of each problem, over all its seeds. A problem's seeds are not
+    sums: for each problem, outcomes gained minus outcomes lost over all its seeds. A problem's seeds are not
     independent, so under the null hypothesis they change sides together: each sum is as likely as its negative. With
     one seed this is McNemar's test. Source: E. J. G. Pitman (1937), "Significance tests which may be applied to
     samples from any populations", for paired samples.
     """
     sizes = [abs(total) for total in sums if total]
-    # the exact distribution of the total, one convolution a problem: its support has sum(sizes) points, where trying
+    # the exact distribution of the total, one convolution per problem: its support has sum(sizes) points, where trying
     # all 2**n sign changes would be out of reach
     chances: NDArray[np.floating[Any]] = np.ones(1)
     for size in sizes:
@@ -190,16 +190,16 @@ def pooled_p(sums: Sequence[int]) -> float:
     return min(1.0, 2 * float(tail))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values adjusted for how many there are, in the order given.
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values adjusted for their number, in the order given.
 
     Source: S. Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted = [0.0] * len(p_values)
-    largest = 0.0
+    highest = 0.0
     for rank, index in enumerate(order):
         # an adjusted value is never below that of a smaller p: the procedure stops at the first that is not rejected
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
     return adjusted

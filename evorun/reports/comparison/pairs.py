@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.groups import Groups, same_settings
-from evorun.reports.comparison.names import SEED, joined, policy, shared, simulated_model
+from evorun.reports.comparison.names import SEED, find_shared_parts, get_policy, get_simulated_settings, join_parts
 from evorun.reports.comparison.paired import (
     PairedScores,
-    holm,
-    mcnemar,
-    paired,
-    paired_rates,
-    paired_scores,
-    pooled_p,
-    pooled_scores,
+    adjust_by_holm,
+    compare_pooled_scores,
+    compare_rates,
+    compare_scores,
+    count_paired_outcomes,
+    mcnemar_p,
+    permutation_p,
 )
 from evorun.reports.comparison.runs import Run
 from evorun.runs.scores import Score
@@ -63,7 +63,7 @@ class Pairs:
     """All runs beside their references."""
 
     reference: Run
-    """The one that was named, or the best of those that were chosen."""
+    """The one that was named, or the best of the chosen ones."""
     references: Sequence[Run]
     """All references that a run is paired with, in order."""
     pooled: Sequence[Pair]
@@ -72,21 +72,21 @@ class Pairs:
     """By reference."""
     unpaired: Sequence[Unpaired]
 
-    pooled_runs: frozenset[str]
-    """Names of the runs that are in a pool."""
+    pooled_run_names: frozenset[str]
+    """Names of the runs in a pool."""
 
     @property
-    def first(self) -> list[Pair]:
+    def main_pairs(self) -> list[Pair]:
         """The comparisons over seeds, and those of runs that have none."""
-        return [*self.pooled, *(pair for pair in self.pairs if pair.name not in self.pooled_runs)]
+        return [*self.pooled, *(pair for pair in self.pairs if pair.name not in self.pooled_run_names)]
 
     @property
-    def of_seeds(self) -> list[Pair]:
+    def seed_pairs(self) -> list[Pair]:
         """The comparisons of single runs that are in a pool."""
-        return [pair for pair in self.pairs if pair.name in self.pooled_runs]
+        return [pair for pair in self.pairs if pair.name in self.pooled_run_names]
 
     @property
-    def shown(self) -> list[Pair]:
+    def all_pairs(self) -> list[Pair]:
         """All comparisons that are made, those over seeds first."""
         return [*self.pooled, *self.pairs]
 
@@ -99,35 +99,35 @@ class _Match:
 
 def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
     """Pair every run with the reference of its group and seed; pool the runs of each arm."""
-    # only runs that share problems with their reference; those of one reference together
+    # only runs that share problems with their reference, grouped by reference
     by_reference: dict[str, list[_Match]] = defaultdict(list)
     for group in groups.groups:
         for run in group.runs:
-            reference = group.reference_of(run)
+            reference = group.find_reference(run)
             if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
                 by_reference[reference.name].append(_Match(run, reference))
-    matches = [match for of_reference in by_reference.values() for match in of_reference]
+    matches = [match for group in by_reference.values() for match in group]
     pools = []
     for arm in arms:
         names = {run.name for run in arm.runs}
-        # each run within its seed, and all beside one set-up: a pool over several references would compare with none
+        # each run within its seed, and all against one set-up: a pool over several references has no reference
         pool = [m for m in matches if m.run.name in names and m.run.manifest.seed == m.reference.manifest.seed]
         pool = [match for match in pool if same_settings(match.reference, pool[0].reference)]
         if len(pool) > 1:
             pools.append(pool)
-    found = [*map(_pooled_pair, pools), *map(_pair, matches)]
+    found = [*map(_make_pooled_pair, pools), *map(_make_pair, matches)]
     # one family of tests: every p-value that is printed counts, those over seeds too
-    adjusted = iter(holm([pair.p for pair in found if pair.p is not None]))
+    adjusted = iter(adjust_by_holm([pair.p for pair in found if pair.p is not None]))
     found = [pair if pair.p is None else replace(pair, p_holm=next(adjusted)) for pair in found]
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
         reference=groups.main,
-        references=[of_reference[0].reference for of_reference in by_reference.values()],
+        references=[group[0].reference for group in by_reference.values()],
         pooled=found[: len(pools)],
         pairs=found[len(pools) :],
-        pooled_runs=frozenset(match.run.name for pool in pools for match in pool),
+        pooled_run_names=frozenset(match.run.name for pool in pools for match in pool),
         unpaired=[
-            Unpaired(run, _reason(run, groups.main))
+            Unpaired(run, _explain_unpaired(run, groups.main))
             for group in groups.groups
             for run in group.runs
             if run.name not in involved
@@ -135,15 +135,15 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
     )
 
 
-def _pair(match: _Match) -> Pair:
+def _make_pair(match: _Match) -> Pair:
     primary, *others = match.run.outcome.scores
-    ours, theirs = _on_common(match, primary)
+    ours, theirs = _list_common_values(match, primary)
     if primary.rate:
-        counts = paired([bool(value) for value in ours], [bool(value) for value in theirs])
-        compared, p = paired_rates(counts), mcnemar(counts)
+        counts = count_paired_outcomes([bool(value) for value in ours], [bool(value) for value in theirs])
+        compared, p = compare_rates(counts), mcnemar_p(counts)
     else:
-        compared, p = paired_scores(ours, theirs), None
-    both = [(score, _on_common(match, score)) for score in others]
+        compared, p = compare_scores(ours, theirs), None
+    both = [(score, _list_common_values(match, score)) for score in others]
     return Pair(
         name=match.run.name,
         reference=match.reference.name,
@@ -151,55 +151,55 @@ def _pair(match: _Match) -> Pair:
         compared=compared,
         p=p,
         p_holm=p,  # until all comparisons are known
-        others={score: paired_scores(*values) for score, values in both if values[0]},
-        remark="; ".join(_remarks(match, compared.n)),
+        others={score: compare_scores(*values) for score, values in both if values[0]},
+        remark="; ".join(_list_remarks(match, compared.n)),
     )
 
 
-def _pooled_pair(pool: Sequence[_Match]) -> Pair:
+def _make_pooled_pair(pool: Sequence[_Match]) -> Pair:
     primary = pool[0].run.primary
-    differences = _differences(pool, primary)
+    differences = _list_differences(pool, primary)
     sums: dict[str, float] = defaultdict(float)
-    for problem, difference in (item for of_seed in differences for item in of_seed.items()):
+    for problem, difference in (item for seed in differences for item in seed.items()):
         sums[problem] += difference
-    p = pooled_p([round(total) for total in sums.values()]) if primary.rate else None
-    remarks = [remark for match in pool for remark in _remarks(match, len(_on_common(match, primary)[0]))]
+    p = permutation_p([round(total) for total in sums.values()]) if primary.rate else None
+    remarks = [remark for match in pool for remark in _list_remarks(match, len(_list_common_values(match, primary)[0]))]
     scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
-    both = [(score, _differences(pool, score)) for score in scores]
+    both = [(score, _list_differences(pool, score)) for score in scores]
     return Pair(
-        name=joined(shared([match.run.parts for match in pool])),
-        reference=joined(shared([match.reference.parts for match in pool])),
+        name=join_parts(find_shared_parts([match.run.parts for match in pool])),
+        reference=join_parts(find_shared_parts([match.reference.parts for match in pool])),
         primary=primary,
-        compared=pooled_scores(differences, _largest_difference(primary)),
+        compared=compare_pooled_scores(differences, _find_max_difference(primary)),
         p=p,
         p_holm=p,
-        others={score: pooled_scores(found, _largest_difference(score)) for score, found in both if found},
+        others={score: compare_pooled_scores(found, _find_max_difference(score)) for score, found in both if found},
         remark="; ".join(dict.fromkeys(remarks)),
     )
 
 
-def _largest_difference(score: Score) -> float | None:
+def _find_max_difference(score: Score) -> float | None:
     return None if score.low is None or score.high is None else score.high - score.low
 
 
-def _differences(pool: Sequence[_Match], score: Score) -> list[dict[str, float]]:
-    """Return ours less theirs by problem, of each seed that has any."""
+def _list_differences(pool: Sequence[_Match], score: Score) -> list[dict[str, float]]:
+    """Return ours minus theirs by problem, for each seed that has any."""
     seeds = []
     for match in pool:
         ours, theirs = match.run.values(score), match.reference.values(score)
         seeds.append({problem: ours[problem] - theirs[problem] for problem in ours if problem in theirs})
-    return [of_seed for of_seed in seeds if of_seed]
+    return [seed for seed in seeds if seed]
 
 
-def _reason(run: Run, reference: Run) -> str:
-    """Return the reason that a run cannot be paired with a reference, the most fundamental one first."""
+def _explain_unpaired(run: Run, reference: Run) -> str:
+    """Return why a run cannot be paired with a reference; of several reasons the most fundamental."""
     ours, theirs = run.manifest, reference.manifest
     if ours.task != theirs.task:
         return f"another task: {ours.task}, not {theirs.task}"
-    if ours.simulated != theirs.simulated or policy(ours).id != policy(theirs).id:
-        names = ["a simulated one" if one.simulated else policy(one).name for one in (ours, theirs)]
+    if ours.simulated != theirs.simulated or get_policy(ours).id != get_policy(theirs).id:
+        names = ["a simulated one" if manifest.simulated else get_policy(manifest).name for manifest in (ours, theirs)]
         return f"another model: {names[0]}, not {names[1]}"
-    our_model, their_model = simulated_model(ours) or {}, simulated_model(theirs) or {}
+    our_model, their_model = get_simulated_settings(ours) or {}, get_simulated_settings(theirs) or {}
     if our_model != their_model:
         keys = [key for key in {**our_model, **their_model} if our_model.get(key) != their_model.get(key)]
         settings = ", ".join(f"{key} {our_model.get(key)}, not {their_model.get(key)}" for key in keys)
@@ -208,23 +208,23 @@ def _reason(run: Run, reference: Run) -> str:
         common = len(run.problems & reference.problems)
         return f"other problems: {len(run.problems)} vs {len(reference.problems)}, {common} in common"
     if same_settings(run, reference):
-        return "the method and settings of the reference, with another seed"
-    return "no problem yet that both have ended"
+        return "method and settings are the reference's, with another seed"
+    return "no problem has ended in both yet"
 
 
-def _on_common(match: _Match, score: Score) -> tuple[list[float], list[float]]:
-    """Return a score of the problems that both have it of, in one order."""
+def _list_common_values(match: _Match, score: Score) -> tuple[list[float], list[float]]:
+    """Return both runs' scores of the problems for which both have one, in the same order."""
     ours, theirs = match.run.values(score), match.reference.values(score)
     common = [problem for problem in ours if problem in theirs]
     return [ours[problem] for problem in common], [theirs[problem] for problem in common]
 
 
-def _remarks(match: _Match, n: int) -> list[str]:
+def _list_remarks(match: _Match, n: int) -> list[str]:
     run, reference = match.run, match.reference
     remarks = []
     if n < len(run.problems | reference.problems):
         all_scored = n == len(run.ended & reference.ended)
-        remarks.append(f"the {n} problems that both have {'ended' if all_scored else 'a score of'}")
+        remarks.append(f"the {n} problems that {'ended' if all_scored else 'have a score'} in both")
     if run.manifest.regime != reference.manifest.regime:
         remarks.append(f"{run.manifest.regime}, not {reference.manifest.regime}")
     if run.manifest.seed != reference.manifest.seed:

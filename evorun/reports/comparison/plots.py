@@ -6,24 +6,24 @@ from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.axes import OF_TRAINING, Axis
+from evorun.reports.axes import TRAINING_AXES, Axis
 from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
 from evorun.reports.comparison.comparison import MAX_BANDS, Comparison, Panel
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.drawing import (
     CARD,
-    FLOOR,
+    GREY,
     INK,
     RUNS,
     Drawing,
-    End,
-    height_of_names,
-    in_lines,
+    LineEnd,
+    compute_names_height,
     integer_axis,
+    label_line_ends,
     make_drawing,
-    name_ends,
-    number,
     open_figure,
+    or_nan,
+    wrap_name,
 )
 from evorun.reports.text import file_stem, label, sentence, value, words
 from evorun.runs.printable import printable
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
-_FLOOR_DASHES = (0, (2, 2))
+_BASELINE_DASHES = (0, (2, 2))
 _LOG_SPAN = 30
-"""Costs whose largest is that many times the smallest are drawn on a logarithmic axis."""
-_LONGEST_NAME = 60
-"""Characters of a name above a bar: its figure stands at the end of the same line, and the table has the whole name."""
+"""Costs are drawn on a logarithmic axis if the largest is at least so many times the smallest."""
+_MAX_NAME_LENGTH = 60
+"""Maximum characters of a name above a bar, whose figure ends the same line; the table has the whole name."""
 _WIDTH, _HEIGHT = 6.6, 3.0
-"""Of a figure, and of the least of its axes, in inches."""
+"""Width of a figure and minimum height of its axes, in inches."""
 _MAX_MARKS = 8
 
 Style = Mapping[str, Any]
@@ -49,10 +49,10 @@ Style = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn of an arm."""
+    """An arm as a figure shows it."""
 
     index: int
-    """Of the arm in its panel."""
+    """Position of the arm in its panel."""
     arm: Arm
     points: Sequence[Point]
     """Of its only run, or the mean over its seeds."""
@@ -61,24 +61,24 @@ class Curve:
 
 
 def assign_styles(comparison: Comparison) -> dict[str, Style]:
-    """Return each arm's style, by its name: a colour for each method, grey dashes for all floors."""
+    """Return each arm's style, by its name: a colour for each method, grey dashes for all random baselines."""
     methods = comparison.methods
-    return {arm.name: _style(methods.index(arm.method), floor=arm.floor) for arm in comparison.arms}
+    return {arm.name: _style(methods.index(arm.method), is_baseline=arm.is_baseline) for arm in comparison.arms}
 
 
-def _style(index: int, *, floor: bool) -> Style:
+def _style(index: int, *, is_baseline: bool) -> Style:
     # with more methods than colours, dashes and other marks tell a colour's methods apart, in print too
     rounds = index // len(RUNS)
     return {
-        "color": FLOOR if floor else RUNS[index % len(RUNS)],
-        "linestyle": _FLOOR_DASHES if floor else _DASHES[rounds % len(_DASHES)],
-        "marker": "" if floor else _MARKS[index % len(_MARKS)],
+        "color": GREY if is_baseline else RUNS[index % len(RUNS)],
+        "linestyle": _BASELINE_DASHES if is_baseline else _DASHES[rounds % len(_DASHES)],
+        "marker": "" if is_baseline else _MARKS[index % len(_MARKS)],
         "markersize": 5,
-        "linewidth": 1.3 if floor else 1.8,
+        "linewidth": 1.3 if is_baseline else 1.8,
     }
 
 
-def swatch(style: Style) -> str:
+def draw_swatch(style: Style) -> str:
     """Draw a line with its mark, for a table, as inline SVG."""
     with open_figure(0.5, 0.2) as figure:
         figure.set_layout_engine("none")
@@ -88,42 +88,42 @@ def swatch(style: Style) -> str:
         return make_drawing(figure, f"swatch-{style['color']}-{style['marker']}", "").inline
 
 
-def curves_plot(
-    panel: Panel, score: Score, along: Axis, styles: Mapping[str, Style], name: str, about: str = ""
+def draw_curves(
+    panel: Panel, score: Score, axis: Axis, styles: Mapping[str, Style], name: str, prefix: str = ""
 ) -> Drawing | None:
-    """Draw a score of each arm against generations, calls or tokens; None without points. about: begins the title."""
+    """Draw a score of each arm against generations, calls or tokens; None without points. prefix: begins the title."""
     curves = [
-        Curve(index, arm, points, [run_curve(run, score, along) for run in arm.runs] if len(arm.runs) > 1 else ())
+        Curve(index, arm, points, [run_curve(run, score, axis) for run in arm.runs] if len(arm.runs) > 1 else ())
         for index, arm in enumerate(panel.arms)
-        if (points := arm.curve(score, along))
+        if (points := arm.curve(score, axis))
     ]
-    title = sentence(f"{about}{words(score.name)} on {printable(panel.task)} against {along.label}")
-    labels = (along.label, label(score), title)
-    of_cost = along.name != "step"
-    return lines_plot(curves, styles, name, labels, of_cost=of_cost, placed=of_cost, rate=score.rate)
+    title = sentence(f"{prefix}{words(score.name)} on {printable(panel.task)} against {axis.label}")
+    labels = (axis.label, label(score), title)
+    of_cost = axis.name != "step"
+    return draw_lines(curves, styles, name, labels, of_cost=of_cost, placed=of_cost, rate=score.rate)
 
 
-def over_seeds_plot(
+def draw_lines_over_seeds(
     panel: Panel,
     lines: Mapping[str, Sequence[Point]],
     styles: Mapping[str, Style],
     name: str,
     labels: tuple[str, str],
 ) -> Drawing | None:
-    """Draw what each run has by its name, as `lines_plot` does; None without any. labels: of both axes.
+    """Draw a line per run, given by its name, as `draw_lines` does; None without any. labels: of both axes.
 
-    Means over seeds have no band: what the figures can be at all is not known, and a band would go beyond it.
+    Means over seeds have no band: the figures' range is unknown, and a band might exceed it.
     """
     curves = []
     for index, arm in enumerate(panel.arms):
         if own := [lines[run.name] for run in arm.runs if lines.get(run.name)]:
-            means = [replace(point, ci95=None) for point in mean_curve(own, Score(name), OF_TRAINING["step"])]
+            means = [replace(point, ci95=None) for point in mean_curve(own, Score(name), TRAINING_AXES["step"])]
             curves.append(Curve(index, arm, means, own) if len(own) > 1 else Curve(index, arm, own[0]))
     title = f"{sentence(labels[1])} on {printable(panel.task)} by {labels[0]}"
-    return lines_plot(curves, styles, name, (*labels, title))
+    return draw_lines(curves, styles, name, (*labels, title))
 
 
-def lines_plot(
+def draw_lines(
     curves: Sequence[Curve],
     styles: Mapping[str, Style],
     name: str,
@@ -135,66 +135,71 @@ def lines_plot(
 ) -> Drawing | None:
     """Draw arms as lines with their names at their ends; None without any. labels: of both axes, and the title.
 
-    An arm of several runs is their mean, with its band, and a thin line for each run; where arms are many, the mean
-    alone. A floor is one level: where it ended. An arm of one point is a mark with its interval; where it is not
-    `placed`, as is a method of one step against generations, the mark's horizontal position means nothing, and a dotted
-    line extends its level.
+    An arm of several runs is their mean with its band and a thin line per run; if there are many arms, the mean alone.
+    A random baseline is one level: its final score. An arm of one point is a mark with its interval. Unless it is
+    `placed`, the mark's horizontal position means nothing, and a dotted line extends its level: so is a method of one
+    step drawn against generations.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     if not curves:
         return None
-    lines = [curve for curve in curves if len(curve.points) > 1 and not curve.arm.floor]
-    marks = [curve for curve in curves if len(curve.points) == 1 and not curve.arm.floor]
-    floors = [curve for curve in curves if curve.arm.floor]
-    few = len(lines) + len(marks) <= MAX_BANDS
-    names = {curve.index: in_lines(curve.arm.label) for curve in curves}
-    height = max(_HEIGHT, height_of_names(list(names.values())))
+    lines = [curve for curve in curves if len(curve.points) > 1 and not curve.arm.is_baseline]
+    marks = [curve for curve in curves if len(curve.points) == 1 and not curve.arm.is_baseline]
+    baselines = [curve for curve in curves if curve.arm.is_baseline]
+    with_bands = len(lines) + len(marks) <= MAX_BANDS
+    names = {curve.index: wrap_name(curve.arm.label) for curve in curves}
+    height = max(_HEIGHT, compute_names_height(list(names.values())))
     gids = {curve.index: f"{file_stem(name)}-{curve.index}" for curve in curves}
     ends = []
     with open_figure(_WIDTH, height + 0.6) as figure:
         axes = figure.subplots()
         for curve in lines:
             style = styles[curve.arm.name]
-            _curve(axes, curve, style, gids[curve.index], few=few)
-            ends.append(End(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
+            _draw_curve(axes, curve, style, gids[curve.index], with_bands=with_bands)
+            ends.append(LineEnd(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
         # after the curves, whose range they are spread over
         last = max(axes.get_xlim()[1], 1.0)
         for rank, curve in enumerate(marks):
             at = None if placed else last * (rank + 1) / (len(marks) + 1)
             style, (point,) = styles[curve.arm.name], curve.points
-            _mark(axes, curve, at, style, gids[curve.index], few=few)
-            ends.append(End(point.x if at is None else last, point.value, names[curve.index], style))
-        for curve in floors:
+            _draw_mark(axes, curve, at, style, gids[curve.index], with_bands=with_bands)
+            ends.append(LineEnd(point.x if at is None else last, point.value, names[curve.index], style))
+        for curve in baselines:
             level, style = curve.points[-1].value, styles[curve.arm.name]
             axes.axhline(level, **style, zorder=1, gid=gids[curve.index])
-            ends.append(End(math.inf, level, names[curve.index], style))
+            ends.append(LineEnd(math.inf, level, names[curve.index], style))
         if rate:
-            # the rates that occur, to the next tenth: lines are read by their distances, not from zero
+            # from and to the nearest tenths: lines are read by their distances, not from zero
             low, high = axes.dataLim.intervaly
             axes.set_ylim(max(math.floor(low * 10) / 10, 0) - 0.01, min(math.ceil(high * 10) / 10, 1) + 0.01)
             axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
             axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         axes.set_ylabel(labels[1])
-        drawn = [curve for curve in curves if not curve.arm.floor] or curves
-        _x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_of_runs(curve))], labels[0], of_cost=of_cost)
+        drawn = [curve for curve in curves if not curve.arm.is_baseline] or curves
+        _format_x_axis(
+            axes,
+            [p.x for curve in drawn for p in (*curve.points, *_list_seed_points(curve))],
+            labels[0],
+            of_cost=of_cost,
+        )
         right = axes.get_xlim()[1]
-        name_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
+        label_line_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
         return make_drawing(figure, name, labels[2])
 
 
-def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
-    """Draw the score that each arm has ended with, as a bar with its 95 % interval; None without figures.
+def draw_bars(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
+    """Draw each arm's final score as a bar with its 95 % interval; None without figures.
 
-    Its runs are small circles, the paper's figure is a hollow diamond, a floor is a dashed outline.
+    Its runs are small circles, the paper's figure is a hollow diamond, a random baseline is a dashed outline.
     """
-    drawn = [(arm, row) for arm in panel.arms if (row := make_row(arm)).figure(score.name).n]
+    drawn = [(arm, row) for arm in panel.arms if (row := make_row(arm)).get_metric(score.name).n]
     if not drawn:
         return None
     with open_figure(_WIDTH, 0.5 + 0.4 * len(drawn)) as figure:
         axes = figure.subplots()
         for y, (arm, row) in enumerate(drawn):
-            _bar(axes, y, arm, row, score, styles[arm.name])
+            _draw_bar(axes, y, arm, row, score, styles[arm.name])
         axes.set_yticks([])
         axes.set_ylim(len(drawn) - 0.3, -0.7)
         if score.rate:
@@ -206,42 +211,34 @@ def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
         return make_drawing(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
 
 
-def _bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style) -> None:
-    """Draw a bar below its name and its figure: beside it the name would take half of a narrow figure."""
-    metric = row.figure(score.name)
+def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style) -> None:
+    """Draw a bar below its name and its figure: a name beside it would take half of a narrow figure."""
+    metric = row.get_metric(score.name)
     look = {"color": style["color"], "alpha": 0.85, "linewidth": 0}
-    if arm.floor:
+    if arm.is_baseline:
         look = {"facecolor": "none", "edgecolor": style["color"], "linestyle": "--", "linewidth": 1.2}
-    axes.barh(y, number(metric.value), height=0.36, **look)
+    axes.barh(y, or_nan(metric.value), height=0.36, **look)
     if metric.ci95 is not None:
         for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
             axes.hlines(y, *metric.ci95, color=colour, linewidth=width)
     if len(arm.runs) > 1:
-        finals = [number(run.metric(score.name).value) for run in arm.runs]
-        axes.plot(
-            finals,
-            [y] * len(finals),
-            "o",
-            markersize=3.2,
-            color=INK,
-            markerfacecolor=CARD,
-            markeredgewidth=0.8,
-            clip_on=False,
-        )
-    if (reported := row.reported_figure(score.name)) is not None:
+        finals = [or_nan(run.get_metric(score.name).value) for run in arm.runs]
+        circle: Any = {"color": INK, "markersize": 3.2, "markerfacecolor": CARD, "markeredgewidth": 0.8}
+        axes.plot(finals, [y] * len(finals), "o", clip_on=False, **circle)
+    if (reported := row.get_reported(score.name)) is not None:
         axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD, clip_on=False)
     across = axes.get_yaxis_transform()
-    name = shorten(printable(arm.label), _LONGEST_NAME, placeholder=" …")
+    name = shorten(printable(arm.label), _MAX_NAME_LENGTH, placeholder=" …")
     axes.text(0, y - 0.38, name, transform=across, va="center")
     axes.text(1, y - 0.38, value(score, metric.value), transform=across, va="center", ha="right")
 
 
-def _curve(axes: "Axes", curve: Curve, style: Style, gid: str, *, few: bool) -> None:
+def _draw_curve(axes: "Axes", curve: Curve, style: Style, gid: str, *, with_bands: bool) -> None:
     points = curve.points
     xs = [point.x for point in points]
     # a mark at every point would hide the line
     axes.plot(xs, [point.value for point in points], markevery=max(1, len(points) // _MAX_MARKS), **style, gid=gid)
-    if not few:
+    if not with_bands:
         return
     if any(point.ci95 for point in points):
         gap = (math.nan, math.nan)
@@ -252,26 +249,26 @@ def _curve(axes: "Axes", curve: Curve, style: Style, gid: str, *, few: bool) -> 
         axes.plot([point.x for point in seed], [point.value for point in seed], **thin, gid=f"{gid}-seed-{rank}")
 
 
-def _mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: str, *, few: bool) -> None:
-    """Draw a curve of one point, against generations at a place of no meaning, with a dotted line on its level."""
+def _draw_mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: str, *, with_bands: bool) -> None:
+    """Draw a curve of one point: with its cost, or anywhere on a dotted line at its level."""
     (point,) = curve.points
     if at is not None:
         axes.axhline(point.value, color=style["color"], linestyle=":", linewidth=1.3)
     place = point.x if at is None else at
-    if point.ci95 is not None and few:
+    if point.ci95 is not None and with_bands:
         axes.vlines(place, *point.ci95, color=style["color"], alpha=0.6, linewidth=1.6)
-    for rank, seed in enumerate(curve.seeds if few else ()):
-        places = [of_run.x if at is None else at for of_run in seed]
+    for rank, seed in enumerate(curve.seeds if with_bands else ()):
+        places = [run.x if at is None else at for run in seed]
         small = {**style, "alpha": 0.45, "linewidth": 0.8, "markersize": 3}
-        axes.plot(places, [of_run.value for of_run in seed], **small, gid=f"{gid}-seed-{rank}")
+        axes.plot(places, [run.value for run in seed], **small, gid=f"{gid}-seed-{rank}")
     axes.plot([place], [point.value], **style, gid=gid)
 
 
-def _of_runs(curve: Curve) -> list[Point]:
+def _list_seed_points(curve: Curve) -> list[Point]:
     return [point for seed in curve.seeds for point in seed]
 
 
-def _x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost: bool) -> None:
+def _format_x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost: bool) -> None:
     from matplotlib.ticker import EngFormatter, NullFormatter
 
     axes.set_xlabel(title)

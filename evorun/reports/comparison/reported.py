@@ -13,9 +13,9 @@ from evorun.runs.scores import ACCURACY
 ELO = "elo"
 RELATIVE_RUN_TIME = "relative_run_time"
 BETWEEN_RUNS = frozenset({ELO, RELATIVE_RUN_TIME})
-"""Reported figures that no run has by itself: a tournament gives the one, a run under a fixed rubric the other."""
+"""Reported figures that no single run has: one comes from a tournament, the other from a run with a fixed rubric."""
 
-ELO_LINE = "The reported Elo ratings stand beside those of a tournament: evorun tournament RUN... judge=MODEL."
+ELO_LINE = "A tournament shows the reported Elo ratings beside its own: evorun tournament RUN... judge=MODEL."
 
 _OTHER_PROBLEMS = {
     "sample": "the problems are the sample set, not those that the paper measured on",
@@ -37,8 +37,8 @@ class ReportedFigures:
     steps: Mapping[str, Sequence[tuple[int, float]]]
     """Training figures by name: (step, value) each."""
 
-    def of_stratum(self, stratum: str) -> float | None:
-        """Return the accuracy in a stratum, whose name may be written in other letters' case."""
+    def get_stratum(self, stratum: str) -> float | None:
+        """Return the accuracy in a stratum, whatever the case of its name."""
         return {name.casefold(): value for name, value in self.by_stratum.items()}.get(stratum.casefold())
 
 
@@ -51,14 +51,16 @@ def find_reported(
     counts. others: of a tournament, the other runs; a row with `among` fits only where those of other methods have its
     settings.
     """
-    reported = _read(config)
+    reported = _read_reported(config)
     if not isinstance(reported, Reported):
         return None
     # model names, not ids: papers do not say which files they loaded
     fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
-    fitting = [row for row in fitting if row.model in (None, model) and _has(config, row.overrides)]
+    fitting = [row for row in fitting if row.model in (None, model) and _has_values(config, row.overrides)]
     rivals = [other.config for other in others if other.method != method]
-    fitting = [row for row in fitting if not row.among or (rivals and all(_has(one, row.among) for one in rivals))]
+    fitting = [
+        row for row in fitting if not row.among or (rivals and all(_has_values(rival, row.among) for rival in rivals))
+    ]
     if not fitting:
         return None
     row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None) + len(row.overrides))
@@ -66,7 +68,7 @@ def find_reported(
     return ReportedFigures({**accuracy, **row.metrics}, row.sd, row.by_stratum, row.steps)
 
 
-def reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float | None, float | None]:
+def find_reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float | None, float | None]:
     """Return the Elo rating that a paper's tournament gave such a run, and its standard deviation; None without one.
 
     others: the other runs of the tournament.
@@ -76,13 +78,13 @@ def reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float 
     return (found.metrics.get(ELO), found.sd.get(ELO)) if found else (None, None)
 
 
-def reports_elo(config: Mapping[str, Any]) -> bool:
-    """Return whether a run's configuration has any Elo rating of a paper's."""
-    reported = _read(config)
+def has_reported_elo(config: Mapping[str, Any]) -> bool:
+    """Tell whether a run's configuration has any Elo rating of a paper."""
+    reported = _read_reported(config)
     return isinstance(reported, Reported) and any(ELO in row.metrics for row in reported.rows)
 
 
-def lines_of_means(runs: Sequence[tuple[Manifest, Mapping[str, Metric]]]) -> list[str]:
+def describe_reported_means(runs: Sequence[tuple[Manifest, Mapping[str, Metric]]]) -> list[str]:
     """Return a line for each of the papers' figures over several runs, beside the runs' own, given with their metrics.
 
     A mean is over tasks, each of which is the mean over its runs (seeds); it is missing where a task has no run that is
@@ -90,57 +92,57 @@ def lines_of_means(runs: Sequence[tuple[Manifest, Mapping[str, Metric]]]) -> lis
     """
     means: list[ReportedMean] = []
     for manifest, _ in runs:
-        reported = _read(manifest.config)
+        reported = _read_reported(manifest.config)
         if isinstance(reported, Reported):
             means += [mean for mean in reported.means if mean not in means]
     lines = []
     for mean in means:
         for score, figure in mean.metrics.items():
-            first = _over_tasks(mean, mean.overrides, score, runs)
-            second = 0.0 if mean.less is None else _over_tasks(mean, mean.less, score, runs)
+            first = _average_over_tasks(mean, mean.overrides, score, runs)
+            second = 0.0 if mean.less is None else _average_over_tasks(mean, mean.less, score, runs)
             measured = None if first is None or second is None else first - second
             beside = f"measured {text.number(measured)}" if measured is not None else "not all measured here"
-            lines.append(_line(f"Reported {text.words(score)} of {_in_words(mean)}: {figure:g}; {beside}."))
+            lines.append(_join_lines(f"Reported {text.words(score)} of {_describe_runs(mean)}: {figure:g}; {beside}."))
     return lines
 
 
-def _over_tasks(
+def _average_over_tasks(
     mean: ReportedMean,
     overrides: Mapping[str, Setting],
     score: str,
     runs: Sequence[tuple[Manifest, Mapping[str, Metric]]],
 ) -> float | None:
-    of_tasks = []
+    task_means = []
     for task in mean.tasks:
         values = [
             metrics[score].value
             for manifest, metrics in runs
             if (manifest.method, manifest.task) == (mean.method, task)
             and mean.model in (None, manifest.models["policy"].name)
-            and _has(manifest.config, overrides)
-            and unlike_reported(manifest) is None
+            and _has_values(manifest.config, overrides)
+            and explain_incomparable(manifest) is None
             and score in metrics
         ]
         known = [value for value in values if value is not None]
         if not known:
             return None
-        of_tasks.append(sum(known) / len(known))
-    return sum(of_tasks) / len(of_tasks)
+        task_means.append(sum(known) / len(known))
+    return sum(task_means) / len(task_means)
 
 
-def _in_words(mean: ReportedMean) -> str:
+def _describe_runs(mean: ReportedMean) -> str:
     """Name the runs of a figure: the method, its settings, and the tasks."""
 
     def settings(overrides: Iterable[tuple[str, Setting]]) -> str:
         return ", ".join(f"{key.removeprefix('method.')}={value}" for key, value in overrides)
 
-    less = "" if mean.less is None else f" less {settings(mean.less.items())}"
+    less = "" if mean.less is None else f" minus {settings(mean.less.items())}"
     over = mean.tasks[0] if len(mean.tasks) == 1 else f"mean over {', '.join(mean.tasks)}"
     return f"{mean.method}, {settings(mean.overrides.items())}{less} ({over})"
 
 
-def _has(config: Mapping[str, Any], overrides: Mapping[str, Setting]) -> bool:
-    """Return whether a configuration has these values; of a group its name counts."""
+def _has_values(config: Mapping[str, Any], overrides: Mapping[str, Setting]) -> bool:
+    """Tell whether a configuration has these values; a group's value is its name."""
     for key, expected in overrides.items():
         value: Any = config
         for part in key.split("."):
@@ -152,8 +154,8 @@ def _has(config: Mapping[str, Any], overrides: Mapping[str, Setting]) -> bool:
     return True
 
 
-def unlike_reported(manifest: Manifest) -> str | None:
-    """Return the reason not to compare a run's figures with a paper's, as the end of a sentence; None without one."""
+def explain_incomparable(manifest: Manifest) -> str | None:
+    """Return why a run's figures do not compare with a paper's, as the end of a sentence; None if they do."""
     if manifest.simulated:
         return "no language model ran: a simulated one is not what the paper measured"
     if manifest.simulated_teacher:
@@ -163,18 +165,18 @@ def unlike_reported(manifest: Manifest) -> str | None:
 
 def find_source(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return where the figures come from and the note on them; None without any, or when malformed."""
-    reported = _read(config)
-    return (_line(reported.source), _line(reported.note)) if isinstance(reported, Reported) else None
+    reported = _read_reported(config)
+    return (_join_lines(reported.source), _join_lines(reported.note)) if isinstance(reported, Reported) else None
 
 
-def malformed(config: Mapping[str, Any]) -> str | None:
-    """Return the reason that the configuration's figures cannot be used; None when they can, or there are none."""
-    reported = _read(config)
+def explain_malformed(config: Mapping[str, Any]) -> str | None:
+    """Return why the configuration's figures cannot be used; None if they can, or if there are none."""
+    reported = _read_reported(config)
     return reported if isinstance(reported, str) else None
 
 
-def _read(config: Mapping[str, Any]) -> Reported | str | None:
-    """Return the figures, or what is wrong with them, or None when there are none."""
+def _read_reported(config: Mapping[str, Any]) -> Reported | str | None:
+    """Return the figures, or the error in them, or None without any."""
     if config.get("reported") is None:
         return None
     try:
@@ -183,5 +185,5 @@ def _read(config: Mapping[str, Any]) -> Reported | str | None:
         return str(error)
 
 
-def _line(words: str) -> str:
+def _join_lines(words: str) -> str:
     return " ".join(words.split())

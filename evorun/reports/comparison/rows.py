@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from evorun.reports import text
-from evorun.reports.comparison.arms import Arm, over_seeds
-from evorun.reports.comparison.names import SEED, TASK, format_engine, format_model, joined
-from evorun.reports.comparison.reported import BETWEEN_RUNS, ReportedFigures, unlike_reported
+from evorun.reports.comparison.arms import Arm, average_over_seeds
+from evorun.reports.comparison.names import SEED, TASK, format_engine, format_model, join_parts
+from evorun.reports.comparison.reported import BETWEEN_RUNS, ReportedFigures, explain_incomparable
 from evorun.reports.comparison.runs import Cost
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
-MARKS = "marks"
+CAVEATS = "caveats"
 
-_NOTHING = Metric(None, None, 0)
+_MISSING = Metric(None, None, 0)
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Row:
 
     parts: Mapping[str, str]
     """The parts of its name, by aspect."""
-    floor: bool
+    is_baseline: bool
     """True when the model answered at random."""
     facts: Mapping[str, str]
-    """Task, model, engine, seed and marks, by the heading that a column of them would have."""
-    regime: str
+    """Task, model, engine, seed and caveats, by the heading that a column of them would have."""
+    information_regime: str
     n: str
     scores: Sequence[Score]
     """The primary one first."""
@@ -36,7 +36,7 @@ class Row:
     """Runs that the figures are means over."""
     metrics: Mapping[str, Metric]
     """Means by name: scores, and what results.json has of the search and the judge."""
-    over_both: Mapping[str, tuple[float, float]]
+    two_way_ci95: Mapping[str, tuple[float, float]]
     """Intervals over seeds and problems, by the score's name; of few seeds none."""
     trials: Mapping[str, str]
     """The number of trials by the metric's name, of several runs as runs times trials."""
@@ -49,22 +49,22 @@ class Row:
     cost: Mapping[str, Cost]
     """A problem's, by role."""
     reported: ReportedFigures | None
-    unlike_reported: str | None
+    incomparable_reason: str | None
     """The reason not to compare the figures with reported ones; None when they may be."""
 
     @property
     def name(self) -> str:
         """A name that no other row of the table has."""
-        return joined(self.parts)
+        return join_parts(self.parts)
 
     @property
     def primary(self) -> Score:
         """The score by which the run is ranked."""
         return self.scores[0]
 
-    def figure(self, name: str) -> Metric:
+    def get_metric(self, name: str) -> Metric:
         """Return the mean of that name."""
-        return self.metrics.get(name, _NOTHING)
+        return self.metrics.get(name, _MISSING)
 
     @property
     def has_reported(self) -> bool:
@@ -73,81 +73,76 @@ class Row:
             self.reported.by_stratum or self.reported.metrics.keys() - BETWEEN_RUNS
         )
 
-    def reported_figure(self, name: str) -> float | None:
+    def get_reported(self, name: str) -> float | None:
         """Return a paper's mean of the score of that name."""
         return None if self.reported is None else self.reported.metrics.get(name)
 
-    def reported_of_stratum(self, stratum: str) -> float | None:
+    def get_reported_stratum(self, stratum: str) -> float | None:
         """Return a paper's primary score in a stratum."""
         # papers break down accuracies only
         if self.reported is None or not self.primary.is_correctness:
             return None
-        return self.reported.of_stratum(stratum)
+        return self.reported.get_stratum(stratum)
 
-    @property
-    def above_reported(self) -> float | None:
-        """Measured less reported primary score; None where one is missing or they do not compare."""
-        return self.above(self.figure(self.primary.name).value, self.reported_figure(self.primary.name))
-
-    def above(self, measured: float | None, reported: float | None) -> float | None:
+    def subtract_reported(self, measured: float | None, reported: float | None) -> float | None:
         """Return measured less reported; None where one is missing or they do not compare."""
-        return None if measured is None or reported is None or self.unlike_reported else measured - reported
+        return None if measured is None or reported is None or self.incomparable_reason else measured - reported
 
 
 def make_row(arm: Arm) -> Row:
     """Return the row of an arm: of several runs their means over the seeds, each seed with the same weight."""
     first = arm.runs[0]
     manifest, outcome = first.manifest, first.outcome
-    marks = dict.fromkeys(mark for run in arm.runs for mark in run.marks)
+    caveats = dict.fromkeys(caveat for run in arm.runs for caveat in run.caveats)
     return Row(
         parts=arm.parts,
-        floor=arm.floor,
+        is_baseline=arm.is_baseline,
         facts={
             TASK: manifest.task,
             "model": format_model(manifest),
             "engine": format_engine(manifest),
             SEED: ", ".join(str(run.manifest.seed) for run in arm.runs),
-            MARKS: ", ".join(marks),
+            CAVEATS: ", ".join(caveats),
         },
-        regime=manifest.regime,
-        n=_problems(arm),
+        information_regime=manifest.regime,
+        n=_format_problems(arm),
         scores=outcome.scores,
         seeds=len(arm.runs),
-        metrics=_means(outcome.scores, [run.figures for run in arm.runs]),
-        over_both={
-            score.name: ci95 for score in outcome.scores if (ci95 := arm.over_seeds_and_problems(score)) is not None
+        metrics=_average(outcome.scores, [run.figures for run in arm.runs]),
+        two_way_ci95={
+            score.name: ci95 for score in outcome.scores if (ci95 := arm.two_way_interval(score)) is not None
         },
         trials={
             name: text.trials([run.outcome.metrics[name].n for run in arm.runs if name in run.outcome.metrics])
             for name in dict.fromkeys(name for run in arm.runs for name in run.outcome.metrics)
         },
-        by_stratum=_by_stratum(arm) if len(outcome.by_stratum) > 1 else {},
+        by_stratum=_average_strata(arm) if len(outcome.by_stratum) > 1 else {},
         generation=fmean(run.generation for run in arm.runs),
         planned=outcome.planned_steps,
-        cost=_mean_cost([run.cost for run in arm.runs]),
+        cost=_average_cost([run.cost for run in arm.runs]),
         reported=first.reported,
-        unlike_reported=unlike_reported(manifest),
+        incomparable_reason=explain_incomparable(manifest),
     )
 
 
-def _problems(arm: Arm) -> str:
+def _format_problems(arm: Arm) -> str:
     """Return the number of problems, of several runs as runs times problems."""
-    trials = text.trials([run.metric(run.primary.name).n for run in arm.runs])
+    trials = text.trials([run.get_metric(run.primary.name).n for run in arm.runs])
     run = arm.runs[0]
     return trials if run.outcome.finished else f"{trials} of {text.count(len(run.problems))}"
 
 
-def _by_stratum(arm: Arm) -> dict[str, Metric]:
+def _average_strata(arm: Arm) -> dict[str, Metric]:
     name = arm.primary.name
     strata = dict.fromkeys(stratum for run in arm.runs for stratum in run.outcome.by_stratum)
     means = {
-        stratum: _means([arm.primary], [run.outcome.by_stratum.get(stratum, {}) for run in arm.runs])
+        stratum: _average([arm.primary], [run.outcome.by_stratum.get(stratum, {}) for run in arm.runs])
         for stratum in strata
     }
     return {stratum: metrics[name] for stratum, metrics in means.items() if name in metrics}
 
 
-def _means(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
+def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
     """Return the mean over runs of each figure, by name; a single run's figures as they are."""
     if len(runs) == 1:
         return dict(runs[0])
@@ -155,21 +150,21 @@ def _means(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> dic
     # what is no score is a share of candidates, duels or problems
     names = dict.fromkeys(name for metrics in runs for name in metrics)
     return {
-        name: over_seeds(
+        name: average_over_seeds(
             [metrics[name] for metrics in runs if name in metrics], declared.get(name) or Score(name, 0.0, 1.0)
         )
         for name in names
     }
 
 
-def _mean_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
+def _average_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
     means = {}
-    roles = dict.fromkeys(role for cost in costs for role in cost)
+    roles = dict.fromkeys(role for of_run in costs for role in of_run)
     for role in sorted(roles, key=lambda role: (role == GOLD, role == "total")):
-        spent = [cost.get(role, Cost(0, 0, 0)) for cost in costs]  # a role that a seed never called cost nothing
+        spent = [of_run.get(role, Cost(0, 0, 0)) for of_run in costs]  # a role that a seed never called cost nothing
         means[role] = Cost(
-            fmean(one.calls for one in spent),
-            fmean(one.prompt_tokens for one in spent),
-            fmean(one.completion_tokens for one in spent),
+            fmean(cost.calls for cost in spent),
+            fmean(cost.prompt_tokens for cost in spent),
+            fmean(cost.completion_tokens for cost in spent),
         )
     return means

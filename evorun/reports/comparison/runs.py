@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.reports.comparison.names import is_floor, joined, name_parts, policy
+from evorun.reports.comparison.names import get_policy, is_random_baseline, join_parts, name_parts
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import SOURCES
 from evorun.reports.overview import Outcome, load_curves, load_outcome
@@ -48,8 +48,8 @@ class Run:
     """Scores by name, over all strata, in step order."""
     training: Mapping[str, Sequence[MetricPoint]]
     """Figures of training steps by name."""
-    costed: int
-    """Number of problems that the costs along curves are means over."""
+    problems_per_cost: int
+    """Number of problems over which the costs of curves are means."""
     cost: Mapping[str, Cost]
     """A problem's, by role; the sum is under `total`."""
     reported: ReportedFigures | None
@@ -57,7 +57,7 @@ class Run:
     @property
     def name(self) -> str:
         """A name that no other run of the comparison has."""
-        return joined(self.parts)
+        return join_parts(self.parts)
 
     @property
     def manifest(self) -> Manifest:
@@ -65,9 +65,9 @@ class Run:
         return self.outcome.manifest
 
     @property
-    def floor(self) -> bool:
+    def is_baseline(self) -> bool:
         """True when the model answered at random."""
-        return is_floor(self.manifest)
+        return is_random_baseline(self.manifest)
 
     @property
     def ended(self) -> frozenset[str]:
@@ -82,14 +82,14 @@ class Run:
     @property
     def rank(self) -> tuple[float, float]:
         """Utilities of the primary score and the second one, greater is better; minus infinity for a missing one."""
-        primary, second = self._merit(self.primary), self._merit(self.outcome.second)
+        primary, second = self._compute_utility(self.primary), self._compute_utility(self.outcome.second)
         return primary, second
 
-    def _merit(self, score: Score | None) -> float:
-        mean = None if score is None else self.metric(score.name).value
+    def _compute_utility(self, score: Score | None) -> float:
+        mean = None if score is None else self.get_metric(score.name).value
         return -math.inf if score is None or mean is None else score.utility(mean)
 
-    def metric(self, name: str) -> Metric:
+    def get_metric(self, name: str) -> Metric:
         """Return the mean of a score over the problems that have ended."""
         return self.outcome.metrics.get(name) or Metric(None, None, 0)
 
@@ -115,8 +115,8 @@ class Run:
         return max((point.step for points in self.curves.values() for point in points), default=0)
 
     @property
-    def marks(self) -> list[str]:
-        """Reasons that the figures are no finished benchmark result, in a word or two each."""
+    def caveats(self) -> list[str]:
+        """Reasons why the figures are no finished benchmark result, in a word or two each."""
         manifest = self.manifest
         source = manifest.provenance.source
         found = {
@@ -126,16 +126,16 @@ class Run:
             "so far": not self.outcome.finished,
             "failed": manifest.status == "failed",
         }
-        return [mark for mark, holds in found.items() if holds]
+        return [caveat for caveat, holds in found.items() if holds]
 
 
 def load_runs(run_dirs: Sequence[Path]) -> list[Run]:
     """Read the runs, in order. Raises RunDirectoryError or DataError."""
     outcomes = [load_outcome(run_dir, shows_records=False) for run_dir in run_dirs]
-    return [_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
+    return [_load_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
 
 
-def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
+def _load_run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     # steps hold texts, so they are read only where no finished run has counted them
     steps = [] if outcome.finished else read_steps_without_texts(outcome.run_dir)
     ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
@@ -147,12 +147,12 @@ def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         problems=frozenset(ids),
         curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
         training=curves.training,
-        costed=curves.problems,
-        cost=_mean_cost(outcome),
+        problems_per_cost=curves.problems,
+        cost=_average_cost(outcome),
         # no paper measured a model that answers at random
         reported=None
-        if is_floor(manifest)
-        else find_reported(manifest.config, manifest.method, manifest.task, policy(manifest).name),
+        if is_random_baseline(manifest)
+        else find_reported(manifest.config, manifest.method, manifest.task, get_policy(manifest).name),
     )
 
 
@@ -160,7 +160,7 @@ class _ProblemId(msgspec.Struct):
     problem: str
 
 
-def _mean_cost(outcome: Outcome) -> dict[str, Cost]:
+def _average_cost(outcome: Outcome) -> dict[str, Cost]:
     """Return the cost per problem by role, the sum under `total`."""
     n = len(outcome.predictions)
     if outcome.finished:

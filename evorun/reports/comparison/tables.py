@@ -1,26 +1,24 @@
 """The tables of a comparison: as the page and a terminal show them, and figures for other programs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import Comparison, shared_facts
-from evorun.reports.comparison.names import shared
+from evorun.reports.comparison.comparison import Comparison, find_shared_facts
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.rows import Row
 from evorun.reports.comparison.runs import ANSWERED
-from evorun.reports.run_tables import score_cells
-from evorun.reports.tables import Cell, Table, data_table, figure_columns, word_columns
+from evorun.reports.run_tables import format_score, list_ends
+from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
 from evorun.runs.reading import read_training
-from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
 _SEARCH = {
     ANSWERED: "candidates\nanswered",
-    "parsable_rate": "texts\nthat parse",
+    "parsable_rate": "parsable\ntexts",
     "pool_coverage": "pool\ncoverage",
     "choice_given_coverage": "choice given\ncoverage",
     "judge_agreement": "judge\nagreement",
@@ -29,10 +27,11 @@ _SEARCH = {
 """Figures of results.json, and the headings of their columns."""
 
 _TOTAL = "total"
-_OVER_BOTH = "over seeds\nand problems"
+_TWO_WAY = "over seeds\nand problems"
+_INTERVAL = "95 % interval"
 
 
-def main_table(
+def make_main_table(
     comparison: Comparison,
     rows: Sequence[Row],
     strata: Sequence[str],
@@ -41,205 +40,211 @@ def main_table(
     *,
     with_cost: bool = True,
 ) -> Table:
-    """Return the primary score, other scores and cost, a line for each arm or run.
+    """Return a row per arm or run: the primary score, other scores and cost.
 
-    What all of them share or have in their names has no column, except for the information regime.
+    What all rows share or have in their names has no column, except for the information regime.
     """
-    # the regime has its column even so: figures with and without labels must never be compared unawares
-    told = [*shared_facts(rows), *shared([dict.fromkeys(row.parts, "") for row in rows])] if rows else []
-    facts = [name for row in rows[:1] for name in row.facts if name not in told]
+    # figures with and without labels must never be compared unawares, so the information regime keeps its column
+    known = {*find_shared_facts(rows), *set.intersection(*(set(row.parts) for row in rows))} if rows else set()
+    facts = [name for row in rows[:1] for name in row.facts if name not in known]
+    primaries = comparison.primaries
+    two_way = {primary.name for primary in primaries if any(primary.name in row.two_way_ci95 for row in rows)}
     columns = [*word_columns("run", *facts), *figure_columns("n")]
-    over_both = {primary.name for primary in comparison.primaries if any(primary.name in row.over_both for row in rows)}
-    for primary in comparison.primaries:
-        columns += figure_columns(text.label(primary), "95 % interval")
-        columns += figure_columns(_OVER_BOTH) if primary.name in over_both else []
-    columns += word_columns("information")
-    columns += figure_columns(*strata, *(score.name.replace("_", "\n") for score in scores))
-    if with_cost:
-        columns += figure_columns("calls per\nproblem", "tokens per\nproblem")
-    if comparison.has_reported:
-        columns += figure_columns("reported", "difference")
+    for primary in primaries:
+        columns += figure_columns(text.label(primary), _INTERVAL, *([_TWO_WAY] if primary.name in two_way else []))
+    columns += [*word_columns("information"), *figure_columns(*strata, verbatim=True)]
+    columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
+    columns += figure_columns("calls per\nproblem", "tokens per\nproblem") if with_cost else []
+    columns += figure_columns("reported", "difference") if comparison.has_reported else []
     table = Table(columns, title=title)
     for row in rows:
-        cells = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.n]
-        for primary in comparison.primaries:
-            metric = row.figure(primary.name)
-            cells += [text.value(primary, metric.value), text.value_interval(primary, metric.ci95)]
-            both = row.over_both.get(primary.name)
-            cells += [text.value_interval(primary, both)] if primary.name in over_both else []
-        by_stratum = [row.by_stratum.get(stratum) for stratum in strata]
-        cells += [row.regime]
-        cells += [text.value(row.primary, metric.value if metric else None) for metric in by_stratum]
-        cells += [text.value(score, row.figure(score.name).value) for score in scores]
+        cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
+        for primary in primaries:
+            cells += format_score(primary, row.get_metric(primary.name))[:2]
+            if primary.name in two_way:
+                cells.append(text.value_interval(primary, row.two_way_ci95.get(primary.name)))
+        cells.append(row.information_regime)
+        cells += [format_score(row.primary, row.by_stratum.get(stratum))[0] for stratum in strata]
+        cells += [text.value(score, row.get_metric(score.name).value) for score in scores]
         if with_cost:
             total = row.cost.get(_TOTAL)
-            cells += [text.number(total.calls), text.compact(total.tokens)] if total else [text.MISSING] * 2
+            cells += [text.number(total.calls), text.compact(total.tokens)] if total else [None, None]
         if comparison.has_reported:
-            reported = row.reported_figure(row.primary.name)
-            cells += [text.value(row.primary, reported), text.difference(row.primary, row.above_reported)]
+            metric, reported = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
+            cells += _beside_reported(row, row.primary, metric.value, reported).values()
         table.rows.append(cells)
     return table
 
 
-def search_table(rows: Sequence[Row], step: str = "generation") -> Table:
-    """Return the step that was reached, and shares that tell a search that failed from a choice that did.
+def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
+    """Return the step reached, and shares that tell a failed search from a failed choice.
 
     step: the word for the rows' steps.
     """
-    found = [name for name in _SEARCH if any(row.figure(name).value is not None for row in rows)]
-    evolved = any(row.generation > 0 for row in rows)
-    columns = [*([f"{step}\nreached"] if evolved else []), *(_SEARCH[name] for name in found)]
-    table = Table([*word_columns("run"), *figure_columns(*columns)], title="search and judge")
-    for row in rows if columns else []:
-        short = row.planned is not None and 0 < row.generation < row.planned
-        of_planned = f" of {text.count(row.planned)}" if short else ""
-        whole = row.generation == int(row.generation)
-        mean = (text.count if whole else text.number)(row.generation or None)
-        reached = [f"{mean}{of_planned}"] if evolved else []
-        table.rows.append([row.name, *reached, *(text.percent(row.figure(name).value) for name in found)])
-    return table
-
-
-def scores_table(rows: Sequence[Row]) -> Table:
-    """Return the means of the other scores with their intervals, beside the reported ones where there are any."""
-    with_reported = any(row.reported_figure(score.name) is not None for row in rows for score in row.scores[1:])
-    over_both = [_OVER_BOTH] if any(score.name in row.over_both for row in rows for score in row.scores[1:]) else []
-    reported_columns = ["reported", "difference"] if with_reported else []
-    columns = figure_columns("mean", "95 % interval", *over_both, "n", *reported_columns)
-    table = Table([*word_columns("run", "score"), *columns], title="scores")
+    records = []
     for row in rows:
-        name = row.name
+        reached = (text.count if row.generation == int(row.generation) else text.number)(row.generation)
+        if row.planned is not None and row.generation < row.planned:
+            reached += f" of {text.count(row.planned)}"
+        shares = {heading: row.get_metric(name).value for name, heading in _SEARCH.items()}
+        records.append(
+            {
+                "run": row.name,
+                f"{step}\nreached": reached if row.generation > 0 else None,
+                **{heading: None if share is None else text.percent(share) for heading, share in shares.items()},
+            }
+        )
+    table = make_table(records, words=("run",), title="search and judge")
+    return table if len(table.columns) > 1 else make_table([])
+
+
+def make_scores_table(rows: Sequence[Row]) -> Table:
+    """Return the means of the secondary scores with their intervals, beside reported ones if there are any."""
+    records = []
+    for row in rows:
         for score in row.scores[1:]:
-            metric, reported = row.figure(score.name), row.reported_figure(score.name)
-            above = text.difference(score, row.above(metric.value, reported))
-            beside = [text.value(score, reported), above] if with_reported else []
-            mean, interval, _ = score_cells(score, metric)
-            both = [text.value_interval(score, row.over_both.get(score.name))] if over_both else []
-            trials = row.trials.get(score.name, text.MISSING)
-            table.rows.append([name, text.label(score), mean, interval, *both, trials, *beside])
-            name = ""
-    return table
-
-
-def strata_table(comparison: Comparison, rows: Sequence[Row], *, with_intervals: bool) -> Table:
-    """Return the primary score by stratum, a line for each arm or run."""
-    strata = comparison.strata
-    title = f"{primary_words(comparison)} by stratum"
-    table = Table([*word_columns("run"), *figure_columns(*strata)], title=title)
-    for row in rows:
-        shown = [score_cells(row.primary, row.by_stratum.get(stratum)) for stratum in strata]
-        with_interval = [with_intervals and interval != text.MISSING for _, interval, _ in shown]
-        joined = [
-            f"{mean} [{interval}]" if both else mean
-            for both, (mean, interval, _) in zip(with_interval, shown, strict=True)
-        ]
-        table.rows.append([row.name, *joined])
-    return table
-
-
-def reported_strata_table(comparison: Comparison) -> Table:
-    """Return measured beside reported figures, for the strata that a paper reports."""
-    columns = figure_columns(primary_words(comparison), "reported", "difference")
-    table = Table([*word_columns("run", "stratum"), *columns], title="reported by stratum")
-    for row in comparison.rows:
-        name = row.name
-        for stratum, metric in row.by_stratum.items():
-            reported = row.reported_of_stratum(stratum)
-            if reported is not None:
-                figures = [text.value(row.primary, metric.value), text.value(row.primary, reported)]
-                above = text.difference(row.primary, row.above(metric.value, reported))
-                table.rows.append([name, stratum, *figures, above])
-                name = ""  # a run is named in the first of its lines only
-    return table
-
-
-def reported_steps_table(comparison: Comparison) -> Table:
-    """Return training figures beside those that a paper reports of the same steps."""
-    columns = figure_columns("step", "measured", "reported")
-    table = Table([*word_columns("run", "figure"), *columns], title="reported by training step")
-    for run in comparison.runs:
-        name = run.name
-        for figure, points in run.reported.steps.items() if run.reported else ():
-            measured = {one.step: one.figures.get(figure) for one in read_training(run.outcome.run_dir)}
-            for step, value in points:
-                cells = [text.count(step), text.precise(measured.get(step)), text.precise(value)]
-                table.rows.append([name, text.words(figure), *cells])
-                name = ""
-    return table
-
-
-def pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
-    """Return each arm or run beside the reference of its group, group after group."""
-    lead = _lead(pairs)
-    gains = ["gained", "lost"] if any(pair.primary.rate for pair in pairs) else ["better", "worse"]
-    tests = ["p", "p (Holm)"] if any(pair.p is not None for pair in pairs) else []
-    intervals = _intervals([pair.compared for pair in pairs])
-    columns = [*word_columns(*lead, "run"), *figure_columns("n", "difference", *intervals, *gains, *tests)]
-    # a column of dashes says nothing: those of p and of remarks appear with their first entry
-    with_remarks = any(pair.remark for pair in pairs)
-    table = Table([*columns, *(word_columns("remark") if with_remarks else [])], title=title)
-    named = ""
-    for pair in pairs:
-        reference = [pair.reference if pair.reference != named else ""] if lead else []
-        named = pair.reference
-        remark = [pair.remark] if with_remarks else []
-        p_values = [text.MISSING if p is None else text.p_value(p) for p in (pair.p, pair.p_holm)] if tests else []
-        compared = pair.compared
-        figures = [
-            text.trials(compared.sizes or [compared.n]),
-            text.difference(pair.primary, compared.difference),
-            *(text.difference_interval(pair.primary, interval_of(compared)) for interval_of in intervals.values()),
-            text.count(pair.gained),
-            text.count(pair.lost),
-        ]
-        table.rows.append([*reference, pair.name, *figures, *p_values, *remark])
-    return table
-
-
-def score_pairs_table(pairs: Sequence[Pair]) -> Table:
-    """Return the scores of each arm or run beside those of the reference of its group."""
-    lead = _lead(pairs)
-    intervals = _intervals([compared for pair in pairs for compared in pair.others.values()])
-    columns = figure_columns("n", "difference", *intervals, "higher", "lower")
-    table = Table([*word_columns(*lead, "run", "score"), *columns], title="their scores")
-    named = ""
-    for pair in pairs:
-        name = pair.name
-        for score, compared in pair.others.items():
-            reference = [pair.reference if pair.reference != named else ""] if lead else []
-            named = pair.reference
-            trials, difference = (
-                text.trials(compared.sizes or [compared.n]),
-                text.difference(score, compared.difference),
+            metric, two_way = row.get_metric(score.name), row.two_way_ci95.get(score.name)
+            mean, interval, _ = format_score(score, metric)
+            records.append(
+                {
+                    "run": row.name,
+                    "score": text.label(score),
+                    "mean": mean,
+                    _INTERVAL: interval,
+                    _TWO_WAY: None if two_way is None else text.value_interval(score, two_way),
+                    "n": row.trials.get(score.name),
+                    **_beside_reported(row, score, metric.value, row.get_reported(score.name)),
+                }
             )
-            ends = [text.difference_interval(score, interval_of(compared)) for interval_of in intervals.values()]
-            counts = [text.count(compared.higher), text.count(compared.lower)]
-            table.rows.append([*reference, name, text.words(score.name), trials, difference, *ends, *counts])
-            name = ""
-    return table
+    return make_table(records, words=("run", "score"), title="scores", grouped=1)
 
 
-def _intervals(compared: Sequence[PairedScores]) -> Mapping[str, Callable[[PairedScores], Interval]]:
-    """Return the columns of intervals that differences have, the one over seeds first, and where each finds its own."""
-    found: dict[str, Callable[[PairedScores], Interval]] = {}
-    if any(one.over_seeds for one in compared):
-        found["95 % interval\nover seeds"] = lambda one: one.over_seeds
-    seeded = any(one.sizes for one in compared)
-    found["over\nproblems" if found else "95 % interval\nover problems" if seeded else "95 % interval"] = lambda one: (
-        one.ci95
+def _beside_reported(row: Row, score: Score, measured: float | None, reported: float | None) -> dict[str, Cell]:
+    """Return the cells of a reported figure and of the difference to it; None for both without one."""
+    if reported is None:
+        return {"reported": None, "difference": None}
+    difference = row.subtract_reported(measured, reported)
+    return {"reported": text.value(score, reported), "difference": text.difference(score, difference)}
+
+
+def make_strata_table(comparison: Comparison, rows: Sequence[Row], *, with_intervals: bool) -> Table:
+    """Return a row per arm or run: the primary score by stratum."""
+
+    def format_cell(row: Row, stratum: str) -> str:
+        mean, interval, _ = format_score(row.primary, row.by_stratum.get(stratum))
+        return f"{mean} [{interval}]" if with_intervals and interval != text.MISSING else mean
+
+    return Table(
+        [*word_columns("run"), *figure_columns(*comparison.strata, verbatim=True)],
+        [[row.name, *(format_cell(row, stratum) for stratum in comparison.strata)] for row in rows],
+        title=f"{primary_words(comparison)} by stratum",
     )
-    if any(one.over_both for one in compared):
-        found["over\nboth"] = lambda one: one.over_both
-    return found
 
 
-def _lead(pairs: Sequence[Pair]) -> list[str]:
-    """Return the column that names the references, where there are several."""
-    return ["reference"] if len({pair.reference for pair in pairs}) > 1 else []
+def make_reported_strata_table(comparison: Comparison) -> Table:
+    """Return measured beside reported figures, for the strata that a paper reports."""
+    records: list[dict[str, Cell]] = [
+        {
+            "run": row.name,
+            "stratum": stratum,
+            primary_words(comparison): text.value(row.primary, metric.value),
+            **_beside_reported(row, row.primary, metric.value, reported),
+        }
+        for row in comparison.rows
+        for stratum, metric in row.by_stratum.items()
+        if (reported := row.get_reported_stratum(stratum)) is not None
+    ]
+    return make_table(records, words=("run", "stratum"), title="reported by stratum", grouped=1)
 
 
-def run_cost_table(comparison: Comparison) -> Table:
-    """Return the calls, tokens, model time and wall-clock time of whole runs, over several seeds the mean of a run."""
+def make_reported_steps_table(comparison: Comparison) -> Table:
+    """Return training figures beside those that a paper reports of the same steps."""
+    records: list[dict[str, Cell]] = []
+    for run in comparison.runs:
+        for figure, points in run.reported.steps.items() if run.reported else ():
+            measured = {record.step: record.figures.get(figure) for record in read_training(run.outcome.run_dir)}
+            records += [
+                {
+                    "run": run.name,
+                    "figure": text.words(figure),
+                    "step": text.count(step),
+                    "measured": text.precise(measured.get(step)),
+                    "reported": text.precise(value),
+                }
+                for step, value in points
+            ]
+    return make_table(records, words=("run", "figure"), title="reported by training step", grouped=1)
+
+
+def make_pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
+    """Return each arm or run beside the reference of its group, group after group."""
+    better, worse = ("gained", "lost") if any(pair.primary.rate for pair in pairs) else ("better", "worse")
+    several, describe = _has_references(pairs), _describe_differences([pair.compared for pair in pairs])
+    records = [
+        {
+            "reference": pair.reference if several else None,
+            "run": pair.name,
+            **describe(pair.primary, pair.compared),
+            better: text.count(pair.gained),
+            worse: text.count(pair.lost),
+            "p": None if pair.p is None else text.p_value(pair.p),
+            "p (Holm)": None if pair.p_holm is None else text.p_value(pair.p_holm),
+            "remark": pair.remark or None,
+        }
+        for pair in pairs
+    ]
+    return make_table(records, words=("reference", "run", "remark"), title=title, grouped=int(several))
+
+
+def make_score_pairs_table(pairs: Sequence[Pair]) -> Table:
+    """Return the secondary scores of each arm or run beside those of the reference of its group."""
+    several = _has_references(pairs)
+    describe = _describe_differences([compared for pair in pairs for compared in pair.others.values()])
+    records = [
+        {
+            "reference": pair.reference if several else None,
+            "run": pair.name,
+            "score": text.words(score.name),
+            **describe(score, compared),
+            "higher": text.count(compared.higher),
+            "lower": text.count(compared.lower),
+        }
+        for pair in pairs
+        for score, compared in pair.others.items()
+    ]
+    return make_table(records, words=("reference", "run", "score"), title="their scores", grouped=2 if several else 1)
+
+
+def _has_references(pairs: Sequence[Pair]) -> bool:
+    """Tell whether the pairs have several references, which need a column."""
+    return len({pair.reference for pair in pairs}) > 1
+
+
+def _describe_differences(all_compared: Sequence[PairedScores]) -> Callable[[Score, PairedScores], dict[str, Cell]]:
+    """Return the function that makes the cells of a difference, for a table of all these."""
+    over_problems = _INTERVAL
+    if any(compared.seeds_ci95 for compared in all_compared):
+        over_problems = "over\nproblems"
+    elif any(compared.problems_per_seed for compared in all_compared):
+        over_problems = f"{_INTERVAL}\nover problems"
+
+    def describe(score: Score, compared: PairedScores) -> dict[str, Cell]:
+        def format_interval(ci95: Interval) -> str | None:
+            return None if ci95 is None else text.difference_interval(score, ci95)
+
+        return {
+            "n": text.trials(compared.problems_per_seed or [compared.n]),
+            "difference": text.difference(score, compared.difference),
+            f"{_INTERVAL}\nover seeds": format_interval(compared.seeds_ci95),
+            over_problems: text.difference_interval(score, compared.ci95),
+            _TWO_WAY: format_interval(compared.two_way_ci95),
+        }
+
+    return describe
+
+
+def make_run_cost_table(comparison: Comparison) -> Table:
+    """Return calls, tokens, model time and wall-clock time of whole runs; over several seeds the mean of a run."""
     table = Table(
         [
             *word_columns("run"),
@@ -250,113 +255,93 @@ def run_cost_table(comparison: Comparison) -> Table:
     )
     for arm in comparison.arms:
         totals = [run.outcome.cost[_TOTAL] for run in arm.runs if _TOTAL in run.outcome.cost]
-        columns: list[list[float | None]] = [
+        figures: list[list[float | None]] = [
             [total.calls for total in totals],
             [total.tokens for total in totals],
             [total.seconds for total in totals],
             [run.manifest.seconds for run in arm.runs],
         ]
-        means = [fmean(known) if (known := [v for v in one if v is not None]) else None for one in columns]
-        table.rows.append([arm.name, *means])
+        known = [[value for value in values if value is not None] for values in figures]
+        table.rows.append([arm.name, *(fmean(values) if values else None for values in known)])
     return table
 
 
-def cost_table(comparison: Comparison) -> Table:
+def make_cost_table(comparison: Comparison) -> Table:
     """Return the mean cost per problem by run and role."""
-    table = Table(
+    return Table(
         [
             *word_columns("run"),
             *word_columns("role", format=text.role_words),
             *figure_columns("calls", format=text.number),
             *figure_columns("prompt tokens", "completion tokens", format=text.count),
         ],
+        [
+            [row.name, role, cost.calls, cost.prompt_tokens, cost.completion_tokens]
+            for row in comparison.rows
+            for role, cost in row.cost.items()
+            if role != _TOTAL or len(row.cost.keys() - {GOLD}) > 2  # with one role the total would repeat it
+        ],
         title="cost per problem, by role",
+        grouped=1,
     )
-    for row in comparison.rows:
-        # with one role the total would repeat it
-        roles = [role for role in row.cost if role != _TOTAL or len(row.cost.keys() - {GOLD}) > 2]
-        for index, role in enumerate(roles):
-            cost = row.cost[role]
-            figures = [cost.calls, cost.prompt_tokens, cost.completion_tokens]
-            table.rows.append([row.name if index == 0 else "", role, *figures])
+
+
+# --- figures for other programs ---
+
+
+def make_data_tables(comparison: Comparison) -> list[Table]:
+    """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
+    runs = [_make_figures_table("runs", comparison.run_rows)] if comparison.has_seeds else []
+    return [
+        _make_figures_table("arms", comparison.rows),
+        *runs,
+        _make_strata_data_table(comparison.rows),
+        _make_pairs_data_table(comparison),
+    ]
+
+
+def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
+    """Return a row for each row, with three columns for each figure that any of them has."""
+    figures = list(dict.fromkeys(figure for row in rows for figure in row.metrics))
+    reported = [figure for figure in figures if any(row.get_reported(figure) is not None for row in rows)]
+    two_way = list(dict.fromkeys(score for row in rows for score in row.two_way_ci95))
+    columns = ["run", *rows[0].facts, "random_baseline", "information", "n", "generation"]
+    columns += ["calls_per_problem", "tokens_per_problem"]
+    columns += [f"{figure}{end}" for figure in figures for end in ("", "_low", "_high")]
+    columns += [f"{score}_{end}_over_seeds_and_problems" for score in two_way for end in ("low", "high")]
+    columns += [f"{figure}_reported" for figure in reported]
+    table = make_data_table(name, columns, [])
+    for row in rows:
+        total, metrics = row.cost.get(_TOTAL), [row.get_metric(figure) for figure in figures]
+        cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.is_baseline else "no", row.information_regime]
+        cells += [row.n, row.generation, total.calls if total else None, total.tokens if total else None]
+        cells += [cell for metric in metrics for cell in (metric.value, *list_ends(metric.ci95))]
+        cells += [end for score in two_way for end in list_ends(row.two_way_ci95.get(score))]
+        table.rows.append([*cells, *(row.get_reported(figure) for figure in reported)])
     return table
 
 
-def data_tables(comparison: Comparison) -> list[Table]:
-    """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
-    tables = [_figures("arms", comparison.rows), _strata(comparison.rows), _pairs(comparison)]
-    return [*tables[:1], _figures("runs", comparison.run_rows), *tables[1:]] if comparison.has_seeds else tables
-
-
-def _figures(name: str, rows: Sequence[Row]) -> Table:
-    """Return a line for each row, with three columns for each figure that any of them has."""
-    facts = list(rows[0].facts)
-    figures = list(dict.fromkeys(figure for row in rows for figure in row.metrics))
-    columns = ["run", *facts, "floor", "information", "n", "generation", "calls_per_problem", "tokens_per_problem"]
-    columns += [column for figure in figures for column in (figure, f"{figure}_low", f"{figure}_high")]
-    both = list(dict.fromkeys(score for row in rows for score in row.over_both))
-    columns += [f"{score}_{end}_over_seeds_and_problems" for score in both for end in ("low", "high")]
-    columns += [f"{figure}_reported" for figure in figures if _reported(rows, figure)]
-    table: list[list[Cell]] = []
-    for row in rows:
-        total = row.cost.get("total")
-        cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.floor else "no", row.regime, row.n]
-        cells += [row.generation, total.calls if total else None, total.tokens if total else None]
-        cells += [cell for figure in figures for cell in _with_interval(row.figure(figure))]
-        cells += [end for score in both for end in row.over_both.get(score, (None, None))]
-        cells += [row.reported_figure(figure) for figure in figures if _reported(rows, figure)]
-        table.append(cells)
-    return data_table(name, columns, table)
-
-
-def _reported(rows: Sequence[Row], figure: str) -> bool:
-    return any(row.reported_figure(figure) is not None for row in rows)
-
-
-def _with_interval(metric: Metric) -> tuple[Cell, Cell, Cell]:
-    low, high = metric.ci95 or (None, None)
-    return metric.value, low, high
-
-
-def _strata(rows: Sequence[Row]) -> Table:
-    columns = ["run", "stratum", "score", "mean", "low", "high", "n", "seeds", "reported"]
-    return data_table(
-        "strata",
-        columns,
-        [
-            [row.name, stratum, row.primary.name, *_with_interval(metric), metric.n, row.seeds, reported]
-            for row in rows
-            for stratum, metric in row.by_stratum.items()
-            for reported in (row.reported_of_stratum(stratum),)
-        ],
-    )
-
-
-def _pairs(comparison: Comparison) -> Table:
-    columns = [
-        "run",
-        "reference",
-        "score",
-        "n",
-        "difference",
-        "low",
-        "high",
-        "higher",
-        "lower",
-        "p",
-        "p_holm",
-        "remark",
+def _make_strata_data_table(rows: Sequence[Row]) -> Table:
+    columns = ("run", "stratum", "score", "mean", "low", "high", "n", "seeds", "reported")
+    cells = [
+        (row.name, stratum, row.primary.name, metric.value, *list_ends(metric.ci95), metric.n, row.seeds, reported)
+        for row in rows
+        for stratum, metric in row.by_stratum.items()
+        for reported in (row.get_reported_stratum(stratum),)
     ]
-    over = [f"{end}_over_{what}" for what in ("seeds", "seeds_and_problems") for end in ("low", "high")]
-    return data_table("pairs", [*columns, "seeds", *over], list(_pair_rows(comparison)))
+    return make_data_table("strata", columns, cells)
 
 
-def _pair_rows(comparison: Comparison) -> Iterator[list[Cell]]:
-    for pair in comparison.pairs.shown:
+def _make_pairs_data_table(comparison: Comparison) -> Table:
+    columns = ["run", "reference", "score", "n", "difference", "low", "high", "higher", "lower", "p", "p_holm"]
+    columns += ["remark", "seeds"]
+    columns += [f"{end}_over_{source}" for source in ("seeds", "seeds_and_problems") for end in ("low", "high")]
+    table = make_data_table("pairs", columns, [])
+    for pair in comparison.pairs.all_pairs:
         for score, compared in ((pair.primary, pair.compared), *pair.others.items()):
-            tests = [pair.p, pair.p_holm] if score is pair.primary else [None, None]
-            low, high = compared.ci95 or (None, None)
-            cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference, low, high]
-            over = [end for ends in (compared.over_seeds, compared.over_both) for end in ends or (None, None)]
-            seeds = len(compared.sizes) or 1
-            yield [*cells, compared.higher, compared.lower, *tests, pair.remark, seeds, *over]
+            cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference]
+            cells += [*list_ends(compared.ci95), compared.higher, compared.lower]
+            cells += [pair.p, pair.p_holm] if score is pair.primary else [None, None]
+            cells += [pair.remark, len(compared.problems_per_seed) or 1]
+            table.rows.append([*cells, *list_ends(compared.seeds_ci95), *list_ends(compared.two_way_ci95)])
+    return table

@@ -9,30 +9,30 @@ const evolved = (async () => {
   }
   const { members, best, latest, limit } = data;
   const children = members.map(() => []);
-  members.forEach((one, child) => one.parents.forEach((parent) => children[parent].push(child)));
+  members.forEach((candidate, child) => candidate.parents.forEach((parent) => children[parent].push(child)));
   const ranking = members.map((_, i) => i).sort((a, b) => (members[b].mean ?? -Infinity) - (members[a].mean ?? -Infinity));
   const nodes = members.map((_, i) => byId(`prompt-${i}`));
   let selected = best ?? latest;
 
   const marks = (i) => [[best, "best"], [latest, "latest"]].filter(([at]) => at === i).map(([, word]) => word);
-  const rated = members.some((one) => one.mean !== null);
-  const kept = (one) => (one.kind === "rubric" ? (one.kept ? "in use" : "replaced") : one.kept ? "kept" : "dropped");
+  const rated = members.some((candidate) => candidate.mean !== null);
+  const kept = (candidate) => (candidate.kind === "rubric" ? (candidate.kept ? "in use" : "replaced") : candidate.kept ? "kept" : "dropped");
   const link = (i) =>
     element("button", { type: "button", class: "link", "data-member": i, onclick: () => select(i, true) }, members[i].id);
 
   function showTable() {
     for (const i of ranking) {
-      const one = members[i];
+      const candidate = members[i];
       const tags = marks(i).map((word) => element("span", { class: "tag" }, word));
       const row = element(
         "tr",
         { "data-row": i },
         element("td", {}, link(i), ...tags),
-        element("td", { class: "num" }, one.step),
-        element("td", {}, one.operator),
-        element("td", { class: "num" }, belief(one)),
-        element("td", { class: "num" }, one.reward ?? "–"),
-        element("td", {}, kept(one)),
+        element("td", { class: "num" }, candidate.step),
+        element("td", {}, candidate.operator),
+        element("td", { class: "num" }, belief(candidate)),
+        element("td", { class: "num" }, candidate.reward ?? "–"),
+        element("td", {}, kept(candidate)),
       );
       row.addEventListener("click", () => select(i));
       byId("member-rows").append(row);
@@ -40,7 +40,7 @@ const evolved = (async () => {
   }
 
   // Lineages of several keys: the table shows one at a time.
-  const keys = [...new Set(members.map((one) => one.key).filter((key) => key !== null))];
+  const keys = [...new Set(members.map((candidate) => candidate.key).filter((key) => key !== null))];
   function showKey(key) {
     byId("member-key").value = key;
     for (const row of byId("member-rows").children) {
@@ -136,48 +136,48 @@ const evolved = (async () => {
   }
 
   function showMember() {
-    const one = members[selected];
+    const candidate = members[selected];
     const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(3);
     const facts = [
-      ...(rated ? [["Rating", `${belief(one)}, ${kept(one)}`]] : []),
-      ["Made", `in step ${one.step} by ${one.operator}`],
-      ...(one.words === null ? [] : [["Length", one.words]]),
+      ...(rated ? [["Rating", `${belief(candidate)}, ${kept(candidate)}`]] : []),
+      ["Made", `in step ${candidate.step} by ${candidate.operator}`],
+      ...(candidate.words === null ? [] : [["Length", candidate.words]]),
     ];
-    if (one.reward !== null) {
-      const interval = one.interval === "–" ? "" : ` (95 %: ${one.interval})`;
-      const named = one.kind === "rubric" ? "Normalised score" : "Reward";
-      facts.push([named, `${one.reward}${interval} over ${one.rollouts} rollouts`]);
-      if (one.gain !== null) facts.push(["Against its steps' means", signed(one.gain)]);
+    if (candidate.reward !== null) {
+      const interval = candidate.interval === "–" ? "" : ` (95 %: ${candidate.interval})`;
+      const named = candidate.kind === "rubric" ? "Normalised score" : "Reward";
+      facts.push([named, `${candidate.reward}${interval} over ${candidate.rollouts} rollouts`]);
+      if (candidate.gain !== null) facts.push(["Against its steps' means", signed(candidate.gain)]);
     }
-    if (one.scores.length) {
-      facts.push(["Test score", one.scores.map(([step, score, n]) => `step ${step}: ${score} (n = ${n})`).join("; ")]);
+    if (candidate.scores.length) {
+      facts.push(["Test score", candidate.scores.map(([step, score, n]) => `step ${step}: ${score} (n = ${n})`).join("; ")]);
     }
     const rows = facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     const parts = [
-      element("h3", {}, one.kind, " ", one.id, ...marks(selected).map((word) => element("span", { class: "tag" }, word))),
-      element("dl", {}, ...rows, ...family("Parents", one.parents), ...family("Children", children[selected])),
-      ...changes(one, one.parents.map((parent) => members[parent]), true),
+      element("h3", {}, candidate.kind, " ", candidate.id, ...marks(selected).map((word) => element("span", { class: "tag" }, word))),
+      element("dl", {}, ...rows, ...family("Parents", candidate.parents), ...family("Children", children[selected])),
+      ...changes(candidate, candidate.parents.map((parent) => members[parent]), true),
       element("h4", {}, "Text"),
     ];
-    if (one.whole) parts.push(copier(one.text));
+    if (candidate.whole) parts.push(copier(candidate.text));
     else parts.push(element("p", { class: "note" }, `Cut after ${limit.toLocaleString("en")} characters.`));
-    parts.push(element("pre", { tabindex: 0, class: "text" }, one.text || "(empty)"));
-    if (one.reflection) parts.push(folded(one.kind === "rubric" ? "Analyses that it was made from" : "Reflection that it was made from", one.reflection));
-    parts.push(...blamed(one));
-    if (one.ratings.length > 1) {
-      const course = one.ratings.map(([step, mean, sd]) => `step ${step}: ${belief({ mean, sd })}`);
+    parts.push(element("pre", { tabindex: 0, class: "text" }, candidate.text || "(empty)"));
+    if (candidate.reflection) parts.push(folded(candidate.kind === "rubric" ? "Analyses that it was made from" : "Reflection that it was made from", candidate.reflection));
+    parts.push(...blamed(candidate));
+    if (candidate.ratings.length > 1) {
+      const course = candidate.ratings.map(([step, mean, sd]) => `step ${step}: ${belief({ mean, sd })}`);
       parts.push(folded("Rating by step", course.join("\n")));
     }
     byId("member").replaceChildren(...parts);
   }
 
   // The rollouts that were reflected on, which the section of rollouts shows.
-  function blamed(one) {
-    if (!one.blamed.length && !one.blamed_more) return [];
+  function blamed(candidate) {
+    if (!candidate.blamed.length && !candidate.blamed_more) return [];
     const open = (call) =>
       element("button", { type: "button", class: "link", "data-call": call, onclick: () => links.rollout(call) }, call);
-    const more = one.blamed_more ? `${one.blamed_more} more, in journal.sqlite` : "";
-    const list = element("dd", { class: "links" }, ...one.blamed.map(open), more);
+    const more = candidate.blamed_more ? `${candidate.blamed_more} more, in journal.sqlite` : "";
+    const list = element("dd", { class: "links" }, ...candidate.blamed.map(open), more);
     return [element("details", { class: "blamed" }, element("summary", {}, "Rollouts that it was made from"), list)];
   }
 

@@ -1,30 +1,26 @@
 """The figures of the candidates that serve all problems: ratings, rewards and test scores by step."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.drawing import (
-    FLOOR,
+    GREY,
     GRID,
     INK,
     RUNS,
     SERIES,
     Drawing,
-    integer_axis,
-    legend_above,
-    make_drawing,
+    draw_interval,
+    finish_drawing,
     open_figure,
     score_axis,
 )
-from evorun.reports.population import Population, Transplant, mean
+from evorun.reports.population import Population, Transplant
 from evorun.runs.candidates import CandidateId
 from evorun.runs.printable import printable
-from evorun.runs.schema import PrincipleEffect, PromptScore
+from evorun.runs.schema import PrincipleEffect
 from evorun.runs.scores import Score
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MAX_NAMED = 6
 """Maximum curves of ratings with a colour; all further curves are grey."""
@@ -45,8 +41,8 @@ def short(name: str) -> str:
     return printable(name[:24])
 
 
-def ratings_plot(population: Population, step: str) -> Drawing | None:
-    """Draw each rating by step, the best ones with names, the very best with its sd; None if no rating ever changes."""
+def draw_ratings(population: Population, step: str) -> Drawing | None:
+    """Draw each rating by step: the best with names, the very best with its sd; None if no rating ever changes."""
     last = max((rating.step for course in population.courses.values() for rating in course), default=0)
     courses = {
         index: [(r.step, r.mean, r.sd or 0.0) for r in population.courses.get(member.id, ()) if r.mean is not None]
@@ -71,14 +67,10 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
             if index == population.best:
                 low, high = ([m + sign * sd for m, sd in zip(means, sds, strict=True)] for sign in (-1, 1))
                 axes.fill_between(steps, low, high, color=SERIES, alpha=0.18, linewidth=0)
-        integer_axis(axes)
-        axes.set_xlabel(step)
-        axes.set_ylabel("rating")
-        legend_above(axes)
-        return make_drawing(figure, "ratings", f"Ratings of {population.kinds} by {step}")
+        return finish_drawing(axes, "ratings", f"Ratings of {population.kinds} by {step}", (step, "rating"))
 
 
-def rewards_plot(
+def draw_rewards(
     rewards: Mapping[int, Mapping[CandidateId | None, float]], population: Population, step: str
 ) -> Drawing | None:
     """Draw the mean reward of each candidate's rollouts by step, and the mean of all; None without rewards."""
@@ -92,22 +84,18 @@ def rewards_plot(
             for at, by_candidate in rewards.items()
             for candidate, reward in by_candidate.items()
         ]
-        for own, colour, label in ((False, FLOOR, "a prompt"), (True, SERIES, "the best prompt")):
+        for own, colour, label in ((False, GREY, "a prompt"), (True, SERIES, "the best prompt")):
             chosen = [
                 (at, reward) for at, reward, candidate in points if (candidate == best) == own and candidate is not None
             ]
             if chosen:
                 axes.plot(*zip(*chosen, strict=True), "o", color=colour, markersize=4, alpha=0.75, label=label)
         steps = sorted(rewards)
-        axes.plot(steps, [mean(list(rewards[at].values())) for at in steps], color=INK, label="mean of the step")
-        integer_axis(axes)
-        axes.set_xlabel(step)
-        axes.set_ylabel("reward")
-        legend_above(axes)
-        return make_drawing(figure, "reward-by-prompt", f"Reward by {step} and prompt")
+        axes.plot(steps, [fmean(list(rewards[at].values())) for at in steps], color=INK, label="mean of the step")
+        return finish_drawing(axes, "reward-by-prompt", f"Reward by {step} and prompt", (step, "reward"))
 
 
-def scores_plot(population: Population, score: Score, step: str) -> Drawing | None:
+def draw_scores(population: Population, score: Score, step: str) -> Drawing | None:
     """Draw test scores against ratings, one colour per step (figure 8); None without two candidates that have both."""
     points = [
         (rating, cell)
@@ -125,21 +113,14 @@ def scores_plot(population: Population, score: Score, step: str) -> Drawing | No
             colour = SERIES if age == 0 else RUNS[1 + age % 6] if age < 6 else GRID
             own = [(rating, cell) for rating, cell in points if cell.step == at]
             for rating, cell in own:
-                _bar(axes, rating, cell, colour)
+                draw_interval(axes, rating, (cell.low, cell.high), colour)
             label = f"{step} {at}" if age < 6 else None
             axes.plot([r for r, _ in own], [cell.score for _, cell in own], "o", color=colour, label=label)
-        axes.set_xlabel(f"rating after the {step}")
-        axes.set_ylabel(text.label(score))
-        legend_above(axes)
-        return make_drawing(figure, "rating-score", f"Test {text.words(score.name)} against rating")
+        title, labels = f"Test {text.words(score.name)} against rating", (f"rating after the {step}", text.label(score))
+        return finish_drawing(axes, "rating-score", title, labels, integers=False)
 
 
-def _bar(axes: "Axes", x: float, cell: PromptScore, colour: str) -> None:
-    if cell.low is not None and cell.high is not None:
-        axes.vlines(x, cell.low, cell.high, color=colour, alpha=0.4, linewidth=1.5)
-
-
-def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[CandidateId, str]) -> Drawing:
+def draw_transplant(matrix: Transplant, score: Score, colours: Mapping[CandidateId, str]) -> Drawing:
     """Draw test scores by weights, one line per prompt: the prompts' effects separate the lines.
 
     Prompts tested with the weights of a single step are points without a name. colours: of the prompts that other
@@ -156,20 +137,17 @@ def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[Candidate
     with open_figure(5.2, 3.4) as figure:
         axes = figure.subplots()
         for prompt, cells in rows.items():
-            colour = own[prompt] if prompt in named else FLOOR
+            colour = own[prompt] if prompt in named else GREY
             for cell in cells:
-                _bar(axes, cell.step, cell, colour)
+                draw_interval(axes, cell.step, (cell.low, cell.high), colour)
             steps, scores = [cell.step for cell in cells], [cell.score for cell in cells]
             axes.plot(steps, scores, "o-", color=colour, label=matrix.names[prompt][:40] if prompt in named else None)
-        integer_axis(axes)
         score_axis(axes, score)
-        axes.set_xlabel("weights after step")
-        axes.set_ylabel(text.label(score))
-        legend_above(axes)
-        return make_drawing(figure, "transplant", f"Test {text.words(score.name)} by weights and prompt")
+        title = f"Test {text.words(score.name)} by weights and prompt"
+        return finish_drawing(axes, "transplant", title, ("weights after step", text.label(score)))
 
 
-def effects_plot(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | None:
+def draw_effects(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | None:
     """Draw the effect of each principle with its interval, numbered in the prompt's order; None without any."""
     if not effects:
         return None
@@ -182,6 +160,5 @@ def effects_plot(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | 
             axes.plot([effect.effect], [row], "o", color=SERIES)
         axes.set_yticks(range(len(effects)), [str(number + 1) for number in range(len(effects))])
         axes.set_ylim(len(effects) - 0.5, -0.5)
-        axes.set_ylabel("principle")
-        axes.set_xlabel(f"{text.words(score.name)} with it minus without it")
-        return make_drawing(figure, "principles", "Effect of each principle")
+        labels = f"{text.words(score.name)} with it minus without it", "principle"
+        return finish_drawing(axes, "principles", "Effect of each principle", labels, integers=False)

@@ -17,25 +17,25 @@
     const distinct = [...new Set(values)].filter((value) => value !== null).sort((a, b) => a - b);
     control(name).append(...distinct.map((value) => element("option", { value }, word(value))));
   };
-  options("step", rollouts.map((one) => one.step), String);
-  options("prompt", rollouts.map((one) => one.member), (i) => members[i].id);
+  options("step", rollouts.map((rollout) => rollout.step), String);
+  options("prompt", rollouts.map((rollout) => rollout.member), (i) => members[i].id);
 
   const OUTCOMES = {
-    right: (one) => one.correct === true,
-    wrong: (one) => one.correct === false,
-    unrewarded: (one) => one.reward === null,
-    cut: (one) => one.finish !== "stop",
+    right: (rollout) => rollout.correct === true,
+    wrong: (rollout) => rollout.correct === false,
+    unrewarded: (rollout) => rollout.reward === null,
+    cut: (rollout) => rollout.finish !== "stop",
   };
 
   function found() {
     const wanted = control("search").value.trim().toLowerCase();
     const [step, prompt, outcome] = ["step", "prompt", "outcome"].map((name) => control(name).value);
     return rollouts.filter(
-      (one) =>
-        (!step || one.step === Number(step)) &&
-        (!prompt || one.member === Number(prompt)) &&
-        (!outcome || OUTCOMES[outcome](one)) &&
-        (!wanted || `${one.problem}\n${one.call}\n${one.text ?? ""}`.toLowerCase().includes(wanted)),
+      (rollout) =>
+        (!step || rollout.step === Number(step)) &&
+        (!prompt || rollout.member === Number(prompt)) &&
+        (!outcome || OUTCOMES[outcome](rollout)) &&
+        (!wanted || `${rollout.problem}\n${rollout.call}\n${rollout.text ?? ""}`.toLowerCase().includes(wanted)),
     );
   }
 
@@ -49,58 +49,58 @@
   }
 
   // What it was played under or scored by.
-  const word = (one) => (members[one.member].kind === "rubric" ? "rubric" : "prompt");
+  const word = (rollout) => (members[rollout.member].kind === "rubric" ? "rubric" : "prompt");
 
   const number = (value) => (value === null ? "–" : signed(Number(value.toPrecision(3))));
 
-  function item(one) {
-    const outcome = one.correct === true ? "right" : one.correct === false ? "wrong" : "ungraded";
-    const prompt = one.member === null ? "" : `  ${word(one)} ${members[one.member].id}`;
+  function item(rollout) {
+    const outcome = rollout.correct === true ? "right" : rollout.correct === false ? "wrong" : "ungraded";
+    const prompt = rollout.member === null ? "" : `  ${word(rollout)} ${members[rollout.member].id}`;
     const head = element(
       "summary",
       {},
       element("span", { class: outcome }, { right: "✓", wrong: "✗", ungraded: "·" }[outcome]),
-      ` step ${one.step}  ${one.problem}${prompt}  reward ${number(one.reward)}`,
+      ` step ${rollout.step}  ${rollout.problem}${prompt}  reward ${number(rollout.reward)}`,
     );
-    if (one.text) head.append(element("span", { class: "note end" }, one.text.slice(-120)));
-    const details = element("details", { "data-call": one.call }, head);
-    details.addEventListener("toggle", () => fill(details, one));
+    if (rollout.text) head.append(element("span", { class: "note end" }, rollout.text.slice(-120)));
+    const details = element("details", { "data-call": rollout.call }, head);
+    details.addEventListener("toggle", () => fill(details, rollout));
     return element("li", {}, details);
   }
 
   // Only what is open has a body: many long texts are slow to lay out.
-  function fill(details, one) {
-    if (details.open && details.children.length === 1) details.append(...body(one));
+  function fill(details, rollout) {
+    if (details.open && details.children.length === 1) details.append(...body(rollout));
   }
 
-  function body(one) {
-    const turns = one.turns > 1 ? `${one.turns} turns, ` : "";
+  function body(rollout) {
+    const turns = rollout.turns > 1 ? `${rollout.turns} turns, ` : "";
     const ended = { stop: "ended by itself", length: "cut off by max_tokens", overlong: "cut off, overlong", rejected: "refused" };
     const facts = [
-      ...(one.penalised === null ? [] : [["Learned from, with the penalty for a missing end", number(one.penalised)]]),
-      ...(one.advantage === null ? [] : [["Advantage", one.advantage]]),
-      ...(one.points === null ? [] : [["Points", one.points]]),
-      ...(one.normalised === null ? [] : [["Normalised", number(one.normalised)]]),
-      ...(one.unscored === null ? [] : [["Without a score", one.unscored]]),
-      ["Tokens", `${turns}${one.prompt.toLocaleString("en")} prompt, ${one.completion.toLocaleString("en")} completion`],
-      ["End", ended[one.finish]],
-      ["Call", one.call],
+      ...(rollout.penalised === null ? [] : [["Reward with the penalty for a missing ending", number(rollout.penalised)]]),
+      ...(rollout.advantage === null ? [] : [["Advantage", rollout.advantage]]),
+      ...(rollout.points === null ? [] : [["Points", rollout.points]]),
+      ...(rollout.normalised === null ? [] : [["Normalised", number(rollout.normalised)]]),
+      ...(rollout.unscored === null ? [] : [["Without a score", rollout.unscored]]),
+      ["Tokens", `${turns}${rollout.prompt.toLocaleString("en")} prompt, ${rollout.completion.toLocaleString("en")} completion`],
+      ["End", ended[rollout.finish]],
+      ["Call", rollout.call],
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
-    if (one.member !== null) {
-      const open = () => links.member(one.member);
-      const link = element("button", { type: "button", class: "link", onclick: open }, members[one.member].id);
-      facts.push(element("dt", {}, word(one) === "rubric" ? "Rubric" : "Prompt"), element("dd", {}, link));
+    if (rollout.member !== null) {
+      const open = () => links.member(rollout.member);
+      const link = element("button", { type: "button", class: "link", onclick: open }, members[rollout.member].id);
+      facts.push(element("dt", {}, word(rollout) === "rubric" ? "Rubric" : "Prompt"), element("dd", {}, link));
     }
-    return [element("dl", {}, ...facts), element("pre", { tabindex: 0 }, one.text ?? "(no text)")];
+    return [element("dl", {}, ...facts), element("pre", { tabindex: 0 }, rollout.text ?? "(no text)")];
   }
 
   links.rollout = (call) => {
     for (const name of ["search", "step", "prompt", "outcome"]) control(name).value = "";
     control("search").value = call;
     show();
-    const details = [...control("list").querySelectorAll("details")].find((one) => one.dataset.call === call);
+    const details = [...control("list").querySelectorAll("details")].find((item) => item.dataset.call === call);
     details.open = true;
-    fill(details, rollouts.find((one) => one.call === call)); // its event comes later, and would move what is centred
+    fill(details, rollouts.find((rollout) => rollout.call === call)); // its event comes later, and would move what is centred
     details.scrollIntoView({ block: "center" });
     details.querySelector("summary").focus();
   };

@@ -12,24 +12,24 @@ from evorun.reports import text
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution import plots
 from evorun.reports.evolution.rollouts import MAX_BLAMED, RolloutSample, choose_blamed, load_sample
-from evorun.reports.evolution.tree import tree_plot
+from evorun.reports.evolution.tree import draw_tree
 from evorun.reports.packing import Packed, cut, pack_within, rounded
 from evorun.reports.population import (
-    Played,
     Population,
+    RolloutSummary,
     Transplant,
-    item_words,
+    average_rewards,
+    count_item_words,
     load_population,
     load_transplant,
     parse_key,
-    played_under,
-    reward_by_step,
+    summarise_rollouts,
 )
-from evorun.reports.tables import Table, data_table
-from evorun.reports.training import Edits, count_edits, edits_table
+from evorun.reports.tables import Table, figure_columns, make_data_table, word_columns
+from evorun.reports.training import count_edits, make_edits_table
 from evorun.runs.candidates import CandidateId
 from evorun.runs.reading import read_artifact, read_rollouts, read_training
-from evorun.runs.schema import CandidateRecord, Metric, PrincipleEffect, PromptScore, RolloutRecord, TrainingRecord
+from evorun.runs.schema import CandidateRecord, Metric, PrincipleEffect, PromptScore, RolloutRecord
 from evorun.runs.scores import Score
 from evorun.runs.statistics import rank_correlation
 
@@ -39,17 +39,17 @@ TEXT_LIMITS = (40_000, 10_000, 4000, 2000, 1000, 400, 100, 0)
 """Longest text kept, in characters: the first limit that fits."""
 
 
-def rewards_table(rewards: Mapping[int, Mapping[CandidateId | None, float]]) -> Table:
+def make_rewards_table(rewards: Mapping[int, Mapping[CandidateId | None, float]]) -> Table:
     """Return the mean reward of each step and candidate."""
     rows = [
         (step, candidate, reward)
         for step, by_candidate in rewards.items()
         for candidate, reward in by_candidate.items()
     ]
-    return data_table("rewards_by_prompt", ("step", "candidate", "reward"), rows)
+    return make_data_table("rewards_by_prompt", ("step", "candidate", "reward"), rows)
 
 
-def members_table(population: Population, played: Mapping[CandidateId, Played]) -> Table:
+def make_members_table(population: Population, played: Mapping[CandidateId, RolloutSummary]) -> Table:
     """Return a row per candidate: its origin, its rating and the rollouts under it."""
     rows = []
     for member in population.members:
@@ -59,18 +59,18 @@ def members_table(population: Population, played: Mapping[CandidateId, Played]) 
         origin = (member.id, member.kind, member.generation, member.operator, " ".join(member.parents))
         rows.append((*origin, member.mean, member.sd, int(member.survivor), *reward))
     columns = ("id", "kind", "step", "operator", "parents", "rating_mean", "rating_sd", "kept")
-    return data_table("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
+    return make_data_table("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
 
 
 def _length(candidate: CandidateRecord) -> str | None:
     """Return a rubric's length in words; None for other candidates."""
     if candidate.kind != "rubric":
         return None
-    return f"{text.count(len(candidate.text.split()))} words, {text.number(item_words(candidate.text))} per item"
+    return f"{text.count(len(candidate.text.split()))} words, {text.number(count_item_words(candidate.text))} per item"
 
 
 def pack_members(
-    population: Population, played: Mapping[CandidateId, Played], shown: Sequence[RolloutRecord]
+    population: Population, played: Mapping[CandidateId, RolloutSummary], shown: Sequence[RolloutRecord]
 ) -> Packed:
     """Return the candidates for the page's script, which refers to them by their position."""
     calls = {rollout.call for rollout in shown}
@@ -121,12 +121,9 @@ class Evolution:
 
     population: Population
     members: Packed
-    plots: Mapping[str, Drawing | None]
-    tables: Sequence[Table]
     agreement: Metric | None
     """Rank correlation of ratings and test scores; None without both."""
-    edits: Edits
-    offspring: Sequence[tuple[str, int]]
+    offspring: Table
     """Operators, with the number of candidates that each made."""
 
     @property
@@ -141,12 +138,11 @@ class Sections:
 
     evolution: Evolution | None
     sample: RolloutSample | None
-    transplant: Transplant | None
-    principles: Sequence[PrincipleEffect]
+    transplant: Table | None
+    principles: Table
     """The effect of each principle of the best system prompt."""
     plots: Mapping[str, Drawing | None]
     """Of all sections, by name."""
-
     tables: Mapping[str, Table]
     """Of all sections, by name."""
 
@@ -160,62 +156,88 @@ def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = Tr
     population, rollouts = load_population(run_dir) if shared else None, read_rollouts(run_dir)
     members = population.members if population is not None else []
     blamed = choose_blamed(rollouts, [member.blamed for member in members])
-    position = {member.id: index for index, member in enumerate(members)}
-    evolution = None
-    if population is not None:
-        evolution = _evolution(population, rollouts, blamed, read_training(run_dir), measure, step)
     transplant = load_transplant(run_dir, population)
     principles = read_artifact(run_dir, "delete_one.json", list[PrincipleEffect]) or []
-    drawn = {
-        **(evolution.plots if evolution is not None else {}),
-        "transplant": None
-        if transplant is None
-        else plots.transplant_plot(transplant, measure, {} if population is None else plots.assign_colours(population)),
-        "principles": plots.effects_plot(principles, measure),
-    }
-    cells = [] if transplant is None else list(transplant.cells.values())
-    tables = [
-        *(evolution.tables if evolution is not None else []),
-        data_table("transplant", PromptScore.__struct_fields__, [astuple(cell) for cell in cells]),
-        data_table("principles", PrincipleEffect.__struct_fields__, [astuple(effect) for effect in principles]),
-    ]
-    sample = load_sample(run_dir, rollouts, blamed, position) if rollouts else None
-    return Sections(evolution, sample, transplant, principles, drawn, {table.name: table for table in tables})
-
-
-def _evolution(
-    population: Population,
-    rollouts: Sequence[RolloutRecord],
-    blamed: Sequence[RolloutRecord],
-    training: Sequence[TrainingRecord],
-    measure: Score,
-    step: str,
-) -> Evolution:
-    played, edits = played_under(rollouts), count_edits(training)
-    # If no prompt evolves, the section on rewards draws them.
-    rewards = reward_by_step(rollouts) if any(member.kind != "rubric" for member in population.members) else {}
-    tables = [
-        rewards_table(rewards),
-        members_table(population, played),
-        edits_table(edits),
-    ]
-    return Evolution(
-        population=population,
-        members=pack_members(population, played, blamed),
-        plots={
-            "tree": tree_plot(population, step),
-            "ratings": plots.ratings_plot(population, step),
-            "rewards": plots.rewards_plot(rewards, population, step),
-            "scores": plots.scores_plot(population, measure, step),
-        },
-        tables=tables,
-        agreement=_agreement(population),
-        edits=edits,
-        offspring=list(Counter(member.operator for member in population.members if member.parents).items()),
+    drawn: dict[str, Drawing | None] = {"principles": plots.draw_effects(principles, measure)}
+    tables = [make_data_table("principles", PrincipleEffect.__struct_fields__, list(map(astuple, principles)))]
+    if transplant is not None:
+        colours = {} if population is None else plots.assign_colours(population)
+        drawn["transplant"] = plots.draw_transplant(transplant, measure, colours)
+        cells = list(map(astuple, transplant.cells.values()))
+        tables.append(make_data_table("transplant", PromptScore.__struct_fields__, cells))
+    evolution = None
+    if population is not None:
+        played = summarise_rollouts(rollouts)
+        # if no prompt evolves, the section on rewards draws them
+        rewards = average_rewards(rollouts) if any(member.kind != "rubric" for member in members) else {}
+        drawn |= {
+            "tree": draw_tree(population, step),
+            "ratings": plots.draw_ratings(population, step),
+            "rewards": plots.draw_rewards(rewards, population, step),
+            "scores": plots.draw_scores(population, measure, step),
+        }
+        edits = make_edits_table(count_edits(read_training(run_dir)))
+        tables += [make_rewards_table(rewards), make_members_table(population, played), edits]
+        operators = Counter(member.operator for member in members if member.parents)
+        evolution = Evolution(
+            population=population,
+            members=pack_members(population, played, blamed),
+            agreement=_correlate_ratings(population),
+            offspring=Table(
+                [*word_columns("operator", format=text.words), *figure_columns("offspring")], list(operators.items())
+            ),
+        )
+    position = {member.id: index for index, member in enumerate(members)}
+    return Sections(
+        evolution=evolution,
+        sample=load_sample(run_dir, rollouts, blamed, position) if rollouts else None,
+        transplant=None if transplant is None else make_transplant_table(transplant, measure),
+        principles=make_principles_table(principles, measure),
+        plots=drawn,
+        tables={table.name: table for table in tables},
     )
 
 
-def _agreement(population: Population) -> Metric | None:
+def make_transplant_table(matrix: Transplant, score: Score) -> Table:
+    """Return the test scores of prompts (rows) with the weights of several steps (columns)."""
+
+    def format_cell(cell: PromptScore | None) -> str:
+        if cell is None:
+            return ""
+        ci95 = None if cell.low is None or cell.high is None else (cell.low, cell.high)
+        return text.value(score, cell.score) + (f" ({text.value_interval(score, ci95)})" if ci95 else "")
+
+    caption = ""
+    if matrix.gains is not None:
+        prompt, weights, both = (text.difference(score, gain) for gain in matrix.gains)
+        caption = (
+            f"Gain over {matrix.names[matrix.prompts[0]]} with the weights of step {matrix.steps[0]}: {prompt} by the "
+            f"prompt {matrix.names[matrix.chosen]} alone, {weights} by the weights of step {matrix.steps[-1]} alone, "
+            f"{both} by both together."
+        )
+    return Table(
+        [*word_columns("system prompt"), *figure_columns(*(f"weights of step {step}" for step in matrix.steps))],
+        [
+            (matrix.names[prompt], *(format_cell(matrix.cells.get((prompt, step))) for step in matrix.steps))
+            for prompt in matrix.prompts
+        ],
+        title="transplant matrix",
+        caption=caption,
+    )
+
+
+def make_principles_table(effects: Sequence[PrincipleEffect], score: Score) -> Table:
+    """Return the effect of each principle on a score: the whole prompt minus the prompt without it."""
+    rows = []
+    for number, effect in enumerate(effects, 1):
+        ci95 = None if effect.low is None or effect.high is None else (effect.low, effect.high)
+        estimate = text.difference(score, effect.effect), text.difference_interval(score, ci95)
+        rows.append((f"{number}. {effect.principle}", *estimate, effect.n))
+    columns = [*word_columns("principle"), *figure_columns("effect", "95 % interval", "n")]
+    return Table(columns, list(rows), title="delete-one: the whole prompt minus the prompt without one principle")
+
+
+def _correlate_ratings(population: Population) -> Metric | None:
     """Return the rank correlation of ratings and test scores within steps: later steps have other weights."""
     groups: dict[int, list[tuple[str, float, float]]] = {}
     for score in population.scores:

@@ -39,7 +39,7 @@ _LEVELS = 12
 """Colours of ratings; a finer scale would be drawn as an image."""
 
 
-def lanes(parents: Sequence[Sequence[int]], room: Sequence[float]) -> list[float]:
+def assign_lanes(parents: Sequence[Sequence[int]], room: Sequence[float]) -> list[float]:
     """Return a vertical position per node of a forest: leaves in a row, inner nodes in the middle of their children.
 
     parents: positions of each node's parents, all before it. The first is its parent in the tree, so that no two edges
@@ -63,7 +63,7 @@ def lanes(parents: Sequence[Sequence[int]], room: Sequence[float]) -> list[float
     return found
 
 
-def tree_plot(population: Population, step: str) -> Drawing:
+def draw_tree(population: Population, step: str) -> Drawing:
     """Draw the tree by step: ratings by colour, kept nodes larger, operators by line and shape.
 
     step: the word for the steps.
@@ -72,7 +72,7 @@ def tree_plot(population: Population, step: str) -> Drawing:
 
     members, parents = population.members, population.parents
     # A node that was dropped without a rating needs no room for a name.
-    ys = lanes(parents, [0.4 if member.mean is None and not member.survivor else 1.0 for member in members])
+    ys = assign_lanes(parents, [0.4 if member.mean is None and not member.survivor else 1.0 for member in members])
     extent = max(ys) + 0.5
     columns = 1 + max(member.generation for member in members) - min(member.generation for member in members)
     width = min(max(10.4, 0.07 * columns), 40)  # inches: neighbours in a long lineage must not cover one another

@@ -1,6 +1,7 @@
 """The figures of a run with rubric rewards: rewards, gold score, monitors, and rubrics (MPO, figures 4 and 5)."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
@@ -10,11 +11,15 @@ from evorun.reports.drawing import (
     RUNS,
     SERIES,
     Drawing,
+    count_rows,
+    draw_interval,
+    finish_drawing,
     integer_axis,
     legend_above,
     make_drawing,
-    number,
+    make_panels,
     open_figure,
+    or_nan,
 )
 from evorun.reports.hacking import MONITOR, MONITORS, RAW, REWARD, Divergence
 from evorun.reports.population import Length
@@ -38,11 +43,11 @@ REWARDS = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per t
 """Figures of training steps that are drawn below one another for rubric rewards."""
 
 SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
-"""Figures that mark steps at which training went wrong, with their names in a legend."""
+"""Figures that mark steps at which training failed, with their names in a legend."""
 _SIGN_MARKS = "xv*"
 
 
-def gold_plot(
+def draw_gold_score(
     rewards: Sequence[MetricPoint],
     gold: Sequence[MetricPoint],
     score: Score,
@@ -56,26 +61,12 @@ def gold_plot(
     together = score.low == 0 and score.high == 1
     with open_figure(10.4, 3.4 if together else 5) as figure:
         panels = [figure.subplots()] * 2 if together else list(figure.subplots(2, 1, sharex=True))
-        panels[0].plot(
-            [point.step for point in rewards],
-            [number(point.value) for point in rewards],
-            color=RUNS[4],
-            linewidth=1.4,
-            label="training reward, normalised",
-        )
-        name = f"gold score: {text.label(score)}"
-        panels[1].plot(
-            [point.step for point in known],
-            [number(point.value) for point in known],
-            color=SERIES,
-            marker="o",
-            label=name,
-        )
+        panels[0].plot(*_split(rewards), color=RUNS[4], linewidth=1.4, label="training reward, normalised")
+        panels[1].plot(*_split(known), color=SERIES, marker="o", label=f"gold score: {text.label(score)}")
         for point in known:
-            if point.ci95 is not None:
-                panels[1].vlines(point.step, *point.ci95, color=SERIES, alpha=0.5)
+            draw_interval(panels[1], point.step, point.ci95, SERIES)
         for axes in dict.fromkeys(panels):
-            _refinements(axes, refined)
+            _mark_refinements(axes, refined)
             if divergence is not None:
                 first = divergence.first.last
                 axes.axvspan(first, max(divergence.until, first + 0.5), color=RUNS[1], alpha=0.1)
@@ -87,7 +78,7 @@ def gold_plot(
         return make_drawing(figure, "gold", "Gold score beside the training reward")
 
 
-def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
+def draw_rewards(series: Series, refined: Sequence[int]) -> Drawing | None:
     """Draw raw and normalised reward and the KL divergence, with lines at refinements and signs of collapse (figure 4).
 
     None without a reward.
@@ -98,9 +89,9 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
     with open_figure(10.4, 1.7 * len(drawn) + 0.7) as figure:
         grid = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (label, points) in zip(grid, drawn, strict=True):
-            axes.plot([p.step for p in points], [number(p.value) for p in points], color=SERIES, linewidth=1.6)
+            axes.plot(*_split(points), color=SERIES, linewidth=1.6)
             axes.set_ylabel(label)
-            _refinements(axes, refined)
+            _mark_refinements(axes, refined)
         for mark, (name, label) in zip(_SIGN_MARKS, SIGNS.items(), strict=True):
             if seen := [point.step for point in series.get(name, ()) if point.value]:
                 low = grid[0].get_ylim()[0]
@@ -111,35 +102,29 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
         return make_drawing(figure, "rewards-and-kl", "Rewards and KL divergence by training step")
 
 
-def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, float]) -> Drawing | None:
+def draw_monitors(series: Series, refined: Sequence[int], above: Mapping[str, float]) -> Drawing | None:
     """Draw the monitors of hacking, one panel each, with their thresholds if they have any; None without monitors."""
     found = [
         (label, points, above.get(name)) for name, label in MONITORS.items() if (points := series.get(MONITOR + name))
     ]
     if not found:
         return None
-    columns = min(len(found), 3)
-    rows = -(-len(found) // columns)
-    with open_figure(10.4, 2.4 * rows) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes, (label, points, threshold) in zip(grid.flat, found, strict=False):
+    with open_figure(10.4, 2.4 * count_rows(len(found))) as figure:
+        for axes, (label, points, threshold) in zip(make_panels(figure, len(found)), found, strict=True):
             # Not clipped: at zero, half of the line lies beyond the axes.
-            steps, values = [p.step for p in points], [number(p.value) for p in points]
+            steps, values = _split(points)
             axes.plot(steps, values, color=SERIES, linewidth=1.6, clip_on=False)
             axes.set_ylim(bottom=min(0.0, *values))
             if threshold is not None:
                 axes.axhline(threshold, color=RUNS[1], linewidth=1, linestyle=(0, (2, 2)))
-            _refinements(axes, refined)
+            _mark_refinements(axes, refined)
             axes.set_title(label)
-            integer_axis(axes)
-        for axes in grid.flat[len(found) :]:
-            axes.remove()
-        for axes in grid[-1]:
             axes.set_xlabel("training step")
+            integer_axis(axes)
         return make_drawing(figure, "monitors", "Monitors of reward hacking by training step")
 
 
-def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[int]) -> Drawing | None:
+def draw_unscored(shares: Mapping[str, Mapping[int, float]], refined: Sequence[int]) -> Drawing | None:
     """Draw the share of responses without a score by step, one line per reason; None if all have scores."""
     if not shares:
         return None
@@ -150,16 +135,13 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
             named = order < MAX_NAMED
             label = text.words(name)[:30] if named else None
             axes.plot(*zip(*shares[name].items(), strict=True), color=RUNS[order] if named else GRID, label=label)
-        _refinements(axes, refined)
+        _mark_refinements(axes, refined)
         axes.set_ylim(bottom=0)
-        integer_axis(axes)
-        axes.set_xlabel("training step")
-        axes.set_ylabel("share of responses")
-        legend_above(axes)
-        return make_drawing(figure, "unscored", "Responses without a score by reason")
+        labels = "training step", "share of responses"
+        return finish_drawing(axes, "unscored", "Responses without a score by reason", labels)
 
 
-def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
+def draw_lengths(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
     """Draw the mean words per item of a rubric by refinement (figure 5a); None if nothing was refined.
 
     lengths: by line, one per key.
@@ -170,10 +152,10 @@ def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
         if len(versions) > 1
     }
     title = "Mean words of rubric items by refinement"
-    return _by_refinement(lines, "rubric-lengths", "words per item", title)
+    return _draw_by_refinement(lines, "rubric-lengths", "words per item", title)
 
 
-def strictness_plot(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> Drawing | None:
+def draw_strictness(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> Drawing | None:
     """Draw each rubric's score of the same responses, by refinement (figure 5b); None without any.
 
     scores: by line, each with the number of refinements before its rubric.
@@ -185,14 +167,14 @@ def strictness_plot(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> 
         for label, points in scores.items()
     }
     lines, title = {name: line for name, line in found.items() if line}, "Score of the same responses under each rubric"
-    return _by_refinement(lines, "rubric-strictness", "share of points given", title)
+    return _draw_by_refinement(lines, "rubric-strictness", "share of points given", title)
 
 
 _Line = Sequence[tuple[int, float, float | None, float | None]]
 """Refinement, value, and the ends of its interval."""
 
 
-def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str) -> Drawing | None:
+def _draw_by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str) -> Drawing | None:
     if not lines:
         return None
     few = len(lines) <= len(RUNS)
@@ -211,29 +193,29 @@ def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str
                 label=printable(line_name)[:34] if few and len(lines) > 1 else None,
             )
             for refinement, _, low, high in line if few else ():
-                if low is not None and high is not None:
-                    axes.vlines(refinement, low, high, color=colour, alpha=0.4, linewidth=1.5)
+                draw_interval(axes, refinement, (low, high), colour)
         if not few:
-            _mean_line(axes, lines)
-        integer_axis(axes)
+            _draw_mean_line(axes, lines)
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("refinements")
-        axes.set_ylabel(label)
-        legend_above(axes)
-        return make_drawing(figure, name, title)
+        return finish_drawing(axes, name, title, ("refinements", label))
 
 
-def _mean_line(axes: "Axes", lines: Mapping[str, _Line]) -> None:
+def _draw_mean_line(axes: "Axes", lines: Mapping[str, _Line]) -> None:
     """Draw the mean over all lines when they are too many to tell apart."""
     by_number: dict[int, list[float]] = {}
     for line in lines.values():
         for refinement, value, _, _ in line:
             by_number.setdefault(refinement, []).append(value)
-    means = [(refinement, sum(values) / len(values)) for refinement, values in sorted(by_number.items())]
+    means = [(refinement, fmean(values)) for refinement, values in sorted(by_number.items())]
     axes.plot(*zip(*means, strict=True), color=SERIES, linewidth=2.2, label=f"mean of {len(lines)}")
 
 
-def _refinements(axes: "Axes", refined: Sequence[int]) -> None:
+def _mark_refinements(axes: "Axes", refined: Sequence[int]) -> None:
     """Draw a line at each refinement: between the step after which a rubric was replaced, and the next."""
     for step in refined:
         axes.axvline(step + 0.5, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.7)
+
+
+def _split(points: Sequence[MetricPoint]) -> tuple[list[int], list[float]]:
+    """Return the steps of points, and their values."""
+    return [point.step for point in points], [or_nan(point.value) for point in points]

@@ -4,16 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
 
+from msgspec.structs import astuple
+
 from evorun.reports import text
-from evorun.reports.drawing import Drawing, number
-from evorun.reports.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
+from evorun.reports.drawing import Drawing, or_nan
+from evorun.reports.hacking import MONITOR, RAW, REWARD, find_refinement_steps, get_thresholds
 from evorun.reports.overview import Curves, Outcome
-from evorun.reports.population import Length, lengths, parse_key, rubric_scores
+from evorun.reports.population import Length, measure_rubrics, parse_key, read_rubric_scores
 from evorun.reports.rubrics import plots
-from evorun.reports.tables import Table, data_table, figure_columns, word_columns
-from evorun.reports.training import refinements_table
+from evorun.reports.tables import Table, figure_columns, make_data_table, word_columns
+from evorun.reports.training import make_refinements_table
 from evorun.runs.reading import read_records, read_training
-from evorun.runs.schema import CandidateRecord, MetricPoint, RubricScore, TrainingRecord
+from evorun.runs.schema import CandidateRecord, RubricScore, TrainingRecord
 
 UNSCORED = "reward_unscored_"
 
@@ -24,7 +26,7 @@ class RubricSection:
 
     plots: Mapping[str, Drawing] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
-    thresholds: bool = False
+    has_thresholds: bool = False
     """True if a monitor is drawn with its threshold."""
 
     @property
@@ -33,13 +35,13 @@ class RubricSection:
         return bool(self.plots)
 
 
-def shown_figures(series: plots.Series) -> set[str]:
+def find_drawn_figures(series: plots.Series) -> set[str]:
     """Return the names of the figures that this section draws, so that the one on training need not."""
     shown = {name for name in series if name.startswith((MONITOR, UNSCORED))}
     if RAW not in series:
         return shown
     # Without a penalty, the reward learned from is the raw reward, summed in another order.
-    learned_from, raw = ({p.step: number(p.value) for p in series.get(name, ())} for name in ("reward", RAW))
+    learned_from, raw = ({p.step: or_nan(p.value) for p in series.get(name, ())} for name in ("reward", RAW))
     same = learned_from.keys() == raw.keys() and all(isclose(learned_from[step], raw[step]) for step in raw)
     return shown | {*plots.REWARDS, *(["reward"] if same else [])}
 
@@ -47,52 +49,58 @@ def shown_figures(series: plots.Series) -> set[str]:
 def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     """Read the section's content. Raises DataError."""
     training = read_training(outcome.run_dir)
-    refined, series = refined_after(training), curves.training
-    above = thresholds(outcome.manifest)
-    drawn: dict[str, Drawing | None] = {"monitors": plots.monitors_plot(series, refined, above)}
+    refined, series = find_refinement_steps(training), curves.training
+    above = get_thresholds(outcome.manifest)
+    drawn: dict[str, Drawing | None] = {"monitors": plots.draw_monitors(series, refined, above)}
     with_thresholds = any(MONITOR + name in series for name in above)
     if outcome.hacking is None:
         kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
-        return RubricSection(kept, thresholds=with_thresholds)
+        return RubricSection(kept, has_thresholds=with_thresholds)
     measure = outcome.hacking.gold
-    versions = lengths(read_records(outcome.run_dir / "candidates.jsonl", CandidateRecord))
-    strict = rubric_scores(outcome.run_dir)
-    unscored = unscored_shares(training)
+    versions = measure_rubrics(read_records(outcome.run_dir / "candidates.jsonl", CandidateRecord))
+    strict = read_rubric_scores(outcome.run_dir)
+    unscored = compute_unscored_shares(training)
     drawn |= {
-        "gold": plots.gold_plot(
-            series.get(REWARD, []), _gold(curves, measure.name), measure, refined, outcome.hacking.divergence
+        "gold": plots.draw_gold_score(
+            series.get(REWARD, []),
+            curves.series.get(measure.name) or curves.scores.get(measure.name) or [],
+            measure,
+            refined,
+            outcome.hacking.divergence,
         ),
-        "rewards": plots.rewards_plot(series, refined),
-        "unscored": plots.unscored_plot(unscored, refined),
-        "lengths": plots.lengths_plot(versions),
-        "strictness": plots.strictness_plot(strict_lines(strict, versions)),
+        "rewards": plots.draw_rewards(series, refined),
+        "unscored": plots.draw_unscored(unscored, refined),
+        "lengths": plots.draw_lengths(versions),
+        "strictness": plots.draw_strictness(group_strictness(strict, versions)),
     }
     tables = [
-        refinements_table(training),
+        make_refinements_table(training),
         Table(
-            figure_columns("After step", "Replaced", "Points", "Words", "Words per item"),
-            list(_by_step(training)),
+            figure_columns("after step", "replaced", "points", "words", "words per item"),
+            list(_list_refinements(training)),
             name="rubrics",
             fields=("step", "replaced", "points", "words", "words_of_an_item"),
         ),
         Table(
             [
-                *word_columns("Without a score: why", format=text.words),
-                *figure_columns("Mean share", "Highest", "At step"),
+                *word_columns("without a score because", format=text.words),
+                *figure_columns("mean share", "highest share", "at step"),
             ],
-            list(_unscored(unscored)),
+            list(_list_unscored(unscored)),
             name="unscored",
             fields=("reason", "mean_share", "highest_share", "at_step"),
         ),
-        data_table("rubric_lengths", ("key", "rubric", "number", "step", "words_of_an_item"), _lengths(versions)),
-        data_table("rubric_scores", RubricScore.__struct_fields__, [_cells(score) for score in strict]),
+        make_data_table(
+            "rubric_lengths", ("key", "rubric", "number", "step", "words_of_an_item"), _list_lengths(versions)
+        ),
+        make_data_table("rubric_scores", RubricScore.__struct_fields__, list(map(astuple, strict))),
     ]
     kept = {name: drawing for name, drawing in drawn.items() if drawing is not None}
     shown = {table.name: table for table in tables if table.rows}
     return RubricSection(kept, shown, with_thresholds)
 
 
-def strict_lines(
+def group_strictness(
     scores: Sequence[RubricScore], versions: Mapping[str, Sequence[Length]]
 ) -> dict[str, list[tuple[int, RubricScore]]]:
     """Return the scores by line (a key, an evaluation's responses), each with the refinements before its rubric."""
@@ -107,7 +115,7 @@ def strict_lines(
     return lines
 
 
-def unscored_shares(training: Sequence[TrainingRecord]) -> dict[str, dict[int, float]]:
+def compute_unscored_shares(training: Sequence[TrainingRecord]) -> dict[str, dict[int, float]]:
     """Return the share of responses without a score at each step, by reason; steps without a figure count as 0."""
     reasons = dict.fromkeys(
         name for record in training for name in record.figures if name.startswith(UNSCORED) and record.figures[name]
@@ -118,11 +126,7 @@ def unscored_shares(training: Sequence[TrainingRecord]) -> dict[str, dict[int, f
     }
 
 
-def _gold(curves: Curves, name: str) -> Sequence[MetricPoint]:
-    return curves.series.get(name) or curves.scores.get(name) or []
-
-
-def _by_step(training: Sequence[TrainingRecord]) -> list[tuple[float | None, ...]]:
+def _list_refinements(training: Sequence[TrainingRecord]) -> list[tuple[float | None, ...]]:
     """Return a row per step after which a refinement was due: means over keys."""
     names = ("rubric_total", "rubric_words", "rubric_item_words")
     return [
@@ -132,7 +136,7 @@ def _by_step(training: Sequence[TrainingRecord]) -> list[tuple[float | None, ...
     ]
 
 
-def _unscored(shares: Mapping[str, Mapping[int, float]]) -> list[tuple[str, float, float, int]]:
+def _list_unscored(shares: Mapping[str, Mapping[int, float]]) -> list[tuple[str, float, float, int]]:
     """Return, per reason, the mean share of responses, the highest share, and its step."""
     rows = []
     for name, by_step in shares.items():
@@ -141,13 +145,9 @@ def _unscored(shares: Mapping[str, Mapping[int, float]]) -> list[tuple[str, floa
     return sorted(rows, key=lambda row: -row[1])
 
 
-def _lengths(versions: Mapping[str, Sequence[Length]]) -> list[tuple[str, str, int, int, float]]:
+def _list_lengths(versions: Mapping[str, Sequence[Length]]) -> list[tuple[str, str, int, int, float]]:
     return [
         (key, version.rubric, version.number, version.refined, version.words)
         for key, lineage in versions.items()
         for version in lineage
     ]
-
-
-def _cells(score: RubricScore) -> list[str | float | None]:
-    return [getattr(score, name) for name in RubricScore.__struct_fields__]
