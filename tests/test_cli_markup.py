@@ -16,6 +16,8 @@ import evorun
 from evorun.cli import calibrating, doctor, exporting, graded, listing, studies
 from evorun.cli.output import print_error
 from evorun.cli.trust import require_trust
+from evorun.reports import tables
+from evorun.reports.evolution.section import make_principles_table
 from evorun.runner import registry
 from evorun.runs.calibration import Estimate
 from evorun.runs.effects import Traffic
@@ -59,9 +61,9 @@ def test_there_is_no_other_console() -> None:
         assert not named & {"from_markup", "render_markup"}, path
 
 
-def _graded() -> Iterable[Table]:
+def _graded() -> Iterable[tables.Table]:
     response = graded.GradedResponse(MARKED, 0, None, True, {"accuracy": 1.0, MARKED: 0.5}, "", None, MARKED)
-    return graded.tables([response], [ACCURACY], MARKED)
+    return graded.make_tables([response], [ACCURACY], MARKED)
 
 
 def _errors(_terminal: Terminal, _monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,13 +94,15 @@ def _foreign(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     require_trust(Path(MARKED), manifest, {"method": {MARKED: MARKED}}, terminal, given=True)
 
 
-PRINTED: dict[str, Callable[[], Table | Iterable[Table]]] = {
-    "delete-one": lambda: studies._effects([PrincipleEffect(principle=MARKED, effect=0.1, low=0.0, high=0.2, n=3)]),
-    "rescore": lambda: studies._strictness(
+PRINTED: dict[str, Callable[[], tables.Table | Iterable[tables.Table]]] = {
+    "delete-one": lambda: make_principles_table(
+        [PrincipleEffect(principle=MARKED, effect=0.1, low=0.0, high=0.2, n=3)], ACCURACY
+    ),
+    "rescore": lambda: studies._make_strictness_table(
         [RubricScore(rubric=MARKED, refined=0, step=0, score=0.5, low=None, high=None, n=1, unscored=0)]
     ),
     "grade": _graded,
-    "traces": lambda: exporting._table(
+    "traces": lambda: exporting._make_table(
         Counts(
             kind="laft",
             top=None,
@@ -108,16 +112,16 @@ PRINTED: dict[str, Callable[[], Table | Iterable[Table]]] = {
             runs=[],
         )
     ),
-    "calibrate": lambda: calibrating._table([Estimate("skill", 0.5, None, 3, MARKED, 2)]),
+    "calibrate": lambda: calibrating._make_table([Estimate("skill", 0.5, None, 3, MARKED, 2)]),
 }
 
 
 @pytest.mark.parametrize("verb", PRINTED)
 def test_a_verbs_tables_show_foreign_texts(verb: str) -> None:
     printed = io.StringIO()
-    tables = PRINTED[verb]()
-    for table in [tables] if isinstance(tables, Table) else tables:
-        Terminal(file=printed, width=300).print(table)
+    made = PRINTED[verb]()
+    for table in [made] if isinstance(made, tables.Table) else made:
+        Terminal(file=printed, width=300).print(table.to_rich())
     assert MARKED in printed.getvalue()
 
 

@@ -4,11 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from evorun.cli.options import add_option, take_flag
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.calibration import Calibration, Estimate, calibrate
 from evorun.runs.directory import load_manifest
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
@@ -34,7 +33,7 @@ def calibrate_run(arguments: Sequence[str], console: Terminal) -> int:
         found = _without_answers(found)
     about = f"{_model(manifest)}, by {manifest.method} on {manifest.task}, as a simulated model:"
     console.print(about, soft_wrap=True)
-    console.print_table(_table(found.estimates))
+    console.print_table(_make_table(found.estimates).to_rich())
     for key, reason in found.unknown.items():
         console.print(f"{key}: unknown from this run, {reason}", soft_wrap=True)
     judge, policy = (manifest.models.get(role) for role in ("judge", "policy"))
@@ -81,13 +80,11 @@ def _without_answers(found: Calibration) -> Calibration:
     return Calibration(kept, {}, {**dict.fromkeys(_OF_ANSWERS, reason), **found.unknown})
 
 
-def _table(estimates: Sequence[Estimate]) -> Table:
-    table = Table()
-    for column in ("engine.", "value", "95 % interval", "from"):
-        table.add_column(column, justify="right" if column in ("value", "95 % interval") else "left")
-    for estimate in estimates:
-        table.add_row(estimate.key, f"{estimate.value:.3f}", _interval(estimate), _source(estimate))
-    return table
+def _make_table(estimates: Sequence[Estimate]) -> Table:
+    return Table(
+        [*word_columns("engine."), *figure_columns("value", "95 % interval"), *word_columns("from")],
+        [(estimate.key, f"{estimate.value:.3f}", _interval(estimate), _source(estimate)) for estimate in estimates],
+    )
 
 
 def _interval(estimate: Estimate) -> str:

@@ -4,18 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.table import Table
-
 from evorun.cli.options import add_option, take_flag
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
+from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runner import registry
 from evorun.runs.folders import run_folders
 from evorun.runs.outputs import refuse_folder_of_records
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write_traces
-from evorun.traces.counts import Tally
 from evorun.traces.kinds import make_settings
 
 _OPTIONS = ("kind", "output", "top", "parsed_only", "overwrite")
@@ -35,7 +33,7 @@ def export_traces(arguments: Sequence[str], console: Terminal) -> int:
     """
     request = _request(arguments)
     traces = collect(request.folders, request.settings)
-    console.print_table(_table(traces.counts))
+    console.print_table(_make_table(traces.counts).to_rich())
     for note in _notes(traces.counts):
         console.print(note, style="yellow", soft_wrap=True)
     if not traces.examples:
@@ -67,20 +65,17 @@ def _request(arguments: Sequence[str]) -> _Request:
     return _Request(folders, settings, output, take_flag(options, "overwrite"))
 
 
-def _table(counts: Counts) -> Table:
+def _make_table(counts: Counts) -> Table:
     reasons = [reason for reason in REASONS if reason in counts.total.dropped]
-    table = Table(title=f"responses for kind={counts.kind}", title_justify="left")
-    for column in ("operator", "found", "kept", *(REASONS[reason] for reason in reasons)):
-        table.add_column(column, justify="left" if column == "operator" else "right")
-    for name, tally in counts.by_operator.items():
-        table.add_row(name, *_figures(tally, reasons))
-    table.add_section()
-    table.add_row("all", *_figures(counts.total, reasons))
-    return table
-
-
-def _figures(tally: Tally, reasons: Sequence[str]) -> list[str]:
-    return [f"{figure:,}" for figure in (tally.found, tally.kept, *(tally.dropped.get(name, 0) for name in reasons))]
+    return Table(
+        [*word_columns("operator"), *figure_columns("found", "kept", *(REASONS[reason] for reason in reasons))],
+        [
+            (name, tally.found, tally.kept, *(tally.dropped.get(reason, 0) for reason in reasons))
+            for name, tally in [*counts.by_operator.items(), ("all", counts.total)]
+        ],
+        title=f"responses for kind={counts.kind}",
+        total=len(counts.by_operator),
+    )
 
 
 def _notes(counts: Counts) -> list[str]:

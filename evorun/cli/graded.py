@@ -5,10 +5,9 @@ from itertools import product
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from rich.table import Table
 
 from evorun.reports import text
-from evorun.runs.printable import printable
+from evorun.reports.tables import Cell, Table, figure_columns, make_table, word_columns
 from evorun.runs.results import mean_over_problems, mean_score, recorded_scores
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
@@ -53,7 +52,7 @@ class GradedResponse(msgspec.Struct):
 Graded = Sequence[GradedResponse]
 
 
-def tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterator[Table]:
+def make_tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterator[Table]:
     """Yield the tables to print: scores per response, the summary, and further means, each if it has content.
 
     declared: the task's scores.
@@ -61,14 +60,14 @@ def tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterator[Ta
     primary, *others = recorded_scores(graded, declared)
     right_or_wrong = primary.is_correctness
     if others or not right_or_wrong:
-        yield _each(graded, others if right_or_wrong else [primary, *others], right_or_wrong)
-    yield _summary(graded, primary, title)
+        yield _make_responses_table(graded, others if right_or_wrong else [primary, *others], right_or_wrong)
+    yield _make_summary(graded, primary, title)
     if others:
-        yield _means(graded, others)
+        yield _make_means_table(graded, others)
     if right_or_wrong and min(map(len, _by_problem(graded)), default=0) > 1:
-        yield _pass_at(graded)
+        yield _make_pass_at_table(graded)
     if any(record.passes_public_tests is not None for record in graded):
-        yield _programs(graded)
+        yield _make_programs_table(graded)
 
 
 def _by_problem(graded: Graded) -> list[list[GradedResponse]]:
@@ -89,70 +88,82 @@ def _mean(score: Score, rows: Graded) -> Metric:
     return mean_over_problems(score, [[score.value_in(record) for record in records] for records in _by_problem(rows)])
 
 
-def _summary(graded: Graded, primary: Score, title: str) -> Table:
+def _make_summary(graded: Graded, primary: Score, title: str) -> Table:
     right_or_wrong, several = primary.is_correctness, len(_by_problem(graded)) < len(graded)
-    figures = [*(["problems"] if several else []), "responses", "correct" if right_or_wrong else "scored"]
-    figures += ["pass rate" if several and right_or_wrong else text.label(primary), "95 % interval", "unparsable"]
-    table = _table(title, ["stratum"], figures)
+    records: list[dict[str, Cell]] = []
     for stratum, rows in _strata(graded):
-        problems = [str(len(_by_problem(rows)))] if several else []
         counted = [record.correct if right_or_wrong else primary.value_in(record) is not None for record in rows]
-        unparsable = sum(record.error is not None for record in rows)
-        figure = _shown(_mean(primary, rows), percent=primary.rate)
-        cells = [*problems, str(len(rows)), str(sum(map(bool, counted))), *figure, str(unparsable)]
-        table.add_row(printable(stratum), *cells)
-    return table
+        mean, interval = _shown(_mean(primary, rows), percent=primary.rate)
+        records.append(
+            {
+                "stratum": stratum,
+                "problems": len(_by_problem(rows)) if several else None,
+                "responses": len(rows),
+                "correct" if right_or_wrong else "scored": sum(map(bool, counted)),
+                "pass rate" if several and right_or_wrong else text.label(primary): mean,
+                "95 % interval": interval,
+                "unparsable": sum(record.error is not None for record in rows),
+            }
+        )
+    return make_table(records, words=("stratum",), title=title)
 
 
-def _programs(graded: Graded) -> Table:
+def _make_programs_table(graded: Graded) -> Table:
     """Return the numbers of programs that pass all public and all hidden tests; the latter are correct."""
+    records: list[dict[str, Cell]] = [
+        {
+            "stratum": stratum,
+            "public": sum(bool(record.passes_public_tests) for record in rows),
+            "hidden": sum(bool(record.correct) for record in rows),
+            "hidden, not public": sum(bool(record.correct) and record.passes_public_tests is False for record in rows),
+        }
+        for stratum, rows in _strata(graded)
+    ]
     title = "programs that pass all tests of a kind; those that pass the hidden ones are correct"
-    table = _table(title, ["stratum"], ["public", "hidden", "hidden, not public"])
-    for stratum, rows in _strata(graded):
-        public = sum(bool(record.passes_public_tests) for record in rows)
-        hidden = sum(bool(record.correct) for record in rows)
-        odd = sum(bool(record.correct) and record.passes_public_tests is False for record in rows)
-        table.add_row(printable(stratum), str(public), str(hidden), str(odd))
-    return table
+    return make_table(records, words=("stratum",), title=title)
 
 
-def _each(graded: Graded, scores: Sequence[Score], right_or_wrong: bool) -> Table:
+def _make_responses_table(graded: Graded, scores: Sequence[Score], right_or_wrong: bool) -> Table:
     several = len(_by_problem(graded)) < len(graded)
-    figures = [*(["correct"] if right_or_wrong else []), *(score.name for score in scores)]
-    table = _table("each response", ["problem", *(["response"] if several else [])], figures)
+    columns = [*word_columns("problem", *(["response"] if several else []))]
+    columns += figure_columns(*(["correct"] if right_or_wrong else []), *(score.name for score in scores))
+    table = Table(columns, title="each response")
     for record in graded:
+        cells: list[Cell] = [record.id, *([str(record.sample)] if several else [])]
+        cells += [("yes" if record.correct else "no")] if right_or_wrong else []
         values = (score.value_in(record) for score in scores)
-        number = [str(record.sample)] if several else []
-        verdict = ["yes" if record.correct else "no"] if right_or_wrong else []
-        shown = (text.MISSING if value is None else f"{value:.6g}" for value in values)
-        table.add_row(printable(record.id), *number, *verdict, *shown)
+        table.rows.append([*cells, *(None if value is None else f"{value:.6g}" for value in values)])
     return table
 
 
-def _means(graded: Graded, scores: Sequence[Score]) -> Table:
-    table = _table("means of the scores", ["stratum", "score"], ["responses", "mean", "95 % interval"])
+def _make_means_table(graded: Graded, scores: Sequence[Score]) -> Table:
     strata = list(_strata(graded))
+    records: list[dict[str, Cell]] = []
     for stratum, rows in strata if len(strata) > 2 else strata[-1:]:
         for score in scores:
             known = sum(score.value_in(record) is not None for record in rows)
-            table.add_row(printable(stratum), score.name, str(known), *_shown(_mean(score, rows), percent=score.rate))
-    return table
+            mean, interval = _shown(_mean(score, rows), percent=score.rate)
+            records.append(
+                {"stratum": stratum, "score": score.name, "responses": known, "mean": mean, "95 % interval": interval}
+            )
+    return make_table(records, words=("stratum", "score"), title="means of the scores")
 
 
-def _pass_at(graded: Graded) -> Table:
+def _make_pass_at_table(graded: Graded) -> Table:
     """Return the share of problems that one of k responses solves, for k up to the fewest responses per problem."""
     fewest = min(map(len, _by_problem(graded)))
     ks = sorted({fewest, *(2**power for power in range(1, fewest.bit_length()))})
-    title = "pass@k: problems of which one of k responses is right"
-    table = _table(title, ["stratum", "k"], ["problems", "pass@k", "95 % interval"])
+    records: list[dict[str, Cell]] = []
     for (stratum, rows), k in product(_strata(graded), ks):
         problems = _by_problem(rows)
-        shares = [pass_at(k, len(records), sum(bool(record.correct) for record in records)) for records in problems]
+        shares = [pass_at(k, len(samples), sum(bool(record.correct) for record in samples)) for samples in problems]
         # If every share is 0 or 1, this is a rate, which has an interval even when all shares agree.
         score = Score("pass@k", 0.0, 1.0, rate=all(share in (0, 1) for share in shares))
-        figure = _shown(mean_score(score, shares), percent=True)
-        table.add_row(printable(stratum), str(k), str(len(problems)), *figure)
-    return table
+        mean, interval = _shown(mean_score(score, shares), percent=True)
+        records.append(
+            {"stratum": stratum, "k": str(k), "problems": len(problems), "pass@k": mean, "95 % interval": interval}
+        )
+    return make_table(records, words=("stratum", "k"), title="pass@k: problems of which one of k responses is right")
 
 
 def _shown(figure: Metric, *, percent: bool) -> tuple[str, str]:
@@ -161,12 +172,3 @@ def _shown(figure: Metric, *, percent: bool) -> tuple[str, str]:
         return text.percent(figure.value), text.interval(figure.ci95)
     value = text.MISSING if figure.value is None else f"{figure.value:.4g}"
     return value, text.MISSING if figure.ci95 is None else "{:.4g} to {:.4g}".format(*figure.ci95)
-
-
-def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    table = Table(title=printable(title), title_justify="left")
-    for column in words:
-        table.add_column(column)
-    for column in figures:
-        table.add_column(column, justify="right")
-    return table

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from evorun.cli.given import given_records
-from evorun.cli.graded import GradedResponse, TestCount, tables
+from evorun.cli.graded import GradedResponse, TestCount, make_tables
 from evorun.cli.options import add_option, take_flag
 from evorun.cli.plain import composed
 from evorun.cli.usage import USAGES
@@ -63,8 +63,8 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     _refuse_unknown(given, loaded)
     graded = asyncio.run(_grade(loaded, programs, judge, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
-    for table in tables(graded, loaded.task.scores, loaded.provenance.description):
-        console.print_table(table)
+    for table in make_tables(graded, loaded.task.scores, loaded.provenance.description):
+        console.print_table(table.to_rich())
     # Not an error: a file may hold the responses of a single stratum, or those that were ready in time.
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:

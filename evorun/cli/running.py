@@ -78,7 +78,7 @@ def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transpl
     if transplants:
         from evorun.cli.studies import transplant
 
-        console.print_table(transplant(path, config, console))
+        console.print_table(transplant(path, config, console).to_rich())
     from evorun.reports.html import write_report
     from evorun.reports.summary import print_summary
 

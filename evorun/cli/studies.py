@@ -4,19 +4,22 @@
 """
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from evorun.cli.usage import USAGES, Interrupted
 from evorun.errors import ConfigError
+from evorun.runs.directory import load_manifest
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
-from evorun.runs.schema import PrincipleEffect, RubricScore
+from evorun.runs.schema import RubricScore
+from evorun.runs.scores import primary_score
 from evorun.runs.terminal import Terminal
+
+if TYPE_CHECKING:
+    from evorun.reports.tables import Table
 
 WINDOW = "--window"
 SAMPLES = "method.eval_samples"
@@ -34,6 +37,7 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     Raises ConfigError for a wrong command line and for a run that has nothing to study.
     """
     from evorun.cli.trust import TRUST, recorded_config, require_trust
+    from evorun.reports.evolution.section import make_principles_table
     from evorun.reports.html import REPORT, write_report
 
     words = [word for word in arguments if word not in (TRUST, FLAGS.get(verb))]
@@ -52,9 +56,11 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         command = ["evorun", "rescore", *arguments]
         table = _rescore(run, config, numbers.get(ANSWERS), every=EVERY in arguments, command=command, console=console)
     else:
-        table = _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS)))
+        table = make_principles_table(
+            _studies(run, config, console).delete_one(numbers.get(ANSWERS)), primary_score(manifest.scores)
+        )
     write_report(run)
-    console.print_table(table)
+    console.print_table(table.to_rich())
     console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return 0
 
@@ -85,7 +91,7 @@ def resume_rescore(folder: Path, changes: Sequence[str], console: Terminal, *, t
         resumed=folder,
     )
     write_report(run)
-    console.print_table(table)
+    console.print_table(table.to_rich())
     return 0
 
 
@@ -94,7 +100,8 @@ def report_rescore(folder: Path, console: Terminal) -> None:
     from evorun.runs.directory import RUBRIC_SCORES
     from evorun.runs.studies import read_study_file
 
-    console.print_table(_strictness(read_study_file(folder / RUBRIC_SCORES, list[RubricScore])))
+    scores = read_study_file(folder / RUBRIC_SCORES, list[RubricScore])
+    console.print_table(_make_strictness_table(scores).to_rich())
 
 
 def _rescore(
@@ -106,12 +113,12 @@ def _rescore(
     command: Sequence[str],
     console: Terminal,
     resumed: Path | None = None,
-) -> Table:
+) -> "Table":
     from evorun.runner.rubric_study import RubricStudy
 
     scoring = RubricStudy(run, config, console)
     try:
-        return _strictness(scoring.scores(answers, every=every, command=command, resumed=resumed))
+        return _make_strictness_table(scoring.scores(answers, every=every, command=command, resumed=resumed))
     except KeyboardInterrupt:
         console.print(
             f"interrupted; continue with: evorun resume {shlex.quote(display(scoring.folder))}", soft_wrap=True
@@ -119,10 +126,15 @@ def _rescore(
         raise Interrupted from None
 
 
-def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> Table:
+def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> "Table":
     """Test a run's system prompts under its saved weights; return the matrix, which the run's report shows."""
+    from evorun.reports.evolution.section import make_transplant_table
+    from evorun.reports.population import load_population, load_transplant
+
     _studies(run, config, console).transplant(window=window)
-    return _matrix(run)
+    matrix = load_transplant(run, load_population(run))
+    assert matrix is not None  # noqa: S101 - the study has just written it
+    return make_transplant_table(matrix, primary_score(load_manifest(run).scores))
 
 
 def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
@@ -133,54 +145,29 @@ def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
     return PromptStudies(run, config, console, run_experiment)
 
 
-def _strictness(found: Sequence[RubricScore]) -> Table:
+def _make_strictness_table(found: Sequence[RubricScore]) -> "Table":
+    """Return the scores by each rubric (rows) of the responses of each evaluation (columns)."""
+    from evorun.reports.tables import Table, figure_columns, word_columns
+
     steps = sorted({cell.step for cell in found})
     cells = {(cell.rubric, cell.step): cell for cell in found}
-    made = {cell.rubric: cell.refined for cell in found}
-    table = Table(
-        "rubric", "made after step", *(f"responses of step {step}" for step in steps), title="share of points given"
+    unscored = sum(cell.unscored for cell in found)
+    return Table(
+        [*word_columns("rubric"), *figure_columns("made after step", *(f"responses of step {step}" for step in steps))],
+        [
+            [rubric, refined, *(_format_score(cells.get((rubric, step))) for step in steps)]
+            for rubric, refined in {cell.rubric: cell.refined for cell in found}.items()
+        ],
+        title="share of points given",
+        caption=f"without {unscored:,} unreadable scores" if unscored else "",
     )
-    for rubric, refined in made.items():
-        row = [cells.get((rubric, step)) for step in steps]
-        shown = [
-            "" if cell is None or cell.score is None else _interval(cell.score, cell.low, cell.high) for cell in row
-        ]
-        table.add_row(printable(rubric), str(refined), *shown)
-    if unscored := sum(cell.unscored for cell in found):
-        table.caption = f"without {unscored:,} unreadable scores"
-    return table
 
 
-def _matrix(run: Path) -> Table:
-    from evorun.reports.population import load_population, load_transplant
-
-    found = load_transplant(run, load_population(run))
-    assert found is not None  # noqa: S101 - the study has just written it
-    table = Table("system prompt", *(f"weights of step {step}" for step in found.steps), title="transplant matrix")
-    for prompt_id in found.prompts:
-        cells = [found.cells.get((prompt_id, step)) for step in found.steps]
-        table.add_row(
-            found.names[prompt_id],
-            *("" if cell is None else _interval(cell.score, cell.low, cell.high) for cell in cells),
-        )
-    if found.gains is not None:
-        prompt, weights, both = (f"{gain:+.3f}" for gain in found.gains)
-        table.caption = f"gain by the best prompt alone {prompt}, by the last weights alone {weights}, by both {both}"
-    return table
-
-
-def _effects(found: Sequence[PrincipleEffect]) -> Table:
-    table = Table(
-        "effect on the score", "principle", title="delete-one: the whole prompt minus the prompt without one principle"
-    )
-    for result in found:
-        table.add_row(_interval(result.effect, result.low, result.high, sign="+"), printable(result.principle))
-    return table
-
-
-def _interval(value: float, low: float | None, high: float | None, sign: str = "") -> str:
-    show: Callable[[float], str] = lambda number: format(number, f"{sign}.3f")  # noqa: E731
-    return show(value) if low is None or high is None else f"{show(value)} ({show(low)} to {show(high)})"
+def _format_score(cell: RubricScore | None) -> str:
+    if cell is None or cell.score is None:
+        return ""
+    interval = "" if cell.low is None or cell.high is None else f" ({cell.low:.3f} to {cell.high:.3f})"
+    return f"{cell.score:.3f}{interval}"
 
 
 def _fits(verb: str, word: str) -> bool:
