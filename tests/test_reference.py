@@ -125,7 +125,9 @@ def test_each_default_stands_in_the_line_that_is_named(pages: Mapping[str, str])
 
 def test_values_outside_a_range_are_refused(pages: Mapping[str, str]) -> None:
     """The nearest values beyond the bounds, as numbers; the program refuses them by name."""
-    schemas: dict[str, Any] = {f"method={name}": registry.method_class(name).Config for name in ("duel_evolve", "lyria")}
+    schemas: dict[str, Any] = {
+        f"method={name}": registry.method_class(name).Config for name in ("duel_evolve", "lyria")
+    }
     refused = 0
     for title, schema in {**schemas, "training=lora": TrainingConfig}.items():
         group, _, name = title.partition("=")

@@ -147,7 +147,7 @@ def test_a_first_rubric_that_has_changed_since_is_refused(tmp_path: Path) -> Non
     own = simulated_run(tmp_path / "run", *RUN, *few).path
     assert [one.rubric for one in scores(own)] == ["rubric#0"]
     file.write_text("maximum: 4\nIs it short?")
-    with pytest.raises(DataError, match="another text"):
+    with pytest.raises(DataError, match="has changed since the run"):
         scores(own)
 
 

@@ -223,7 +223,7 @@ class RubricRewards:
             # Keyed by content: which of a step's episodes asks first differs between repetitions.
             about = blake2b("\x1f".join(key).encode("utf-8", "replace"), digest_size=7).digest()
             owed = self._owed_plans[key] = []
-            asked = self._ask((PLAN, 0, int.from_bytes(about)), prompt, _read_plan, owed)
+            asked = self._ask((PLAN, 0, int.from_bytes(about)), prompt, _read_scoring_plan, owed)
             self._plans[key] = asyncio.create_task(asked)
         return await self._plans[key]
 
@@ -295,7 +295,7 @@ def _text(reply: Reply) -> str:
     return replace_lone_surrogates(completion.text)
 
 
-def _read_plan(text: str) -> str:
+def _read_scoring_plan(text: str) -> str:
     plan = without_thinking(text).strip()
     if not plan:
         raise ValueError("missing: the reply has no plan")

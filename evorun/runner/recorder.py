@@ -10,11 +10,11 @@ from evorun.runs.directory import RATINGS, RunDirectory
 from evorun.runs.progress import Progress
 from evorun.runs.schema import (
     Belief,
-    Best,
     CandidateRecord,
     ComparisonRecord,
     PredictionRecord,
     RatingRecord,
+    ReturnedCandidate,
     Spent,
     StepRecord,
     Stop,
@@ -69,7 +69,7 @@ class ProblemRecorder:
                 problem=self._problem.id,
                 stratum=self._problem.stratum,
                 step=step.step,
-                best=None if step.best is None else Best(step.best.id, step.best.answer, step.best.text),
+                best=None if step.best is None else ReturnedCandidate(step.best.id, step.best.answer, step.best.text),
                 belief=_belief(step.best),
                 # A prediction without a candidate is wrong; a step without one is undecided.
                 correct=None if step.best is None else grade.correct,

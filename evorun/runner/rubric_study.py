@@ -169,8 +169,8 @@ class RubricStudy:
             rubric = read_rubric(record.text) if record.parents else self._task.given_rubric(first, key)
             if rubric.text != record.text:
                 raise DataError(
-                    f"{display(self._run)}: expected method.rubric={first} with the text that the run had, got another "
-                    "text; restore the file"
+                    f"{display(self._run)}: the rubric file of method.rubric={first} has changed since the run: "
+                    "expected the text that the run had; restore it"
                 )
             versions.append(_Version(record, key, rubric))
         return versions

@@ -9,11 +9,11 @@ import msgspec
 from evorun.errors import DataError
 from evorun.runs.files import MAX_RECORD, bounded_lines, open_regular, read_regular
 from evorun.runs.schema import (
-    Best,
     MetricPoint,
     PredictionRecord,
     PromptScore,
     Results,
+    ReturnedCandidate,
     RolloutRecord,
     StepRecord,
     TrainingRecord,
@@ -60,7 +60,7 @@ def read_artifact(run_dir: Path, name: str, kind: type[T]) -> T | None:
 
 def read_steps_without_texts(run_dir: Path) -> list[StepRecord]:
     """Read steps.jsonl without the texts of the best candidates, which would fill the memory of a long run."""
-    known: dict[tuple[str, Best], Best] = {}
+    known: dict[tuple[str, ReturnedCandidate], ReturnedCandidate] = {}
 
     def without_text(step: StepRecord) -> StepRecord:
         if step.best is None:

@@ -234,7 +234,7 @@ class Belief(msgspec.Struct, frozen=True):
     sd: float | None
 
 
-class Best(msgspec.Struct, frozen=True):
+class ReturnedCandidate(msgspec.Struct, frozen=True):
     """The candidate that a method would return after a step."""
 
     id: CandidateId
@@ -248,7 +248,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     problem: str
     stratum: str
     step: int
-    best: Best | None
+    best: ReturnedCandidate | None
     """None while the problem has no candidate that parses."""
     belief: Belief | None
     correct: bool | None

@@ -91,7 +91,7 @@ class Player(msgspec.Struct, kw_only=True):
     words: float | None = None
     """Mean length of its responses."""
     reported: float | None = None
-    """The Elo rating of a paper's tournament, from the run's configuration."""
+    """The Elo rating that the paper reports for this method, which the run's configuration states."""
     reported_sd: float | None = None
     """Its standard deviation over the paper's repetitions."""
 

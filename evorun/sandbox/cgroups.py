@@ -70,7 +70,7 @@ def own_cgroup() -> Path:
     return MOUNT / next(line[3:] for line in lines if line.startswith("0::")).strip("/")
 
 
-def make_group(parent: Path) -> MemoryGroup:
+def make_memory_group(parent: Path) -> MemoryGroup:
     """Make a group. Raises OSError."""
     folder = parent / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
     folder.mkdir()
@@ -88,7 +88,7 @@ def _works(folder: Path) -> bool:
     try:
         if "memory" not in (folder / "cgroup.subtree_control").read_text():
             return False
-        group = make_group(folder)
+        group = make_memory_group(folder)
     except OSError:
         return False
     try:

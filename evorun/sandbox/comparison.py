@@ -63,12 +63,12 @@ def _same_line(expected: str, actual: str) -> bool:
         return True
     try:
         pairs = zip_longest(_tokens(expected), _tokens(actual))
-        return all(wanted and given and _same_number(wanted, given) for wanted, given in pairs)
+        return all(wanted and given and _no_other_number(wanted, given) for wanted, given in pairs)
     except DecimalException:  # a token is not a number, or is a signalling NaN
         return False
 
 
-def _same_number(expected: str, actual: str) -> bool:
+def _no_other_number(expected: str, actual: str) -> bool:
     return (expected == actual and expected.isdecimal()) or Decimal(expected) == Decimal(actual)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from evorun.errors import SandboxError
 from evorun.sandbox.base import End, Execution, Limits, Program
-from evorun.sandbox.cgroups import MemoryGroup, make_group
+from evorun.sandbox.cgroups import MemoryGroup, make_memory_group
 from evorun.sandbox.exchange import Exchange, SharedFiles, Stream, read_answer
 from evorun.sandbox.launch import Launch
 
@@ -63,7 +63,7 @@ class Zygote:
         try:
             # A file, not a pipe, which somebody would have to read while the zygote writes.
             errors = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the zygote
-            group = make_group(groups) if groups else None
+            group = make_memory_group(groups) if groups else None
             if group:
                 files.callback(group.remove)
             with theirs:

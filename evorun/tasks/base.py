@@ -115,7 +115,7 @@ class GradingTools(Tools, Protocol):
     """The tools of graders, which methods cannot reach."""
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
-        """Return the gold judge's opinion; None where the request was refused or the reply cut off.
+        """Return the gold judge's reply, as text; None where the request was refused or the reply cut off.
 
         attempt: above 0 for another opinion on the same prompt.
         """

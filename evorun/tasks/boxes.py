@@ -108,7 +108,7 @@ def unboxed(content: str) -> str:
     return content
 
 
-def listed_boxes(text: str, found: Sequence[Box]) -> Sequence[Box]:
+def last_list_of_boxes(text: str, found: Sequence[Box]) -> Sequence[Box]:
     """Return the last boxes of `found` that only "and" or commas separate in the text."""
     first = len(found) - 1
     while first > 0 and _AND.fullmatch(text, found[first - 1].end, found[first].start):

@@ -84,7 +84,7 @@ def end_of_object(text: str, *keys: str) -> int:
     return 0 if found is None else found.end
 
 
-def find_strict(text: str, key: str) -> Found | None:
+def find_valid_object(text: str, key: str) -> Found | None:
     """Find the last valid JSON object in a text that has the key; None if there is none. Never raises."""
     for start, end, value in _candidates(text):
         if end is not None and (object_ := _find_with_key(value, (key,))) is not None:

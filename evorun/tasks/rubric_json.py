@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evorun.tasks.json_text import Found, find_strict
+from evorun.tasks.json_text import Found, find_valid_object
 from evorun.tasks.rubrics import Rubric, RubricItem
 from evorun.tasks.tags import escape_tags
 
@@ -109,7 +109,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 def _find_object(text: str, key: str) -> Found | None:
     # Without repair, which would make a cut-off reply look complete.
-    found = find_strict(text, key)
+    found = find_valid_object(text, key)
     if found is None and text.lstrip().startswith("{"):
         raise ValueError(f"json: expected an object with the key {key}, got no complete JSON object")
     return found

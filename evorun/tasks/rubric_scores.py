@@ -12,7 +12,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 from evorun.tasks.given_scores import is_given
 from evorun.tasks.rubrics import NUMBER, Rubric, RubricItem
-from evorun.tasks.score_forms import ItemLabels, Stated, find_in_json, find_in_table, find_lines, find_tags
+from evorun.tasks.score_forms import ItemLabels, StatedScore, find_in_json, find_in_table, find_lines, find_tags
 from evorun.tasks.thinking import outside_thinking
 
 P = ParamSpec("P")
@@ -44,16 +44,16 @@ class _Form(NamedTuple):
     """The scores that a reply states in one form."""
 
     name: str
-    stated: list[Stated]
+    stated: list[StatedScore]
     text: str
     """The text to which the positions refer."""
 
     @property
-    def scores(self) -> list[Stated]:
+    def scores(self) -> list[StatedScore]:
         return [entry for entry in self.stated if not entry.is_total]
 
     @property
-    def totals(self) -> list[Stated]:
+    def totals(self) -> list[StatedScore]:
         return [entry for entry in self.stated if entry.is_total]
 
 
@@ -120,7 +120,7 @@ def _find_mentions(text: str, maximum: float) -> set[Decimal]:
 def _read_jointly(text: str, rubric: Rubric) -> Scores:
     labels = ItemLabels(rubric)
     forms = _find_forms(text, labels)
-    totals: list[Stated] = []
+    totals: list[StatedScore] = []
     first = _first_with_scores(forms, totals)
     values = _read_items(first, rubric, labels)
     for other in _until_unreadable(forms):
@@ -147,7 +147,7 @@ def _find_forms(text: str, labels: ItemLabels | None = None) -> Iterator[_Form]:
     yield _Form("lines", find_lines(outside, labels), outside)
 
 
-def _first_with_scores(forms: Iterator[_Form], totals: list[Stated] | None = None) -> _Form:
+def _first_with_scores(forms: Iterator[_Form], totals: list[StatedScore] | None = None) -> _Form:
     """Return the first form that states scores. totals: collects the totals of the forms up to it.
 
     Raises ValueError("missing: ...").
@@ -179,9 +179,9 @@ def _read_items(form: _Form, rubric: Rubric, labels: ItemLabels) -> list[Decimal
     return [values[number] for number in sorted(values)]
 
 
-def _number_scores(form: _Form, labels: ItemLabels) -> list[Stated]:
+def _number_scores(form: _Form, labels: ItemLabels) -> list[StatedScore]:
     """Number unnumbered scores in the order of items, unless the text between them names another item."""
-    numbered: list[Stated] = []
+    numbered: list[StatedScore] = []
     at = 0
     for number, entry in enumerate(form.scores, 1):
         for line in form.text[at : entry.start].splitlines():
@@ -193,7 +193,7 @@ def _number_scores(form: _Form, labels: ItemLabels) -> list[Stated]:
     return numbered
 
 
-def _read_agreed(stated: Iterable[Stated], name: str, maximum: float) -> Decimal:
+def _read_agreed(stated: Iterable[StatedScore], name: str, maximum: float) -> Decimal:
     values = {_read_value(entry, maximum) for entry in stated}
     if not values:
         raise ValueError(f"missing: the reply has no {name}")
@@ -202,7 +202,7 @@ def _read_agreed(stated: Iterable[Stated], name: str, maximum: float) -> Decimal
     return values.pop()
 
 
-def _read_value(stated: Stated, maximum: float) -> Decimal:
+def _read_value(stated: StatedScore, maximum: float) -> Decimal:
     """Return a plain decimal, or the numerator of `n/maximum` and `n out of maximum`."""
     text = stated.content
     match = _VALUE.fullmatch(text)

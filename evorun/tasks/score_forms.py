@@ -37,7 +37,7 @@ _CONTAINERS = frozenset({"scores", "points", "ratings", "items", "criteria", "ru
 _ITEM_LABELS = frozenset({"item", "id", "number", "title", "name", "criterion", "rubric item"})
 
 
-class Stated(NamedTuple):
+class StatedScore(NamedTuple):
     """A score or a total that a reply states."""
 
     is_total: bool
@@ -81,12 +81,12 @@ class ItemLabels:
         return named
 
 
-def find_tags(text: str) -> list[Stated]:
+def find_tags(text: str) -> list[StatedScore]:
     """Return the scores and totals in tags, each closed before the next one begins.
 
     Raises ValueError("tag: ..." or "unclosed: ...").
     """
-    found: list[Stated] = []
+    found: list[StatedScore] = []
     opened: re.Match[str] | None = None
     for tag in _TAG.finditer(text):
         name = tag[2].lower()
@@ -100,7 +100,7 @@ def find_tags(text: str) -> list[Stated]:
                 raise ValueError(f"tag: expected <{name}>, got <{name}{opened[3]:.20}>")
             item = int(of_item[1]) if of_item else None
             content = text[opened.end() : tag.start()]
-            found.append(Stated(name == "total", item, content, start=opened.start(), end=tag.end()))
+            found.append(StatedScore(name == "total", item, content, start=opened.start(), end=tag.end()))
             opened = None
         elif opened is not None:
             raise ValueError(f"tag: a <{name}> begins before the previous tag has ended")
@@ -111,12 +111,12 @@ def find_tags(text: str) -> list[Stated]:
     return found
 
 
-def find_lines(text: str, labels: ItemLabels | None = None) -> list[Stated]:
+def find_lines(text: str, labels: ItemLabels | None = None) -> list[StatedScore]:
     """Return the scores on separate lines, as in `**Score:** 4`, also at the end of a line of prose.
 
     labels: of the items where a rubric's items are scored together; then a final score is their total.
     """
-    found: list[Stated] = []
+    found: list[StatedScore] = []
     lines = text.splitlines(keepends=True)
     at = 0
     for line, below in pairwise([*lines, ""]):
@@ -129,7 +129,7 @@ def find_lines(text: str, labels: ItemLabels | None = None) -> list[Stated]:
     return found
 
 
-def _find_in_line(line: str, below: str, labels: ItemLabels | None) -> Stated | None:
+def _find_in_line(line: str, below: str, labels: ItemLabels | None) -> StatedScore | None:
     before, colon, after = line[_LIST_MARK.match(line).end() :].strip().partition(":")  # type: ignore[union-attr]
     if not colon or len(before) > MAX_LABEL:
         return None
@@ -143,13 +143,13 @@ def _find_in_line(line: str, below: str, labels: ItemLabels | None) -> Stated | 
     content = content.removesuffix(".")
     name = " ".join(label.casefold().split())
     if _SCORE_LABEL.fullmatch(name):
-        return Stated(False, None, content)
+        return StatedScore(False, None, content)
     if _FINAL_LABEL.fullmatch(name) or (labels is None and name.endswith("total score")):
-        return Stated(labels is not None, None, content)
+        return StatedScore(labels is not None, None, content)
     if _TOTAL_LABEL.fullmatch(name):
-        return Stated(True, None, content)
+        return StatedScore(True, None, content)
     number = labels.find(label) if labels is not None and re.match(r"[-+]?\d", content) else None
-    return None if number is None else Stated(False, number, content)
+    return None if number is None else StatedScore(False, number, content)
 
 
 def _without_emphasis(text: str) -> tuple[str, list[str]]:
@@ -170,12 +170,12 @@ def _closed(marks: list[str]) -> bool:
     return not open_marks
 
 
-def find_in_table(text: str, labels: ItemLabels) -> list[Stated]:
+def find_in_table(text: str, labels: ItemLabels) -> list[StatedScore]:
     """Return the scores of tables that have a column of scores.
 
     Raises ValueError where the column, or the item of a row, is ambiguous.
     """
-    found: list[Stated] = []
+    found: list[StatedScore] = []
     lines = text.splitlines()
     for place, line in enumerate(lines[1:], 1):
         if not _SEPARATOR.fullmatch(line.strip()) or not lines[place - 1].strip().startswith("|"):
@@ -198,7 +198,7 @@ def find_in_table(text: str, labels: ItemLabels) -> list[Stated]:
             is_total = any(map(_is_total, given))
             item = None if is_total else _find_item(given, labels)
             maximum = cells[maximum_columns[0]] if maximum_columns else "" if is_total else "".join(in_header)
-            found.append(Stated(is_total, item, cells[score_columns[0]], maximum))
+            found.append(StatedScore(is_total, item, cells[score_columns[0]], maximum))
     return found
 
 
@@ -223,7 +223,7 @@ def _find_item(given: list[str], labels: ItemLabels) -> int:
 class JsonScores(NamedTuple):
     """The scores in JSON values, and the text without those values."""
 
-    stated: list[Stated]
+    stated: list[StatedScore]
     outside: str
 
 
@@ -232,7 +232,7 @@ def find_in_json(text: str, labels: ItemLabels | None = None) -> JsonScores:
 
     labels: of the items where a rubric's items are scored together. Raises ValueError.
     """
-    found: list[Stated] = []
+    found: list[StatedScore] = []
     outside: list[str] = []
     at = 0
     while opening := _OBJECT.search(text, at):
@@ -271,7 +271,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _in_single(value: Any) -> Iterator[Stated]:
+def _in_single(value: Any) -> Iterator[StatedScore]:
     """Yield the members of objects, at any depth, whose names are labels of scores."""
     pending = [value]
     while pending:
@@ -284,16 +284,16 @@ def _in_single(value: Any) -> Iterator[Stated]:
                 is_score = _SCORE_LABEL.fullmatch(name) or _FINAL_LABEL.fullmatch(name) or name == "total score"
                 if is_score or _TOTAL_LABEL.fullmatch(name):
                     [score] = member if isinstance(member, list) and len(member) == 1 else [member]
-                    yield Stated(not is_score, None, _scalar(score), _stated_maximum(members))
+                    yield StatedScore(not is_score, None, _scalar(score), _stated_maximum(members))
                 else:
                     pending.append(member)
 
 
-def _in_joint(value: Any, labels: ItemLabels) -> Iterator[Stated]:
+def _in_joint(value: Any, labels: ItemLabels) -> Iterator[StatedScore]:
     """Yield the items' scores: in a list in their order, in objects that name them, or as members with their names."""
     if isinstance(value, list):
         yield from (
-            _in_object(member, labels) if isinstance(member, dict) else Stated(False, None, _scalar(member))
+            _in_object(member, labels) if isinstance(member, dict) else StatedScore(False, None, _scalar(member))
             for member in value
         )
         return
@@ -302,22 +302,24 @@ def _in_joint(value: Any, labels: ItemLabels) -> Iterator[Stated]:
         if key in _CONTAINERS and isinstance(member, dict | list):
             yield from _in_joint(member, labels)
         elif _TOTAL_LABEL.fullmatch(key) or _FINAL_LABEL.fullmatch(key):
-            yield Stated(True, None, _scalar(member), _stated_maximum({_key(other): value[other] for other in value}))
+            yield StatedScore(
+                True, None, _scalar(member), _stated_maximum({_key(other): value[other] for other in value})
+            )
         elif isinstance(member, dict):
             yield _in_object({**member, "rubric item": name}, labels)
         elif _MAXIMUM_LABEL.fullmatch(key):
             continue
         elif labels.find(name) is not None or isinstance(member, _Number):
-            yield Stated(False, _find_item([name], labels), _scalar(member))
+            yield StatedScore(False, _find_item([name], labels), _scalar(member))
 
 
-def _in_object(node: dict[str, Any], labels: ItemLabels) -> Stated:
+def _in_object(node: dict[str, Any], labels: ItemLabels) -> StatedScore:
     members = {_key(name): member for name, member in node.items()}
     given = [str(member) for name, member in members.items() if name in _ITEM_LABELS]
     contents = [_scalar(member) for name, member in members.items() if _SCORE_LABEL.fullmatch(name)]
     if len(contents) != 1:
         raise ValueError(f"items: expected an object with one score, got {len(contents)}")
-    return Stated(False, _find_item(given, labels) if given else None, contents[0], _stated_maximum(members))
+    return StatedScore(False, _find_item(given, labels) if given else None, contents[0], _stated_maximum(members))
 
 
 def _key(name: str) -> str:

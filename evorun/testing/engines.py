@@ -64,7 +64,7 @@ async def check_engine(
         checks = await _TokenChecks.of(engine, decode, score)
         await _check_token_ids(engine, checks)
         await _check_token_ids_change_nothing(engine, checks)
-        await _check_next_turn(engine, checks)
+        await _check_next_turn_keeps_tokens(engine, checks)
         await _check_stop_strings(engine, checks)
         await _check_schemas(engine)
         await _check_many_at_once(engine)
@@ -158,7 +158,7 @@ async def _check_token_ids(engine: LanguageModel, checks: _TokenChecks) -> None:
     expect_equal(reasons, {"stop", "length"}, "how a few colours and cut completions end")
 
 
-async def _check_next_turn(engine: LanguageModel, checks: _TokenChecks) -> None:
+async def _check_next_turn_keeps_tokens(engine: LanguageModel, checks: _TokenChecks) -> None:
     first = checks.ask("Name a colour.", max_tokens=8, temperature=0.0)
     reply = await engine.complete(first)
     # A prompt rebuilt from the text may have other tokens than those sampled. Training would then use tokens that the

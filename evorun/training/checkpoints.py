@@ -26,7 +26,7 @@ class Checkpoints:
     keep: int
     """Number of checkpoints to keep (the newest ones)."""
 
-    def numbers(self) -> list[int]:
+    def saved_updates(self) -> list[int]:
         """Return the updates with a complete checkpoint, in order."""
         names = [path.name.removeprefix(_PREFIX) for path in self.folder.glob(f"{_PREFIX}*")]
         return sorted(int(name) for name in names if name.isdigit())
@@ -65,5 +65,5 @@ class Checkpoints:
                     os.close(descriptor)
         shutil.rmtree(self.path(update), ignore_errors=True)
         (self.folder / UNFINISHED).rename(self.path(update))
-        for number in self.numbers()[: -self.keep]:
+        for number in self.saved_updates()[: -self.keep]:
             shutil.rmtree(self.path(number), ignore_errors=True)

@@ -107,7 +107,7 @@ class Policy:
         self._past = past
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
         # Ignore a checkpoint whose update is not in the journal: it belongs to another history of the run.
-        known = [number for number in self._checkpoints.numbers() if update_key(number) in journal]
+        known = [number for number in self._checkpoints.saved_updates() if update_key(number) in journal]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
         self._oldest = self._checkpoints.oldest_version(self._resumed)

@@ -61,7 +61,7 @@ def _step(settings: Any, operators: OperatorPrompts, prompt: SystemPrompt, episo
         operators.critique(prompt, group, summaries)
         lessons.append(operators.read_lesson(prompt, _edits()))
     operators.aggregation(prompt, lessons)
-    operators.read_patch(prompt, _edits())
+    operators.patch_by_reply(prompt, _edits())
     phi = np.random.default_rng(0).random((len(drawn), len(lessons)))
     operators.crossover(drawn, phi, [problem_text(one) for one in episodes[:: settings.group]])
 

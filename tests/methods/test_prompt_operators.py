@@ -12,7 +12,7 @@ from evorun.errors import ConfigError
 from evorun.methods.espl.operators import (
     OperatorPrompts,
     find_contrasts,
-    find_wins,
+    find_problems_won,
     read_summary,
     render_lessons,
     success,
@@ -139,7 +139,7 @@ def test_a_preamble_that_may_be_rewritten_is_shown_as_one(aime):
     assert '"id": "G0"' in text_of(asked)
     assert "at most 4321 characters" in text_of(asked)
     edit = {"op": "modify", "id": "G0", "text": "Solve it well."}
-    for read in (rewriting.read_lesson, rewriting.read_patch):
+    for read in (rewriting.read_lesson, rewriting.patch_by_reply):
         assert read(PARENT, replied(json.dumps({"edits": [edit]}))).preamble == "Solve it well."
     proposed = [Patched(None, (Edit("modify", (0,), text),)) for text in ("a", "b", "a")]
     assert rewriting.join(PARENT, proposed).principles is None
@@ -218,9 +218,9 @@ def test_a_crossover_needs_something_to_bring_in(phi, alone_by, asked):
 
 def test_wins_by_hand():
     phi = np.array([[0.2, 0.6, 0.5, 0.1 + 0.2], [0.4, 0.6, 0.5, 0.3], [0.1, 0.0, 0.5, 0.2]])
-    assert find_wins(phi) == [[1, 3], [0, 1, 3], []]
-    assert find_wins(phi, 0.01) == [[], [0], []]
-    assert find_wins(phi, 0.2) == [[], [], []]
+    assert find_problems_won(phi) == [[1, 3], [0, 1, 3], []]
+    assert find_problems_won(phi, 0.01) == [[], [0], []]
+    assert find_problems_won(phi, 0.2) == [[], [], []]
 
 
 def test_a_lesson_is_the_analysis_and_the_proposals_that_could_be_applied():
@@ -233,7 +233,7 @@ def test_a_lesson_is_the_analysis_and_the_proposals_that_could_be_applied():
     assert len(lesson.analysis) == ANALYSIS_CHARS
     assert operators().read_lesson(PARENT, replied(text, "length")).refused == {"cut_off": 1}
     assert operators().read_lesson(PARENT, replied("", error="no")) == Patched(None, (), {"rejected": 1})
-    patched = operators().read_patch(PARENT, replied(text), partial=True)
+    patched = operators().patch_by_reply(PARENT, replied(text), partial=True)
     assert patched.principles == (*PARENT.principles, "y", "z")
 
 

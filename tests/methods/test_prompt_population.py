@@ -133,7 +133,7 @@ def test_skills_drift_before_a_batchs_first_ranking_or_after_updates():
         assert before == population(11).window[0].rating
         grown.rate({"2.0": 0.9, "3.0": 0.1})
         sds[name, "ranked"] = grown.window[0].rating.sd
-        grown.rate({"2.0": 0.9, "3.0": 0.1}, first=False)
+        grown.rate({"2.0": 0.9, "3.0": 0.1}, first_of_batch=False)
         sds[name, "again"] = grown.window[0].rating.sd
     assert sds["update", "unranked"] == pytest.approx(sqrt(before.sd**2 + 9))
     assert sds["batch", "unranked"] == sds["none", "unranked"] == before.sd

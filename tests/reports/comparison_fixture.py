@@ -9,7 +9,7 @@ import msgspec
 
 from evorun.runs.directory import load_manifest
 from evorun.runs.results import write_results
-from evorun.runs.schema import Best, PredictionRecord, ProblemRecord, Spent, StepRecord
+from evorun.runs.schema import PredictionRecord, ProblemRecord, ReturnedCandidate, Spent, StepRecord
 from run_fixture import RunSpec, write_run
 
 STRATA = ("college", "high", "middle")
@@ -76,7 +76,7 @@ def _records(
             problem,
             stratum,
             i,
-            Best("c0", "A", ""),
+            ReturnedCandidate("c0", "A", ""),
             None,
             right and i >= index % steps,
             1,

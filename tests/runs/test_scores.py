@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from evorun.runs.results import mean_score, metric_series, outcome_metrics, recorded_scores
-from evorun.runs.schema import Best, PredictionRecord, StepRecord
+from evorun.runs.schema import PredictionRecord, ReturnedCandidate, StepRecord
 from evorun.runs.scores import ACCURACY, Score, find_violation, mean_of_samples, primary_score
 from evorun.tasks.base import Grade
 
@@ -75,7 +75,7 @@ def test_means_are_over_those_that_have_a_score() -> None:
 
 def test_the_series_of_a_score_leaves_out_what_has_none() -> None:
     def step(problem: str, **scores: float) -> StepRecord:
-        return StepRecord(problem, "a", 0, Best("c", "A", ""), None, None, 1, 1, {}, {}, {**scores})
+        return StepRecord(problem, "a", 0, ReturnedCandidate("c", "A", ""), None, None, 1, 1, {}, {}, {**scores})
 
     points = {point.name: point for point in metric_series([step("p", quality=2.0), step("q")], [QUALITY])}
     assert (points["quality"].value, points["quality"].n, points["quality/a"].n) == (2.0, 1, 1)

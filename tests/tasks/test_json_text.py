@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorun.tasks import json_text
-from evorun.tasks.json_text import find_object, find_strict, read_object
+from evorun.tasks.json_text import find_object, find_valid_object, read_object
 
 ASKED = '{"reasoning": "r", "solution": "A"}'
 BROKEN = (
@@ -72,10 +72,10 @@ def test_the_place_of_an_object_is_told() -> None:
 
 
 def test_only_what_is_json_is_taken_strictly() -> None:
-    found = find_strict(f"{ASKED} and {BROKEN[0]}", "solution")
+    found = find_valid_object(f"{ASKED} and {BROKEN[0]}", "solution")
     assert found is not None
     assert (found.start, found.end) == (0, len(ASKED))
-    assert find_strict(BROKEN[0], "solution") is find_strict(ASKED[:-1], "solution") is None
+    assert find_valid_object(BROKEN[0], "solution") is find_valid_object(ASKED[:-1], "solution") is None
 
 
 values = st.recursive(

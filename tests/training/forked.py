@@ -67,7 +67,7 @@ class Commands:
     def __init__(self, folder: Path, kill: str | None) -> None:
         self._kill = kill
         self._checkpoints = Checkpoints(folder / "checkpoints", keep=2)
-        self.resumed = max(self._checkpoints.numbers(), default=0)
+        self.resumed = max(self._checkpoints.saved_updates(), default=0)
         self.checkpoint = str(self._checkpoints.path(self.resumed)) if self.resumed else None
         self.updates = self.resumed
         self._left: list[Command] = []

@@ -133,7 +133,7 @@ class PromptPopulation(PromptSource):
             rankings = list(scores.T)
         for number, values in enumerate(rankings):
             by_id = {player.id: value for player, value in zip(players, values.tolist(), strict=True)}
-            self._population.rate(by_id, first=number == 0)
+            self._population.rate(by_id, first_of_batch=number == 0)
 
     def follow_update(self) -> None:
         self._population.follow_update()
@@ -215,7 +215,7 @@ class PromptPopulation(PromptSource):
         if not lessons:
             return OperatorResult(figures)
         reply = await self._ask("aggregation", step, 0, self._operators.aggregation(parent.prompt, lessons))
-        patched = self._operators.read_patch(parent.prompt, reply, partial=self._settings.partial_edits)
+        patched = self._operators.patch_by_reply(parent.prompt, reply, partial=self._settings.partial_edits)
         call: str | None = self._calls.key(step, "aggregation", 0, 0)
         if patched.principles is None and "no_edits" not in patched.refused:  # "no edits" is a valid reply
             # One bad reply must not waste a batch of reflections: apply their own edits, except conflicting ones.
@@ -263,7 +263,7 @@ class PromptPopulation(PromptSource):
             return OperatorResult({})
         best = players[int(scores.mean(axis=1).argmax())]
         reply = await self._ask("crossover", step, 0, prompt)
-        patched = self._operators.read_patch(best.prompt, reply, partial=self._settings.partial_edits)
+        patched = self._operators.patch_by_reply(best.prompt, reply, partial=self._settings.partial_edits)
         origin = {"call": self._calls.key(step, "crossover", 0, 0), "reflection": patched.analysis}
         return OperatorResult(patched.figures, _apply(best, patched), players, origin)
 

@@ -130,11 +130,12 @@ class OperatorPrompts:
     ) -> Prompt | None:
         """Ask for edits that bring the strengths of the others into the best system prompt (Algorithm 2).
 
-        phi: mean rewards, of shape (members, problems). problems: the texts of the problems. alone_by: see `find_wins`;
-        then the best one must have won, too. Returns None if no other prompt has won a problem. Algorithm 2 asks even
-        then, with empty lists of wins; skipping the call is ours, as in the authors' released code.
+        phi: mean rewards, of shape (members, problems). problems: the texts of the problems. alone_by: see
+        `find_problems_won`; then the best one must have won, too. Returns None if no other prompt has won a problem.
+        Algorithm 2 asks even then, with empty lists of wins; skipping the call is ours, as in the authors' released
+        code.
         """
-        best, wins = int(phi.mean(axis=1).argmax()), find_wins(phi, alone_by)
+        best, wins = int(phi.mean(axis=1).argmax()), find_problems_won(phi, alone_by)
         if not any(won for index, won in enumerate(wins) if index != best) or (alone_by is not None and not wins[best]):
             return None
         blocks = [
@@ -166,7 +167,7 @@ class OperatorPrompts:
         """Return a critique's analysis and its applicable edits."""
         return patch(parent.principles, reply, self.local_limits, partial=True, preamble=parent.preamble)
 
-    def read_patch(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
+    def patch_by_reply(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
         """Return the system prompt after the edits that a reply lists."""
         return patch(parent.principles, reply, self.limits, partial=partial, preamble=parent.preamble)
 
@@ -243,7 +244,7 @@ def _render_edit(edit: Edit) -> str:
     return f"{edit.op}{ids}" if edit.op == "remove" else f"{edit.op}{ids}: {edit.text}"
 
 
-def find_wins(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
+def find_problems_won(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
     """Return, for each row (system prompt) of a score matrix, the columns (problems) at which it is best.
 
     Tied rows share a column, unless all rows tie: then none is best (Algorithm 2 does not say). alone_by: only a single

@@ -258,22 +258,23 @@ class Population:
                 sd = sqrt(member.rating.sd**2 + self._settings.tau**2)
                 self._members[member.id] = member._replace(candidate=replace(member.candidate, sd=sd))
 
-    def rate(self, values: Mapping[str, float], *, first: bool = True) -> None:
+    def rate(self, rewards: Mapping[str, float], *, first_of_batch: bool = True) -> None:
         """Update the ratings by one ranking of a batch's system prompts, given their rewards by id.
 
-        A single prompt is not rated. first: whether this is the batch's first ranking, before which skills drift.
+        A single prompt is not rated. first_of_batch: whether this is the batch's first ranking, before which skills
+        drift.
         Raises ValueError for a value that is not finite.
         """
-        ranked = sorted(values, key=lambda name: -values[name])  # stable: equals stay in the order of the batch
+        ranked = sorted(rewards, key=lambda name: -rewards[name])  # stable: equals stay in the order of the batch
         if len(ranked) < 2:
             return
         settings, ratings = self._settings, [self._members[name].rating for name in ranked]
         rated = trueskill.rate(
             [rating.mean for rating in ratings],
             [rating.sd for rating in ratings],
-            tied_ranks([values[name] for name in ranked], settings.tie),
+            tied_ranks([rewards[name] for name in ranked], settings.tie),
             beta=settings.beta,
-            tau=settings.tau if first and settings.drift == "by_batch" else 0.0,
+            tau=settings.tau if first_of_batch and settings.drift == "by_batch" else 0.0,
             draw_probability=settings.draw_probability,
         )
         for name, mean, sd in zip(ranked, rated.mean.tolist(), rated.sd.tolist(), strict=True):

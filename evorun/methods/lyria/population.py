@@ -90,7 +90,7 @@ async def breed(
     dedup_attempts: int,
     taken: Sequence[bytes] = (),
 ) -> Offspring:
-    """Fill the slots by `plan(index, attempt)`, which is called again for a slot that repeats an earlier one.
+    """Fill each slot by `plan(index, attempt)`; plan again where the answer repeats that of an earlier slot.
 
     A slot is refilled at most `dedup_attempts` times; then it keeps its repeat. The keys in `taken` count as earlier
     slots. A refused or unparsed response fills its slot like any other. When the budget ends, empty slots are left

@@ -33,7 +33,7 @@ def enter(control: int) -> int:
 
 
 def _relay(outside: socket.socket, inside: socket.socket) -> NoReturn:
-    """Pass on requests and answers until one side closes."""
+    """Pass evorun's requests to the supervisor and its answers back, until one side closes; then end the process."""
     texts, *outputs = files = [os.memfd_create("evorun") for _ in range(4)]
     source = outside.makefile("rb")
     answers = inside.makefile("rb")

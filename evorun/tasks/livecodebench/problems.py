@@ -139,9 +139,9 @@ def read_entries(paths: Sequence[Path]) -> list[Entry]:
                         where = f"{path}:{number}"
                         # All records of a file have the layout of its first.
                         layout = layout or detect_layout(line, where)
-                        heading = layout.heading(line, where)
+                        record = layout.read_public(line, where)
                         entries.append(
-                            Entry(heading.problem, heading.contest_date, layout, path, number, offset, len(line))
+                            Entry(record.problem, record.contest_date, layout, path, number, offset, len(line))
                         )
                     offset += len(line)
         except OSError as error:

@@ -88,8 +88,8 @@ def _find_last_block(text: str) -> str | None:
     fences = [fence for fence in _PYTHON.finditer(text) if fence[1].strip() and not is_supposed(text, fence.start())]
     programs = [fence for fence in fences if not _is_trial(text, fence)]
     if fences:
-        return _dedent_block((programs or fences)[-1][1])
-    unnamed = (_dedent_block(block) for language, block in reversed(_ANY.findall(text)) if not language.strip())
+        return _strip_quoting((programs or fences)[-1][1])
+    unnamed = (_strip_quoting(block) for language, block in reversed(_ANY.findall(text)) if not language.strip())
     bare = _TAG.sub("", text).strip()
     first = _FIRST_LINE.search(bare)
     # After a line that begins a program, indented lines are its body
@@ -128,7 +128,7 @@ def _indented_blocks(text: str) -> list[str]:
     return [dedent("\n".join(lines)).strip("\n") for lines in blocks]
 
 
-def _dedent_block(block: str) -> str:
+def _strip_quoting(block: str) -> str:
     """Remove the quotation marks or list indentation around a block."""
     block = block.removesuffix("```")  # a fence can close at the end of the last line
     lines = block.splitlines()

@@ -24,7 +24,7 @@ Kind = Literal["stdin", "functional"]
 """`stdin`: the program reads input and prints. `functional`: the benchmark calls a method that starter code names."""
 
 
-class Heading(msgspec.Struct, frozen=True):
+class PublicRecord(msgspec.Struct, frozen=True):
     """A record without its hidden tests."""
 
     problem: Problem
@@ -53,7 +53,7 @@ class Test(msgspec.Struct, frozen=True):
 class Layout(Protocol):
     """The reader of a file's lines. Both methods raise DataError naming `where` (FILE:LINE)."""
 
-    def heading(self, line: bytes, where: str) -> Heading:
+    def read_public(self, line: bytes, where: str) -> PublicRecord:
         """Read everything but the hidden tests, which may be many megabytes."""
         ...
 
@@ -98,7 +98,7 @@ class _ReleaseTests(msgspec.Struct):
 class ReleaseLayout:
     """The benchmark's layout: `public_test_cases` and `metadata` are JSON in strings, private tests are encoded."""
 
-    def heading(self, line: bytes, where: str) -> Heading:
+    def read_public(self, line: bytes, where: str) -> PublicRecord:
         """Read everything but the private tests."""
         record = _decode(line, _ReleaseRecord, where)
         tests = _decode_embedded(record.public_test_cases, list[Test], "public_test_cases", where)
@@ -117,7 +117,7 @@ class ReleaseLayout:
             func_name=func_name,
             starter_code=record.starter_code,
         )
-        return _make_heading(plain, where)
+        return _make_public_record(plain, where)
 
     def answers(self, line: bytes, where: str) -> Answers:
         """Decode the private tests; the release has no solutions."""
@@ -153,14 +153,14 @@ class _PlainTests(msgspec.Struct):
 class PlainLayout:
     """evorun's layout: everything in plain JSON; `solutions` may hold programs with a verdict."""
 
-    def heading(self, line: bytes, where: str) -> Heading:
+    def read_public(self, line: bytes, where: str) -> PublicRecord:
         """Read everything but the hidden tests and the solutions."""
         record = _decode(line, _PlainRecord, where)
         if (record.kind == "functional") != bool(record.func_name):
             raise DataError(
                 f"{where}: func_name: expected one exactly where kind is functional, got {record.func_name!r}"
             )
-        return _make_heading(record, where)
+        return _make_public_record(record, where)
 
     def answers(self, line: bytes, where: str) -> Answers:
         """Read the hidden tests and the first solution that is known to be correct."""
@@ -183,7 +183,7 @@ def _decode_embedded(text: str, kind: Any, key: str, where: str) -> Any:
         raise DataError(f"{where}: {key}: expected JSON in a string: {error}") from error
 
 
-def _make_heading(record: _PlainRecord, where: str) -> Heading:
+def _make_public_record(record: _PlainRecord, where: str) -> PublicRecord:
     func_name: object = record.func_name
     for key, value in (("id", record.id), ("statement", record.statement)):
         if not value.strip():
@@ -208,7 +208,7 @@ def _make_heading(record: _PlainRecord, where: str) -> Heading:
         raise DataError(
             f"{where}: contest_date: expected a date such as 2024-06-30, got '{record.contest_date:.60}'"
         ) from error
-    return Heading(Problem(id=record.id.strip(), stratum=stratum, data=data), day)
+    return PublicRecord(Problem(id=record.id.strip(), stratum=stratum, data=data), day)
 
 
 def _cases(tests: Sequence[Test], key: str, where: str) -> tuple[Case, ...]:

@@ -63,7 +63,8 @@ def stated_value(text: str, *, may_branch: bool = False) -> str | None:
     *before, value = sides
     # The name stands first; steps may follow it, but no list, and no other number.
     chained = all(
-        side and "," not in _THOUSANDS.sub("", _outside_brackets(side)) and _same_number(side, value) for side in before
+        side and "," not in _THOUSANDS.sub("", _outside_brackets(side)) and _no_other_number(side, value)
+        for side in before
     )
     named = _is_quantity(before[0]) or not _has_names(before[0])
     return value if chained and named and value and not _contains_itself(before[0], value) else None
@@ -103,7 +104,7 @@ def _is_quantity(side: str) -> bool:
     return len(terms) > 1 and len(set(names)) > 1 and all(map(_has_names, terms))
 
 
-def _same_number(side: str, value: str) -> bool:
+def _no_other_number(side: str, value: str) -> bool:
     plain = [text.replace(",", "").rstrip(".") for text in (side, value)]
     return not all(map(_NUMBER.fullmatch, plain)) or float(plain[0]) == float(plain[1])
 

@@ -139,7 +139,7 @@ def comparable(gold: str, answer: str, question: str = "") -> tuple[str, str] | 
         gold = stated_value(gold) or gold
     based = _BASED.fullmatch(gold), _BASED.fullmatch(answer)
     if any(based):
-        return _same_base(gold, answer, question)
+        return _digits_in_one_base(gold, answer, question)
     expected, given = _kind(gold), _kind(answer)
     if expected in _RANGES and has_comparison(answer):
         answer = _interval(answer) or answer
@@ -206,7 +206,7 @@ def _exact(text: str, rounded: bool) -> str:
     return (rest[-1] if rest else first) if rounded else text if not first or _VARIABLE.fullmatch(first) else first
 
 
-def _same_base(gold: str, answer: str, question: str) -> tuple[str, str] | str:
+def _digits_in_one_base(gold: str, answer: str, question: str) -> tuple[str, str] | str:
     """Return the digits to compare, or why they differ; a base that the question asks for may be omitted."""
     (digits, base), (given, other) = (
         (found[1], found[2]) if (found := _BASED.fullmatch(text)) else (text, "") for text in (gold, answer)

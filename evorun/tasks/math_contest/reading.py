@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
-from evorun.tasks.boxes import boxes, listed_boxes, unboxed
+from evorun.tasks.boxes import boxes, last_list_of_boxes, unboxed
 from evorun.tasks.conclusions import read_conclusion
 from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import find_object
@@ -128,7 +128,7 @@ def boxed(text: str, *, may_list: bool = False) -> str | None:
     found = [box for box in boxes(text) if not is_denied(text, box.start, box.end)]
     if not found:
         return None
-    listed = [unboxed(text[box.content]) for box in (listed_boxes(text, found) if may_list else found[-1:])]
+    listed = [unboxed(text[box.content]) for box in (last_list_of_boxes(text, found) if may_list else found[-1:])]
     return listed[-1] if len(set(map(canonical, listed))) == 1 else ", ".join(listed)
 
 

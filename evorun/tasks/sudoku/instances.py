@@ -104,7 +104,7 @@ def read_puzzles(path: Path) -> Iterator[Callable[[], Instance]]:
     does not have exactly one solution.
     """
     first_uses: dict[str, str] = {}
-    for where, number, text in _lines(path):
+    for where, number, text in _lines_with_content(path):
         try:
             record = msgspec.json.decode(text, type=Record) if path.suffix == ".jsonl" else Record(text)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -130,8 +130,8 @@ def read_puzzles(path: Path) -> Iterator[Callable[[], Instance]]:
         yield partial(_solved, problem, values, where)
 
 
-def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Yield `FILE:LINE`, number and text of each line that is not blank."""
+def _lines_with_content(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield `FILE:LINE`, number and text of each line that is neither blank nor a comment."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: expected a regular file")
     try:

@@ -157,7 +157,7 @@ class SolvedTour(SolvedPuzzle):
         wrong = min(1.0, max(0.0, 1 - skill))
         route = list(self._route)
         for _ in range(int(rng.binomial(len(route) - 2, wrong))):
-            _disturb(route, rng)
+            _reverse_or_swap(route, rng)
         if rng.random() < _OMISSION_RATE * wrong:
             lost, twice = rng.choice(np.arange(1, len(route) - 1), 2, replace=False).tolist()
             if rng.random() < 0.5:
@@ -187,7 +187,7 @@ class SolvedTour(SolvedPuzzle):
         # Both directions of a tour are equally good: return the one that shares more edges with the known tour.
         route = max(route, route[::-1], key=lambda way: sum(self._next[u] == v for u, v in pairwise(way)))
         for _ in range(int(rng.binomial(len(self._route) - 2, slip))):
-            _disturb(route, rng)
+            _reverse_or_swap(route, rng)
         return format_route(route)
 
     def _adopt(self, tour: list[int], here: int, there: int) -> None:
@@ -225,7 +225,7 @@ def _turn(tour: list[int], first: int) -> None:
     tour[:] = [*tour[first:], *tour[:first]]
 
 
-def _disturb(route: list[int], rng: np.random.Generator) -> None:
+def _reverse_or_swap(route: list[int], rng: np.random.Generator) -> None:
     """Reverse a stretch between the two ends, or swap two cities."""
     if len(route) < 4:
         return
