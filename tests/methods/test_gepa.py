@@ -274,7 +274,7 @@ async def test_the_budget_ends_it_and_is_never_exceeded(tmp_path: Path, calls: i
 async def test_an_iteration_begins_if_all_that_it_may_take_is_left(
     tmp_path: Path, calls: int, reflections: int
 ) -> None:
-    # after the seed prompt's seven: two minibatches of two, a reflection, four problems to choose by and three to answer
+    # after the seed prompt's seven: two minibatches of two, a reflection, four to choose by and three to answer
     driven = await drive(gepa(), tmp_path, learns, budget=make_budget(calls=calls))
     assert counted(driven)["reflect"] == reflections
 

@@ -32,6 +32,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
 from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.tasks.rubric_json import rubric_schema
 from evorun.tasks.rubrics import Rubric
 from learning_fixture import NotedPolicy
 from method_fixture import Quiz, problem
@@ -240,6 +241,15 @@ async def test_samples_are_analysed_refined_on_and_merged(tmp_path: Path) -> Non
     assert world.figures[1].keys() == {"reward_spread"}
 
 
+@pytest.mark.parametrize("meta_json", [False, True])
+async def test_rubrics_are_asked_for_under_a_schema_where_the_setting_says_so(tmp_path: Path, meta_json: bool) -> None:
+    world = await World(tmp_path, meta_json=meta_json).run(2)
+    schema = rubric_schema(3) if meta_json else None
+    asked = [one.json_schema for one in world.meta.requests if stage_of(one) != "analysis"]
+    assert asked == [schema] * len(asked)
+    assert {one.json_schema is None for one in world.meta.of("analysis")} == {True}
+
+
 async def test_a_candidate_says_what_a_rubric_was_made_from(tmp_path: Path) -> None:
     world = await World(tmp_path).run(4)
     root, first, second = world.rubrics.candidates
@@ -363,6 +373,7 @@ async def test_each_key_has_a_lineage_of_its_own(tmp_path: Path) -> None:
     assert world.versions.at("third", 9).rubric.text == "The initial rubric of third."
     assert world.versions.at("even", 2).rubric.text != world.versions.at("odd", 2).rubric.text
     assert world.charged == {"analyse": 4, "refine": 4, "merge": 2}
+    assert [one.call for one in world.rubrics.candidates[3:]] == ["*|1|merge|0|0", "*|1|merge|1|0"]
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
