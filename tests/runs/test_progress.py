@@ -131,9 +131,9 @@ def test_the_estimate_stands_still_while_the_next_event_is_late() -> None:
 
 def test_the_pace_is_that_of_the_latest_half() -> None:
     left = TimeLeft(0.0)
-    left.add(100.0, 0.5)
+    left.add(120.0, 0.5)
     left.add(300.0, 0.6)
-    assert left.estimate(300.0) == pytest.approx(800.0)  # a tenth took the last 200 seconds
+    assert left.estimate(300.0) == pytest.approx(720.0)  # a tenth took the last 180 seconds
 
 
 def test_a_run_that_slows_down_is_followed() -> None:
