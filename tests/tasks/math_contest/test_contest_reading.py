@@ -121,8 +121,8 @@ def test_a_value_that_stands_alone_at_the_end_is_the_answer(last: str) -> None:
 
 
 def test_an_integer_behind_the_last_box_is_the_answer() -> None:
-    assert final_integer(r"\boxed{3}. Final answer: 5.") == "5"
-    assert final_integer(r"\boxed{3}. Final answer: 5. Hence \boxed{7}.") is None
+    assert final_integer("\\boxed{3}.\nFinal answer: 5.") == "5"
+    assert final_integer("\\boxed{3}.\nFinal answer: 5.\nHence \\boxed{7}.") is None
     assert final_integer("Final answer: 5.") is None
 
 
