@@ -225,7 +225,7 @@ def test_a_pair_runs_where_its_configuration_passes_the_checks(pages: Mapping[st
     assert rows.keys() == registry.METHODS.keys()
     tasks = {name: composition(f"task={name}").task for name in ("mathbench", "essay", "billsum", "livecodebench")}
     refused = 0
-    for method in ("duel_evolve", "few_shot", "gepa", "grpo", "mpo", "self_consistency", "sft"):
+    for method in ("few_shot", "gepa", "grpo", "self_consistency", "sft"):
         whole = composition(f"method={method}", "engine=transformers")
         for task, settings in tasks.items():
             config = whole.copy()

@@ -84,7 +84,8 @@ OTHERS = {
     "artifacts/demonstrations.json": "Solved problems in prompts: `problem`, `answer`, `reasoning` (few-shot).",
     "artifacts/train.jsonl, artifacts/held_out.jsonl": "The run's own copies of its fine-tuning data (`method=sft`).",
     "checkpoints/": "The trainer's state, to resume from: the newest `training.keep`.",
-    "transplant/, delete_one/, rescore/": "The studies of that name, each by a digest of what it tests.",
+    "transplant/step_N/DIGEST/, delete_one/DIGEST/": "A study: `prompts.json`, and its `run/`.",
+    "rescore/DIGEST/": "A rescoring: beside its manifest a journal, a log, and `cost.json` (calls, tokens).",
 }
 """The other files, in words."""
 
