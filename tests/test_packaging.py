@@ -99,6 +99,12 @@ def version() -> str:
     return found[1]
 
 
+def test_the_version_is_the_same_in_every_file() -> None:
+    assert f"\nversion: {version()}\n" in (ROOT / "CITATION.cff").read_text()
+    (entry,) = re.findall(rf"^## {re.escape(version())} - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert f"\ndate-released: {entry}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 def test_an_installed_wheel_is_used_instead_of_the_checkout(installed: Path, tmp_path: Path) -> None:
     file = run(installed / "python", "-c", "import evorun; print(evorun.__file__)", cwd=tmp_path)
     assert Path(file.strip()).is_relative_to(installed.parent)
