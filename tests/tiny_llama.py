@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ from evorun.models.embedded import ensure
 TOKENS = 2048
 
 
-def write_short_tokenizer(folder: Path) -> Any:
+def write_short_tokenizer(folder: Path, special: Container[str] | None = None) -> Any:
     """Write the first tokens of the embedded model's tokenizer, with its chat template, into a folder; return it.
 
-    To load all 49,152 takes longer than to train on a few of them.
+    To load all 49,152 takes longer than to train on a few of them. special: of the special tokens, those that stay so.
     """
     from transformers import AutoTokenizer
 
@@ -21,6 +22,8 @@ def write_short_tokenizer(folder: Path) -> Any:
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(ensure() / name, folder / name)
     whole = json.loads((ensure() / "tokenizer.json").read_text())
+    if special is not None:
+        whole["added_tokens"] = [one for one in whole["added_tokens"] if one["content"] in special]
     pairs = whole["model"]
     pairs["vocab"] = {text: number for text, number in pairs["vocab"].items() if number < TOKENS}
     pairs["merges"] = [pair for pair in pairs["merges"] if "".join(pair) in pairs["vocab"]]
@@ -59,7 +62,7 @@ def write_talking_llama(folder: Path) -> Path:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = write_short_tokenizer(folder)
+    tokenizer = write_short_tokenizer(folder, special=("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
     torch.manual_seed(1)
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -1,5 +1,7 @@
 """Training steps in several processes over gloo, and of a trainer that is killed again and again (`forked.py`)."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import test_proximal_steps
 import torch
 from steps import Stepped
 
-from evorun_process import evorun
+from evorun_process import environment, evorun
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +21,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("forked")
-    done = evorun(str(path), cwd=path, program=forked.__file__)
+    imported = {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = evorun(str(path), cwd=path, program=forked.__file__, env=imported)
     assert done.returncode == 0, done.stderr
     return path
 
