@@ -172,7 +172,7 @@ def in_place(board: str, answer: str) -> float:
 
 
 def test_every_per_problem_method_runs_on_the_example_task(installed: Installed, tmp_path: Path) -> None:
-    size = ("task.problems=2", "budget=calls_300", "budget.calls_per_problem=100", "evorun.progress=off")
+    size = ("task.problems=2", "budget=calls_300", "budget.calls_per_problem=200", "evorun.progress=off")
     model = ("engine=simulated", "engine.skill=0.05")
     sweep = (f"method={','.join(ROLES)}", "task=nqueens", *model, *size, "hydra.sweep.dir=sweep")
     done = evorun_here("-m", *sweep, cwd=tmp_path)
