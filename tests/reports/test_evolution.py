@@ -238,7 +238,9 @@ def test_edits_are_counted_by_kind_and_outcome(run: Path, evolution: Evolution) 
     assert dict(edits.refused) == {"conflict": total["edits_refused_conflict"]}
     assert edits.proposals == [("not_json", 12)]
     made = [json.loads(line)["operator"] for line in (run / "candidates.jsonl").open() if '"parents": ["' in line]
-    assert dict(evolution.offspring.rows) == {name: made.count(name) for name in ("mutation", "crossover")}
+    assert {row[0]: row[1] for row in evolution.offspring.rows} == {
+        name: made.count(name) for name in ("mutation", "crossover")
+    }
 
 
 def _series(**figures: list[float]) -> dict[str, list[MetricPoint]]:
