@@ -163,7 +163,7 @@ def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, v
     run = tmp_path / "run"
     _copy(work / "duel_evolve-aim", run, lambda scores: scores, unscored=("a0", "a1", "a2"))
     printed = verb("report", str(run))
-    assert "3 of 8 problems have no quality: the task could not score them; means omit them." in printed
+    assert "3 of 8 problems have no quality, since the task could not score them; means omit them." in printed
     (overall,) = [row for row in _rows(printed) if row.startswith("all so far") and row.endswith(" 5")][:1]
     kept = [line["scores"]["quality"] for line in _lines(run / "predictions.jsonl") if line["scores"]]
     assert float(overall.split()[3]) == pytest.approx(fmean(kept), rel=1e-2)
