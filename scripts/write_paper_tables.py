@@ -1,0 +1,244 @@
+"""Write the tables of docs/papers/ that are computed: what each figure costs, and what was measured beside the paper's.
+
+    python scripts/write_paper_tables.py                                # both tables of each page
+    python scripts/write_paper_tables.py --floor outputs/sweeps/TIME    # of experiment=lyria/table1 model=random, first
+
+Costs are estimates (scripts/estimate_costs.py). The paper's figures are those under `reported` in conf/experiment/.
+What evorun measured is read from the tables of its studies, and of the floor from docs/papers/floor.json.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from estimate_costs import compose_jobs, estimate
+
+from evorun.cli.compose import yaml_values
+
+DOCS = Path(__file__).parents[1] / "docs"
+FLOOR = DOCS / "papers" / "floor.json"
+
+ROWS: dict[str, list[tuple[str, str]]] = {
+    "duel_evolve": [
+        ("Figure 2, MathBench", "duel_evolve/figure2 task.data=FOLDER"),
+        ("Figure 3, LiveCodeBench", "duel_evolve/figure3 task.data=FOLDER"),
+    ],
+    "espl": [
+        ("Figure 11, three pairs of contests", "espl/figure11 task.source=hub"),
+        ("Figure 12, learning curves", "espl/figure12 task.source=hub"),
+        ("Figure 13, agentic search", "espl/figure13 model.id=FOLDER task.source=hub task.corpus=FILE"),
+        ("Figure 14, crossover", "espl/figure14 task.source=hub"),
+        ("Figure 15, who reflects", "espl/figure15 task.source=hub"),
+    ],
+    "lyria": [
+        ("Tables 1 and 5 to 7, Qwen2.5 7B", "lyria/table1 model=qwen2_5_7b"),
+        ("Tables 1 and 5 to 7, Mistral 7B", "lyria/table1 model=mistral_7b"),
+        ("Tables 1 and 5 to 7, Qwen2.5 32B", "lyria/table1 model=qwen2_5_32b"),
+        ("Tables 1 and 5 to 7, GPT-4o mini", "lyria/table1 model=gpt_4o_mini engine=openai"),
+        ("Figure 2, section 4.3.1", "lyria/scaling"),
+        ("section 4.3.1, population alone", "lyria/population"),
+        ("section 4.3.1, generations alone", "lyria/generations"),
+        ("section 4.3.2, who evaluates", "lyria/fitness"),
+        ("section 4.3.3, errors", "lyria/errors"),
+        ("section 4.3.3, experience pool", "lyria/replay"),
+        ("section 4.3.3, repeats", "lyria/dedup"),
+        ("section 4.3.4, symbolic operators", "lyria/external"),
+        ("Table 2, LAFT on Sudoku", "laft/sudoku engine=vllm"),
+        ("Table 3, LAFT on graph colouring", "laft/graph_coloring engine=vllm"),
+        ("Table 4, LAFT on travelling salesman", "laft/tsp engine=vllm"),
+    ],
+    "mpo": [
+        ("Table 1 (right), Figure 4", "mpo/essay task.source=hub"),
+        ("Table 1 (left), Figures 4, 5 and 8", "mpo/reward_models task.source=hub"),
+        ("Table 2, bills", "mpo/billsum task.source=hub"),
+        ("Table 3 (left), moral judgement", "mpo/ethics task.data=FOLDER"),
+        ("Table 3 (right), mathematics", "mpo/math task.source=hub"),
+        ("Table 4, the oracle rubric", "mpo/oracle task.source=hub"),
+        ("Table 5, reward hacking", "mpo/reward_hacking task.source=hub"),
+        ("Table 6, other policies", "mpo/policy_scaling task.source=hub"),
+        ("Table 7, without meta-analysis", "mpo/ablation_meta_analysis task.source=hub"),
+        ("Table 8, time", "mpo/overhead task.source=hub"),
+    ],
+}
+"""The tables and figures of each page, with the experiment and further overrides of its command."""
+
+
+def shorten(number: float) -> str:
+    """Return a number with two or three digits, and a unit of thousands, millions or billions."""
+    for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if number >= size:
+            return f"{number / size:.{0 if number >= 100 * size else 1}f}{unit}"
+    return f"{number:.{1 if 0 < number < 10 and number % 1 else 0}f}"
+
+
+def make_cost_row(title: str, command: str) -> str:
+    """Return the line of a table or figure."""
+    experiment, *given = command.split()
+    cost = estimate(compose_jobs(experiment, [one for one in given if one.split("=")[0] in ("model", "engine")]))
+    figures = (str(cost.runs), shorten(cost.calls), shorten(cost.tokens), shorten(cost.hours))
+    return f"| {title} | `evorun experiment={command}` | " + " | ".join(figures) + " |"
+
+
+def make_costs(page: str) -> str:
+    """Return the table of what a paper's tables and figures cost, in Markdown."""
+    head = "| of the paper | command | runs | calls | tokens | H100 hours |\n| --- | --- | --: | --: | --: | --: |\n"
+    return head + "\n".join(make_cost_row(*row) for row in ROWS[page]) + "\n"
+
+
+def find_reported(experiment: str, metric: str, keys: Mapping[str, str | None]) -> float:
+    """Return a figure that the paper reports, by the keys of its row."""
+    reported: Any = yaml_values("experiment", experiment)["reported"]
+    found = [
+        row
+        for row in reported["rows"]
+        if all(row.get(key, row.get("overrides", {}).get(key)) == keys[key] for key in keys)
+    ]
+    (value,) = {row.get(metric, row.get("metrics", {}).get(metric)) for row in found}
+    return float(value)
+
+
+def find_measured(page: str, arm: str, column: str) -> str:
+    """Return what a study's table has of an arm."""
+    columns: list[str] = []
+    for line in (DOCS / page).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if cells[0] == "arm":
+            columns = cells
+        elif cells[0] == f"`{arm}`" and columns:
+            return cells[columns.index(column)]
+    raise ValueError(f"{page}: expected a row {arm}")
+
+
+def negate(measured: str) -> str:
+    """Return a difference seen from the other side: "-0.08 ± 0.07" becomes "+0.08 ± 0.07"."""
+    return measured[1:].join(("+", "")) if measured.startswith("-") else f"-{measured}"
+
+
+def compare_duel_evolve() -> list[tuple[str, ...]]:
+    """Return differences in accuracy: those of Figure 2's text beside the study's at 600 calls."""
+    figure2 = {
+        name: find_reported("duel_evolve/figure2", "accuracy", {"method": name})
+        for name in ("duel_evolve", "feedback_descent")
+    }
+    other = " engine.skill=0.35 engine.spread=0.1 engine.typical_mistake=0.7"
+    rows: list[tuple[str, ...]] = [
+        ("accuracy of Duel-Evolve less that of", "paper, Figure 2", "here, like a language model", "here, other model")
+    ]
+    for name, title in (
+        ("feedback_descent", "Feedback Descent"),
+        ("best_of_n", "best-of-N"),
+        ("self_consistency", "self-consistency"),
+    ):
+        reported = f"{figure2['duel_evolve'] - figure2[name]:+.2f}" if name in figure2 else "in a picture"
+        arms = (f"method={name} budget=calls_600", f"method={name} budget=calls_600{other}")
+        rows.append(
+            (title, reported, *(negate(find_measured("duel_evolve_study.md", arm, "difference")) for arm in arms))
+        )
+    return rows
+
+
+def compare_espl() -> list[tuple[str, ...]]:
+    """Return differences in pass rate from RL alone: those of Figures 11 and 13 beside the study's."""
+
+    def gain(method: str, experiment: str, title: str, **keys: str) -> str:
+        ours, theirs = (find_reported(experiment, "pass_rate", {"method": name, **keys}) for name in (method, "grpo"))
+        return f"{ours - theirs:+.3f} {title}"
+
+    contests = {"dapo_aime25": "AIME 2025", "hmmt": "HMMT", "beyond_aime": "BeyondAIME"}
+    gains = [gain("espl", "espl/figure12", title, task=task) for task, title in contests.items()]
+    evolution = gain("espl_evolution", "espl/figure12", "BeyondAIME", task="beyond_aime")
+    search = [gain(method, "espl/figure13", "search") for method in ("espl", "espl_evolution")]
+
+    def over_rl(arm: str) -> str:
+        return find_measured("espl_study.md", arm, "over RL")
+
+    return [
+        ("pass rate less that of RL alone", "paper", "here, principles help", "here, principles do nothing"),
+        (
+            "E-SPL",
+            ", ".join([*gains, search[0]]),
+            over_rl("method=espl"),
+            over_rl("method=espl engine.principle_gain=0"),
+        ),
+        ("evolution alone", f"{evolution}, {search[1]}", over_rl("method=espl_evolution"), "-"),
+    ]
+
+
+def compare_lyria() -> list[tuple[str, ...]]:
+    """Return penalised scores of Tables 5 to 7 under Lyria, beside those of a model that answers at random."""
+    models = {
+        "gpt_4o_mini": "GPT-4o mini",
+        "qwen2_5_32b": "Qwen2.5 32B",
+        "qwen2_5_7b": "Qwen2.5 7B",
+        "mistral_7b": "Mistral 7B",
+    }
+    floor = json.loads(FLOOR.read_text())
+    rows: list[tuple[str, ...]] = [
+        ("penalised score under Lyria", *(f"paper, {title}" for title in models.values()), "here, random model")
+    ]
+    for task, title in (("sudoku", "Sudoku"), ("graph_coloring", "graph colouring"), ("tsp", "travelling salesman")):
+        reported = (
+            find_reported("lyria/table1", "penalised_score_paper", {"method": "lyria", "task": task, "model": model})
+            for model in models
+        )
+        rows.append((title, *(f"{value:.0f}" for value in reported), f"{floor['lyria'][task]:.1f}"))
+    return rows
+
+
+def compare_mpo() -> list[tuple[str, ...]]:
+    """Return Elo ratings of Table 1 (32B) beside the gold judge's scores of the simulated study."""
+    rated = {"reward": "qwen2_5_32b_awq"}
+    elo = {
+        "ppo": find_reported("mpo/essay", "elo", {"method": "ppo", "method.rubric": "initial", **rated}),
+        "mpo": find_reported("mpo/essay", "elo", {"method": "mpo", "method.refine_schedule": None, **rated}),
+    }
+    rows: list[tuple[str, ...]] = [
+        ("essays", "paper, Elo of Table 1 (32B reward model)", "here, gold score, a loophole", "here, no loophole")
+    ]
+    for name, title in (("ppo", "PPO, the rubric stays"), ("mpo", "MPO")):
+        scores = (find_measured("mpo.md", f"method={name}{rest}", "after") for rest in ("", " engine.loophole=0"))
+        rows.append((title, f"{elo[name]:.0f}", *scores))
+    return rows
+
+
+COMPARISONS = {"duel_evolve": compare_duel_evolve, "espl": compare_espl, "lyria": compare_lyria, "mpo": compare_mpo}
+
+
+def make_comparison(page: str) -> str:
+    """Return the table of reported and measured figures of a page, in Markdown."""
+    head, *rows = COMPARISONS[page]()
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)) + "\n"
+
+
+def put_between_marks(text: str, what: str, table: str) -> str:
+    """Return a page with a table in the place of what stands between its marks."""
+    begin, end = f"<!-- {what}: scripts/write_paper_tables.py -->", "<!-- end -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise ValueError(f"expected {begin} and {end} once")
+    return pattern.sub(lambda _: f"{begin}\n\n{table}\n{end}", text)
+
+
+def read_floor(sweep: Path) -> dict[str, dict[str, float]]:
+    """Return the mean penalised scores of the runs of a sweep, by method and task."""
+    scores: dict[str, dict[str, float]] = {}
+    for file in sorted(sweep.glob("*/results.json")):
+        manifest = json.loads((file.parent / "manifest.json").read_text())
+        value = json.loads(file.read_text())["metrics"]["penalised_score_paper"]["value"]
+        scores.setdefault(manifest["method"], {})[manifest["task"]] = round(value, 2)
+    return scores
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--floor", type=Path, help="folder of the sweep of the random model")
+    sweep = parser.parse_args().floor
+    if sweep is not None:
+        FLOOR.write_text(json.dumps(read_floor(sweep), indent=2) + "\n")
+    for name in ROWS:
+        page = DOCS / "papers" / f"{name}.md"
+        written = put_between_marks(page.read_text(), "costs", make_costs(name))
+        page.write_text(put_between_marks(written, "compared", make_comparison(name)))

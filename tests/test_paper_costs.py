@@ -1,0 +1,143 @@
+"""The costs on the papers' pages: formulas against runs on simulated models, and tables against the formulas."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import estimate_costs
+import pytest
+from estimate_costs import DECODING, ITEMS, PEAK, TRAINING, Cost, Part, compose_jobs, count_calls, estimate
+from write_paper_tables import ROWS, find_measured, find_reported, make_comparison, make_cost_row, negate, shorten
+
+from building import composed, simulated_run
+
+PAPERS = Path(__file__).parents[1] / "docs" / "papers"
+SMALL = ("task.source=sample", "task.limit=2", "engine=simulated")
+LEARNING = (*SMALL, "method.steps=3", "method.problems_per_step=3", "method.eval_every=2", "method.eval_samples=2")
+MPO = (*SMALL, "method=mpo", "task=essay", "release=mpo", "method.steps=4", "method.problems_per_step=4")
+
+
+def count(*words: str) -> dict[str, float]:
+    """Return the estimated calls by role."""
+    total = Counter[str]()
+    for part in count_calls(composed(*words)):
+        total[part.role] += part.calls
+    return {role: calls for role, calls in total.items() if calls}
+
+
+def measure(folder: Path, *words: str) -> dict[str, int]:
+    """Return the calls by role of a run on simulated models."""
+    cost = simulated_run(folder, *words).json("results.json")["cost"]
+    return {role: figures["calls"] for role, figures in cost.items() if role != "total"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("method=zero_shot", "task=mathbench"),
+        ("method=self_consistency", "task=mathbench", "method.samples=5"),
+        ("method=best_of_n", "task=mathbench", "method.samples=12", "method.rounds=2"),
+        ("method=feedback_descent", "task=mathbench", "method.generations=4"),
+        ("method=duel_evolve", "task=mathbench", "method.generations=2"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_calls_are_those_of_a_run_without_repeats(words: tuple[str, ...], tmp_path: Path) -> None:
+    words = (*SMALL, "method.retries=0", *words)
+    assert measure(tmp_path, *words) == count(*words)
+
+
+def test_calls_of_lyria_are_a_mean(tmp_path: Path) -> None:
+    words = ("engine=simulated", "model=random", "method=lyria", "task=tsp", "task.limit=6", "method.dedup_attempts=0")
+    words = (*words, "method.population=20", "method.generations=4")
+    assert sum(measure(tmp_path, *words).values()) == pytest.approx(count(*words)["generate"], rel=0.1)
+
+
+def test_calls_of_learning_are_those_of_a_run(tmp_path: Path) -> None:
+    words = (*LEARNING, "method=espl", "task=dapo_aime25")
+    estimated, measured = count(*words), measure(tmp_path, *words)
+    assert measured.pop("rollout") == estimated["rollout"]
+    assert measured.pop("evaluate") == estimated["evaluate"]
+    assert sum(measured.values()) <= estimated["reflect"] < 1.5 * sum(measured.values())
+
+
+def test_calls_of_a_rubrics_refinement_are_those_of_a_run(tmp_path: Path) -> None:
+    words = (*MPO, "method.refine_every=2", "method.refine_samples=4", "method.refine_by=whole", "method.scoring=whole")
+    estimated = count(*words)
+    measured = measure(tmp_path, *words)
+    for role in ("rollout", "evaluate", "gold", "analyse"):
+        assert measured[role] == estimated[role], role
+    assert measured["refine"] + measured["merge"] == estimated["refine"]
+    assert estimated["score"] <= measured["score"] < 1.3 * estimated["score"]  # unreadable scores are asked for again
+
+
+def test_hours_are_those_of_the_pages_formula() -> None:
+    cost = Cost()
+    cost.add([Part("generate", "qwen2_5_7b", 1000, 4096), Part("judge", "gpt_4o", 10, 100)])
+    assert (cost.calls, cost.tokens) == (1010, 4_097_000)
+    assert cost.hours == pytest.approx(1000 * 4096 * 2 * 7.6e9 / (989e12 * 0.10) / 3600)
+    text = (PAPERS.parent / "guides" / "costs.md").read_text()
+    assert f"{PEAK / 1e12:.0f}e12 FLOP/s · {DECODING:.0%}".replace("%", " %") in text
+    assert f"{PEAK / 1e12:.0f}e12 FLOP/s · {TRAINING:.0%}".replace("%", " %") in text
+    assert f"have {ITEMS} items" in text
+    for billions, speed in re.findall(r"^\| ([\d.]+) billion \| ([\d,]+) \|", text, re.MULTILINE):
+        exact = PEAK * DECODING / (2e9 * float(billions))
+        assert float(speed.replace(",", "")) == pytest.approx(exact, rel=0.01)
+        assert float(billions) in estimate_costs.BILLIONS.values()
+
+
+def test_a_students_teacher_answers_once_for_each_way_of_teaching() -> None:
+    laft, dpft = compose_jobs("laft/tsp", ["student=laft,dpft", "method=zero_shot"])
+    taught = 100 * 30 * (1 + (0.7 * 0.7 + 0.3 * 0.7) * 15)  # training questions, answered by Lyria
+    assert estimate([laft, laft]).calls == pytest.approx(2 * 50 + taught)
+    assert estimate([dpft]).calls == 50 + 100
+
+
+def test_numbers_are_short() -> None:
+    assert [shorten(one) for one in (0, 0.4, 9.96, 87, 1_812, 1.36e6, 216e6, 7.2e9)] == (
+        ["0", "0.4", "10.0", "87", "1.8 k", "1.4 M", "216 M", "7.2 G"]
+    )
+
+
+def test_a_figure_that_neither_paper_nor_study_has_is_an_error() -> None:
+    assert find_reported("duel_evolve/figure2", "accuracy", {"method": "feedback_descent"}) == 0.72
+    with pytest.raises(ValueError, match="not enough values"):
+        find_reported("duel_evolve/figure2", "accuracy", {"method": "gepa"})
+    assert find_measured("espl_study.md", "method=espl", "over RL") == "0.17 ± 0.07"
+    with pytest.raises(ValueError, match="expected a row"):
+        find_measured("espl_study.md", "method=gepa", "over RL")
+    assert [negate(one) for one in ("-0.08 ± 0.07", "0.01 ± 0.06")] == ["+0.08 ± 0.07", "-0.01 ± 0.06"]
+
+
+def read_table(page: str, what: str) -> str:
+    """Return what a page has between its marks."""
+    text = (PAPERS / f"{page}.md").read_text()
+    (table,) = re.findall(rf"<!-- {what}: .*? -->\n\n(.*?)\n<!-- end -->", text, re.DOTALL)
+    return str(table)
+
+
+@pytest.mark.parametrize("page", ROWS)
+def test_pages_compare_what_the_generator_compares(page: str) -> None:
+    assert read_table(page, "compared") == make_comparison(page)
+
+
+@pytest.mark.parametrize("page", ROWS)
+def test_pages_have_a_row_for_each_table_and_figure(page: str) -> None:
+    rows = re.findall(r"^\| ([^|]+) \| `evorun experiment=([^`]+)` \|", read_table(page, "costs"), re.MULTILINE)
+    assert rows == ROWS[page]
+
+
+def _cost_rows() -> list[Any]:
+    """Return the rows of all pages; composing takes a minute: all but one of a page are for `make test-all`."""
+    quick = ("duel_evolve/figure2", "espl/figure15", "lyria/fitness", "mpo/overhead")
+    return [
+        pytest.param(page, *row, marks=[] if row[1].startswith(quick) else pytest.mark.all_pairs, id=row[1])
+        for page, rows in ROWS.items()
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(("page", "title", "command"), _cost_rows())
+def test_pages_have_the_estimated_costs(page: str, title: str, command: str) -> None:
+    assert make_cost_row(title, command) in read_table(page, "costs")
