@@ -1,0 +1,130 @@
+"""The commands of README and docs/ that need no GPU, key or data set run, on small runs instead of a reader's own.
+
+tests/test_commands.py composes those of runs and sweeps, at their full size, and tournaments.
+"""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from evorun_process import evorun_here
+from prepared_runs import RUNS, prepare, write_responses
+from test_commands import COMMANDS, OF_EXAMPLE, VERBS
+from test_commands import RUNS as PRINTED_RUNS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SIMULATED = [
+    command
+    for command in PRINTED_RUNS
+    if any(place.endswith(".md") for place in COMMANDS[command])
+    and "engine=simulated" in command
+    and not re.search(r"-m |experiment=|FOLDER|FILE|method=espl ", command)  # E-SPL's run takes half a minute
+]
+SMALLER = ("task.limit=1", "budget.calls=100", "evorun.progress=off")
+NEEDS_A_KEY = "judge_engine=openai"
+ELSEWHERE = ("--help", "list", "doctor", "calibrate", "--config-dir")
+"""Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py."""
+OF_VERBS = [
+    command
+    for command, places in COMMANDS.items()
+    if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE}
+    and any(place.endswith(".md") for place in places)
+    and NEEDS_A_KEY not in command
+]
+OWN_RUNS = {"transplant": "ESPL_RUN", "delete-one": "ESPL_RUN", "rescore": "MPO_RUN", "traces": "LYRIA_RUN"}
+"""The run that a verb needs, where not any will do."""
+SWEEP = "outputs/first_sweep"
+MATCHES = '{"a": "one", "b": "two", "winner": "one"}\n{"a": "one", "b": "two", "winner": null}\n'
+ROWS = '{"question": "?", "answer": "yes"}\n'
+
+
+@pytest.fixture(scope="module", name="folder")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("commands")
+    prepare(folder, *RUNS)
+    return folder
+
+
+def fill_in(command: str, folder: Path) -> list[str]:
+    """Return a printed command's words with the names of what is in a folder."""
+    verb = command.split()[0]
+    command = re.sub(r"\[[^\]]*\]", "", command).replace("outputs/sweeps/TIME", SWEEP)
+    command = re.sub(r"(answers|matches_per_repetition)=\d+", r"\1=4", command)
+    if "training." in command:
+        command = command.replace("RUN_DIR", "ESPL_RUN")
+    elif verb == "tournament":
+        command = command.replace("RUN_DIR...", f"{SWEEP}/duels {SWEEP}/zero")
+    command = command.replace("RUN_DIR...", "RUN_DIR").replace("RUN_DIR", OWN_RUNS.get(verb, "RUN_DIR"))
+    if "engine=replay" in command:
+        command = command.replace("method=... task=...", " ".join(RUNS["RUN_DIR"]))
+    command = command.replace("method=... task=...", "method=zero_shot task=mathbench task.source=sample task.limit=2")
+    (folder / "FILE.jsonl").write_text(MATCHES if "matches=" in command else ROWS)
+    if "responses=" in command:
+        (task,) = re.findall(r"task=(\w+)", command)
+        responses = folder / f"responses_{task}.jsonl"
+        if task == "rows":
+            responses.write_text('{"id": "FILE/1", "response": "Answer: no"}\n')
+        else:
+            write_responses(responses, task)
+        command = re.sub(r"responses=\S+", f"responses={responses.name}", command)
+    words = shlex.split(command)
+    # the embedded model answers in the printed command
+    return [*words, "gold_engine=simulated"] if any(word.startswith("gold=") for word in words) else words
+
+
+@pytest.mark.parametrize("command", OF_VERBS)
+def test_a_printed_verb_does_its_work(command: str, folder: Path) -> None:
+    done = evorun_here(*fill_in(command, folder), cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", SIMULATED)
+def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -> None:
+    done = evorun_here(*shlex.split(command), *SMALLER, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def inline_and_indented(pattern: str) -> set[str]:
+    """Return what a pattern's group finds in code of the pages."""
+    code = (re.sub(r"\\\n\s+", " ", page.read_text()) for page in PAGES)
+    return {found for text in code for found in re.findall(rf"(?:^    |`){pattern}", text, re.MULTILINE)}
+
+
+def test_make_targets_that_pages_print_are_there() -> None:
+    printed = inline_and_indented(r"make ([a-z-]+)")
+    assert {"setup", "test", "docs"} <= printed
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert sorted(printed - targets) == []
+
+
+def test_extras_that_pages_install_are_there() -> None:
+    printed = inline_and_indented(r"pip install ['\"]?evorun\[([\w,]+)\]")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {one for group in printed for one in group.split(",")} <= set(extras)
+    assert len(printed) > 3
+
+
+def test_scripts_take_the_options_that_pages_print() -> None:
+    printed = inline_and_indented(r"python (scripts/\w+\.py[^`\n]*)")
+    assert len(printed) > 10
+    for command in printed:
+        script, *words = shlex.split(command, comments=True)
+        text = (ROOT / script).read_text()
+        assert [word for word in words if word.startswith("--") and f'"{word.split("=")[0]}"' not in text] == [], (
+            command
+        )
+
+
+def test_what_no_other_test_of_commands_gives_is_an_examples() -> None:
+    """Every command of a page is composed, run here, or of examples/, whose test gives it."""
+    for command, places in COMMANDS.items():
+        if any(place.endswith(".md") for place in places) and command not in (*PRINTED_RUNS, *OF_VERBS):
+            assert (
+                command.split()[0] in ELSEWHERE
+                or OF_EXAMPLE in command
+                or (command.startswith("tournament ") and NEEDS_A_KEY in command)
+            ), command
