@@ -63,11 +63,13 @@ test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLL
 	@echo "== test-vllm: pytest, the vLLM engine's, in .venv-vllm"
 	$(ONE_THREAD) $(CACHED) .venv-vllm/bin/python -m pytest -m vllm $$(grep -rl 'mark\.vllm' tests --include='*.py') $(PYTEST_ARGS)
 
-lint: .venv/.ready-dev  ## check style (ruff), formatting and types (mypy --strict)
-	@echo "== lint: ruff check, ruff format, mypy --strict"
+lint: .venv/.ready-dev  ## check style (ruff, proselint), formatting, types (mypy --strict) and spelling (codespell)
+	@echo "== lint: ruff check, ruff format, mypy --strict, codespell, proselint"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python scripts/check_style.py
 
 # The reference is made of the code itself: by the interpreter EVORUN_PYTHON, or that of .venv.
 docs: .venv-docs/.ready $(if $(EVORUN_PYTHON)$(wildcard $(BIN)/python),,.venv/.ready)  ## build the documentation as a site in build/docs; any warning is an error

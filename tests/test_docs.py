@@ -7,7 +7,9 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
+import check_style
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -15,7 +17,8 @@ DOCS = ROOT / "docs"
 TOP_LEVEL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAPERS = sorted((DOCS / "papers").glob("*.md"))
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "generated")
-LONGEST = 35
+LONGEST, MEDIAN, USUAL = 35, 18, 25
+"""Words of a sentence: at most, in the median of a page, and of all but a tenth."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -60,6 +63,22 @@ def test_the_readme_is_one_page() -> None:
 @pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_sentence_is_longer_than_35_words(page: Path) -> None:
     assert [one for one in sentences(page.read_text()) if len(one.split()) > LONGEST] == []
+
+
+@pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_most_sentences_are_short(page: Path) -> None:
+    lengths = [len(one.split()) for one in sentences(page.read_text()) if one.strip()]
+    assert median(lengths) <= MEDIAN
+    assert sum(length > USUAL for length in lengths) <= max(1, len(lengths) / 10)
+
+
+def test_the_style_check_finds_words_and_not_those_of_code(tmp_path: Path) -> None:
+    check_style.register()
+    found = check_style.find(tmp_path, "# One\n\nSix calls a\nproblem, `calls a problem`.\n\n    calls a run\n")
+    assert found == [f"{tmp_path}:3: words: Write 'calls per ...' instead of 'calls a\nproblem'."]
+    assert check_style.find(tmp_path, "It is very good.\nThe very same is irregardless.\n")[0].startswith(
+        f"{tmp_path}:2: "
+    )
 
 
 @pytest.mark.parametrize("page", TOP_LEVEL, ids=lambda page: page.name)
