@@ -1,0 +1,96 @@
+"""Draw the parts of reports as PNG files, as docs/guides/report.md shows them: one picture for each heading.
+
+    evorun task.source=sample engine=simulated task.limit=30 method.generations=10 hydra.run.dir=outputs/duels
+    evorun experiment=espl/simulated_study hydra.mode=RUN hydra.run.dir=outputs/espl
+    evorun experiment=mpo/simulated_study hydra.mode=RUN hydra.run.dir=outputs/mpo
+    python scripts/draw_report_pictures.py outputs docs/images/report
+
+Needs Chromium and its driver on the PATH.
+"""
+
+import argparse
+import base64
+import io
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from draw_page_pictures import COLORS
+from PIL import Image
+from selenium import webdriver
+
+WIDTH, MARGIN = 1100, 12
+"""Pixels: of the window, and around a part."""
+FIND_PART = """
+const headings = [...document.querySelectorAll("h1, h2")];
+const at = headings.findIndex((one) => one.firstChild && one.textContent.trim().startsWith(arguments[0]));
+if (at < 0) throw new Error("no heading " + arguments[0]);
+const section = headings[at].closest("section");
+const next = headings.slice(at + 1).find((one) => !one.closest("h2 *"));
+const top = headings[at].getBoundingClientRect().top + scrollY;
+const inside = section ? section.getBoundingClientRect().bottom + scrollY : Infinity;
+const below = next ? next.getBoundingClientRect().top + scrollY - arguments[1] : document.body.scrollHeight;
+const bottom = Math.min(inside, below);
+return [top, bottom];
+"""
+
+
+class Picture(NamedTuple):
+    """A part of a run's page: its heading, and how many pixels of it are shown at most."""
+
+    name: str
+    run: str
+    heading: str
+    height: int
+
+
+PICTURES = (
+    Picture("score", "duels", "Accuracy", 560),
+    Picture("cost", "duels", "Accuracy against cost", 560),
+    Picture("roles", "duels", "Cost by role", 400),
+    Picture("search", "duels", "Search", 400),
+    Picture("judge", "duels", "Judge", 760),
+    Picture("candidates", "duels", "Candidates", 922),
+    Picture("prompts", "espl", "System prompts", 1010),
+    Picture("training", "espl", "Training", 600),
+    Picture("reward", "mpo", "Reward", 548),
+    Picture("rollouts", "mpo", "Rollouts", 700),
+)
+
+
+def open_browser() -> Any:
+    """Return headless Chromium with a light page of `WIDTH` pixels."""
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},1000"):
+        options.add_argument(flag)
+    options.add_argument("--blink-settings=preferredColorScheme=1")
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+
+
+def draw(browser: Any, picture: Picture, outputs: Path, folder: Path) -> Path:
+    """Write the picture of a part, and return its file."""
+    browser.get((outputs / picture.run / "report.html").resolve().as_uri())
+    top, bottom = browser.execute_script(FIND_PART, picture.heading, 3 * MARGIN)
+    height = min(bottom - top, picture.height) + 2 * MARGIN
+    clip = {"x": 0, "y": max(0, top - MARGIN), "width": WIDTH, "height": height, "scale": 1}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+    file = folder / f"{picture.name}.png"
+    image = Image.open(io.BytesIO(base64.b64decode(shot["data"])))
+    image.convert("RGB").quantize(COLORS).save(file, optimize=True)
+    return file
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("outputs", type=Path, help="folder of the runs `duels`, `espl` and `mpo`")
+    parser.add_argument("folder", type=Path, help="where the pictures go")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    browser = open_browser()
+    try:
+        for picture in PICTURES:
+            file = draw(browser, picture, given.outputs, given.folder)
+            print(f"{file}: {file.stat().st_size // 1000} kB")
+    finally:
+        browser.quit()
