@@ -65,6 +65,13 @@ def test_no_sentence_is_longer_than_35_words(page: Path) -> None:
     assert [one for one in sentences(page.read_text()) if len(one.split()) > LONGEST] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_begins_with_a_sentence(page: Path) -> None:
+    title, first, *_ = filter(None, page.read_text().splitlines())
+    assert title.startswith("# ")
+    assert re.match(r"[A-Z\[*e]", first)  # no command, table or picture; "evorun" begins small
+
+
 @pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_most_sentences_are_short(page: Path) -> None:
     lengths = [len(one.split()) for one in sentences(page.read_text()) if one.strip()]
@@ -76,7 +83,7 @@ def test_the_style_check_finds_words_and_not_those_of_code(tmp_path: Path) -> No
     check_style.register()
     found = check_style.find(tmp_path, "# One\n\nSix calls a\nproblem, `calls a problem`.\n\n    calls a run\n")
     assert found == [f"{tmp_path}:3: words: Write 'calls per ...' instead of 'calls a\nproblem'."]
-    assert check_style.find(tmp_path, "It is very good.\nThe very same is irregardless.\n")[0].startswith(
+    assert check_style.find(tmp_path, "It is very good.\nThe same is very unique.\n")[0].startswith(
         f"{tmp_path}:2: "
     )
 
