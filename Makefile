@@ -123,7 +123,8 @@ clean:  ## remove the environments and caches; outputs/ and the prepared embedde
 
 .venv-docs/.ready: docs/requirements.txt
 	@echo "== setup: .venv-docs with what the documentation's site needs"
-	$(PYTHON) -m venv --clear .venv-docs
+	rm -rf .venv-docs
+	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement docs/requirements.txt
 	.venv-docs/bin/python -m pip --disable-pip-version-check check
 	@touch $@
