@@ -68,9 +68,9 @@ ROWS: dict[str, list[tuple[str, str]]] = {
 
 def shorten(number: float) -> str:
     """Return a number with two or three digits, and a unit of thousands, millions or billions."""
-    for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
-            return f"{number / size:.{0 if number >= 100 * size else 1}f}{unit}"
+            return f"{number / size:.{0 if number >= 100 * size else 1}f}\N{NO-BREAK SPACE}{unit}"
     return f"{number:.{1 if 0 < number < 10 and number % 1 else 0}f}"
 
 

@@ -96,7 +96,7 @@ def test_a_students_teacher_answers_once_for_each_way_of_teaching() -> None:
 
 def test_numbers_are_short() -> None:
     assert [shorten(one) for one in (0, 0.4, 9.96, 87, 1_812, 1.36e6, 216e6, 7.2e9)] == (
-        ["0", "0.4", "10.0", "87", "1.8 k", "1.4 M", "216 M", "7.2 G"]
+        ["0", "0.4", "10.0", "87", "1.8\xa0k", "1.4\xa0M", "216\xa0M", "7.2\xa0G"]
     )
 
 
