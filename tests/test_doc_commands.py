@@ -12,15 +12,20 @@ import pytest
 
 from evorun_process import evorun_here
 from prepared_runs import RUNS, prepare, write_responses
-from test_commands import COMMANDS, OF_EXAMPLE, VERBS
+from test_commands import COMMANDS, VERBS, is_of_example
 from test_commands import RUNS as PRINTED_RUNS
 
 ROOT = Path(__file__).parents[1]
+PRINTED = [
+    command
+    for command, places in COMMANDS.items()
+    if any(place.endswith(".md") and "generated" not in place for place in places)
+]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SIMULATED = [
     command
-    for command in PRINTED_RUNS
-    if any(place.endswith(".md") for place in COMMANDS[command])
+    for command in PRINTED
+    if command in PRINTED_RUNS
     and "engine=simulated" in command
     and not re.search(r"-m |experiment=|FOLDER|FILE|method=espl ", command)  # E-SPL's run takes half a minute
 ]
@@ -30,10 +35,8 @@ ELSEWHERE = ("--help", "list", "doctor", "calibrate", "--config-dir")
 """Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py."""
 OF_VERBS = [
     command
-    for command, places in COMMANDS.items()
-    if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE}
-    and any(place.endswith(".md") for place in places)
-    and NEEDS_A_KEY not in command
+    for command in PRINTED
+    if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE} and NEEDS_A_KEY not in command
 ]
 OWN_RUNS = {"transplant": "ESPL_RUN", "delete-one": "ESPL_RUN", "rescore": "MPO_RUN", "traces": "LYRIA_RUN"}
 """The run that a verb needs, where not any will do."""
@@ -121,10 +124,10 @@ def test_scripts_take_the_options_that_pages_print() -> None:
 
 def test_what_no_other_test_of_commands_gives_is_an_examples() -> None:
     """Every command of a page is composed, run here, or of examples/, whose test gives it."""
-    for command, places in COMMANDS.items():
-        if any(place.endswith(".md") for place in places) and command not in (*PRINTED_RUNS, *OF_VERBS):
+    for command in PRINTED:
+        if command not in (*PRINTED_RUNS, *OF_VERBS):
             assert (
                 command.split()[0] in ELSEWHERE
-                or OF_EXAMPLE in command
+                or is_of_example(command)
                 or (command.startswith("tournament ") and NEEDS_A_KEY in command)
             ), command

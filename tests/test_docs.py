@@ -83,9 +83,7 @@ def test_the_style_check_finds_words_and_not_those_of_code(tmp_path: Path) -> No
     check_style.register()
     found = check_style.find(tmp_path, "# One\n\nSix calls a\nproblem, `calls a problem`.\n\n    calls a run\n")
     assert found == [f"{tmp_path}:3: words: Write 'calls per ...' instead of 'calls a\nproblem'."]
-    assert check_style.find(tmp_path, "It is very good.\nThe same is very unique.\n")[0].startswith(
-        f"{tmp_path}:2: "
-    )
+    assert check_style.find(tmp_path, "It is very good.\nThe same is very unique.\n")[0].startswith(f"{tmp_path}:2: ")
 
 
 @pytest.mark.parametrize("page", TOP_LEVEL, ids=lambda page: page.name)
