@@ -69,7 +69,7 @@ def test_no_sentence_is_longer_than_35_words(page: Path) -> None:
 def test_a_page_begins_with_a_sentence(page: Path) -> None:
     title, first, *_ = filter(None, page.read_text().splitlines())
     assert title.startswith("# ")
-    assert re.match(r"[A-Z\[*e]", first)  # no command, table or picture; "evorun" begins small
+    assert re.match(r"[A-Z\[*`e]", first)  # no block of code, table or picture
 
 
 @pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
