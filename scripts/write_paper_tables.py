@@ -1,10 +1,11 @@
 """Write the tables of docs/papers/ that are computed: what each figure costs, and what was measured beside the paper's.
 
     python scripts/write_paper_tables.py                                # both tables of each page
-    python scripts/write_paper_tables.py --floor outputs/sweeps/TIME    # of experiment=lyria/table1 model=random, first
+    python scripts/write_paper_tables.py --random outputs/sweeps/TIME   # of experiment=lyria/table1 model=random, first
 
 Costs are estimates (scripts/estimate_costs.py). The paper's figures are those under `reported` in conf/experiment/.
-What evorun measured is read from the tables of its studies, and of the floor from docs/papers/floor.json.
+What evorun measured is read from the tables of its studies, and that of the random model from
+docs/papers/random_baseline.json.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from estimate_costs import compose_jobs, estimate
 from evorun.cli.compose import yaml_values
 
 DOCS = Path(__file__).parents[1] / "docs"
-FLOOR = DOCS / "papers" / "floor.json"
+RANDOM_BASELINE = DOCS / "papers" / "random_baseline.json"
 
 ROWS: dict[str, list[tuple[str, str]]] = {
     "duel_evolve": [
@@ -175,7 +176,7 @@ def compare_lyria() -> list[tuple[str, ...]]:
         "qwen2_5_7b": "Qwen2.5 7B",
         "mistral_7b": "Mistral 7B",
     }
-    floor = json.loads(FLOOR.read_text())
+    scores = json.loads(RANDOM_BASELINE.read_text())
     rows: list[tuple[str, ...]] = [
         ("penalised score under Lyria", *(f"paper, {title}" for title in models.values()), "here, random model")
     ]
@@ -184,7 +185,7 @@ def compare_lyria() -> list[tuple[str, ...]]:
             find_reported("lyria/table1", "penalised_score_paper", {"method": "lyria", "task": task, "model": model})
             for model in models
         )
-        rows.append((title, *(f"{value:.0f}" for value in reported), f"{floor['lyria'][task]:.1f}"))
+        rows.append((title, *(f"{value:.0f}" for value in reported), f"{scores['lyria'][task]:.1f}"))
     return rows
 
 
@@ -222,7 +223,7 @@ def put_between_marks(text: str, what: str, table: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n\n{table}\n{end}", text)
 
 
-def read_floor(sweep: Path) -> dict[str, dict[str, float]]:
+def read_random_baseline(sweep: Path) -> dict[str, dict[str, float]]:
     """Return the mean penalised scores of the runs of a sweep, by method and task."""
     scores: dict[str, dict[str, float]] = {}
     for file in sorted(sweep.glob("*/results.json")):
@@ -234,10 +235,10 @@ def read_floor(sweep: Path) -> dict[str, dict[str, float]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--floor", type=Path, help="folder of the sweep of the random model")
-    sweep = parser.parse_args().floor
+    parser.add_argument("--random", type=Path, help="folder of the sweep of the random model")
+    sweep = parser.parse_args().random
     if sweep is not None:
-        FLOOR.write_text(json.dumps(read_floor(sweep), indent=2) + "\n")
+        RANDOM_BASELINE.write_text(json.dumps(read_random_baseline(sweep), indent=2) + "\n")
     for name in ROWS:
         page = DOCS / "papers" / f"{name}.md"
         written = put_between_marks(page.read_text(), "costs", make_costs(name))
