@@ -122,12 +122,13 @@ class TestBeforeAnythingIsLoaded:
                 make_job(tmp_path, tmp_path, training_config(rank=4, devices=[1]), policy_gradient()), log
             )
         )
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(120) as limit:
             while not (log.exists() and log.read_text()):  # noqa: ASYNC110 - a process says so in a file
                 await asyncio.sleep(0.01)
             starting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await starting
+        assert not limit.expired()  # whose cancellation would look like the run's
         assert log.read_text() == "GPU-5c True\n"  # in a session of its own: Ctrl-C is the run's
 
     @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])
