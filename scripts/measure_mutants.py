@@ -39,8 +39,8 @@ SKIPPED = re.compile(
     "|test_(cli|bench|packaging|docs|doctor|commands|hydra|configs|model_texts|examples|foreign|resume|process|stages)"
 )
 """Test files that take long, or would find any change without saying what it breaks."""
-ALL = "not chromium and not embedded and not vllm and not all_pairs"
-QUICK = f"not slow and {ALL}"
+ALL = "not chromium and not vllm and not all_pairs"
+QUICK = f"not slow and not embedded and {ALL}"
 WARM = (
     *("numpy", "scipy.stats", "scipy.optimize", "hypothesis.extra.numpy", "pytest_asyncio.plugin", "msgspec", "hydra"),
     *("omegaconf", "rich", "aiohttp", "jinja2", "yaml", "psutil", "sympy", "networkx", "trueskill", "matplotlib"),
