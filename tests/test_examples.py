@@ -160,6 +160,8 @@ def test_methods_pass_the_suite_of_methods(installed: Installed) -> None:
     config = first_to_agree.FirstToAgreeConfig(agreeing=2, samples=4)
     check_method(first_to_agree.FirstToAgree, config, nqueens.NQueensConfig(problems=2))
     check_method(knockout.Knockout, knockout.KnockoutConfig(samples=3), nqueens.NQueensConfig(problems=2))
+    # Its grades are the gold judge's opinions, for which no method pays.
+    check_method(knockout.Knockout, knockout.KnockoutConfig(samples=3), registry.task_config_class("complaints")())  # type: ignore[call-arg]
 
 
 def in_place(board: str, answer: str) -> float:

@@ -15,10 +15,11 @@ from evorun.models.config import EngineConfig, ModelConfig
 from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.replay import ReplayConfig
+from evorun.runs.spending import GOLD
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import Problem, TaskConfig
 from evorun.testing.expectations import expect, expect_equal
-from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out
+from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out, role_asked
 
 # Information regimes in which a method must not see the validation split.
 UNINFORMED = ("problem_only", "public_tests")
@@ -104,13 +105,15 @@ def _check_references(finished: Run) -> None:
 
 
 def _check_costs(finished: Run) -> None:
-    # A key is `problem|step|role|index|...`. Count calls from the journal, independently of the code for costs.
-    made = Counter(key.rsplit("|", 4)[2] for key in finished.calls())
+    # Count calls from the journal, independently of the code for costs.
+    made = Counter(role_asked(key) for key in finished.calls())
     cost = finished.json("results.json")["cost"]
     paid = {role: spent["calls"] for role, spent in cost.items() if role != "total"}
     expect_equal(paid, dict(made), "calls that are paid for, by role")
-    expect_equal(cost["total"]["calls"], len(finished.asked), "calls of all roles")
-    usages = [json.loads(usage) for *_, usage, _ in finished.effects() if usage is not None]
+    expect_equal(cost["total"]["calls"], len(finished.asked) - made[GOLD], "calls of all roles")
+    usages = [
+        json.loads(usage) for key, _, _, usage, _ in finished.effects() if usage is not None and role_asked(key) != GOLD
+    ]
     # The tokens in results.json and in predictions.jsonl must each add up to those in the journal.
     for kind in ("prompt_tokens", "completion_tokens"):
         expect_equal(cost["total"][kind], sum(usage[kind] for usage in usages), kind)
@@ -203,7 +206,7 @@ def _check_kept(before: list[tuple[str, bytes, bytes, str | None, float]], run: 
 def _check_budgets(finished: Run, run: RunOnce) -> None:
     problems = len(finished.records("problems"))
     # Two thirds of what the method would spend, so that the budget must stop it.
-    whole = max(problems, 2 * len(finished.asked) // 3)
+    whole = max(problems, 2 * len(finished.charged_calls()) // 3)
     each = max(1, whole // problems)
     for key, limit, budget in (
         ("calls", whole, BudgetConfig(calls=whole)),
@@ -215,14 +218,14 @@ def _check_budgets(finished: Run, run: RunOnce) -> None:
             expect("\n" not in str(error), "expected a refusal of one line")
             continue
         expect_equal(len(limited.asked), len(limited.calls()), f"calls under budget.{key}={limit}")
-        allowed = limit if key == "calls" else limit * problems
-        expect(len(limited.asked) <= allowed, f"budget.{key}={limit}: found {len(limited.asked)} calls")
+        allowed, charged = limit if key == "calls" else limit * problems, len(limited.charged_calls())
+        expect(charged <= allowed, f"budget.{key}={limit}: found {charged} calls")
         if isinstance(limited.outcome.error, ConfigError):  # a method may refuse a budget that is too small
             expect_equal(limited.asked, [], "calls of a run that was refused")
             expect("\n" not in str(limited.outcome.error), "expected a refusal of one line")
             continue
         expect_equal(limited.outcome, COMPLETED, f"how a run under budget.{key}={limit} ends")
         costs = [sum(spent["calls"] for spent in p["cost"].values()) for p in limited.records("predictions")]
-        expect_equal(sum(costs), len(limited.asked), "calls of all problems together")
+        expect_equal(sum(costs), charged, "calls of all problems together")
         if key == "calls_per_problem":
             expect(max(costs) <= limit, f"budget.{key}={limit}: a problem cost {max(costs)} calls")
