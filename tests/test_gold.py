@@ -211,8 +211,8 @@ LEARNING = ("method.steps=2", "method.problems_per_step=2", "method.eval_every=1
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["method=grpo"], r"method=grpo learns from grades, but grades of task=essay are a judge's opinions"),
-        (["method=mpo", "method.exact_match_rate=0.5"], r"method=mpo learns from grades"),
+        (["method=grpo"], r"method=grpo: learns from grades, but grades of task=essay are a judge's opinions"),
+        (["method=mpo", "method.exact_match_rate=0.5"], r"method=mpo: learns from grades"),
         (["method=duel_evolve", "judge=oracle"], r"judge=oracle: expected a task with right answers"),
     ],
 )

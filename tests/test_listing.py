@@ -23,3 +23,11 @@ def test_a_method_is_composed_once_and_for_each_task_that_changes_it(monkeypatch
     listing.print_listing(["methods"], Terminal(file=io.StringIO()))
     changed = len(list((config_folder() / "method_on_task").glob("*.yaml")))
     assert len(registry.methods()) <= len(composed) <= len(registry.methods()) + changed
+
+
+def test_a_pair_that_is_refused_is_not_listed_as_fitting() -> None:
+    printed = io.StringIO()
+    listing.print_listing(["methods"], Terminal(file=printed, width=400))
+    pairs = printed.getvalue().partition("which methods fit which tasks")[2]
+    rows = pairs.partition("\ngrpo ")[2].partition("\nlaft ")[0].splitlines()
+    assert [row.split()[-1] for row in rows if "other settings needed" in row] == ["essay"]

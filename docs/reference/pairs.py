@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from evorun.cli.compose import default_config, yaml_values
 from evorun.methods.base import Method
 from evorun.runner import registry
-from evorun.runner.settings import missing_capabilities
+from evorun.runner.settings import find_obstacle, missing_capabilities
 from evorun.tasks.base import TaskConfig
 from evorun.tasks.capabilities import DESCRIPTIONS, describe
 from reference.markdown import code, prose, table
@@ -23,8 +23,6 @@ EVOLVES = {
     "mpo": "rubrics and weights",
 }
 """What a method changes."""
-
-BY_OPINION = "grades are a judge's opinions; a rubric can reward instead (`method.rubric=initial`)"
 
 
 HEAD = """
@@ -83,11 +81,7 @@ def find_fit(name: str, method: type[Method], task_name: str, task: type[TaskCon
     if lacking:
         return Fit("", describe(lacking))
     configured = _configure(name, f"{'lyria' if name == 'laft' else name}_on_{task_name}")  # laft is Lyria by a student
-    regime = configured.information_regime(task.task_class)
-    missing = configured.incompatibility(task.task_class)
-    if missing is None and task.task_class.graded_by_opinion and regime in ("labels", "oracle"):
-        missing = BY_OPINION
-    return Fit(regime, missing or "")
+    return Fit(configured.information_regime(task.task_class), find_obstacle(configured, task) or "")
 
 
 def _configure(name: str, pair: str) -> Any:

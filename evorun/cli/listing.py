@@ -8,7 +8,7 @@ from rich.table import Table
 from evorun.cli.compose import choices, default_config, yaml_values
 from evorun.errors import ConfigError
 from evorun.runner import registry
-from evorun.runner.settings import missing_capabilities
+from evorun.runner.settings import find_obstacle, missing_capabilities
 from evorun.runs.terminal import Terminal
 from evorun.tasks.capabilities import describe
 
@@ -70,12 +70,14 @@ def _pairs() -> Table:
         usual = method(default_config("method", name))
         for task, task_config in registry.task_configs().items():
             lacking = missing_capabilities(method, task_config)
+            # Regime and obstacle may depend on values that depend on the task: lyria's oracle for puzzles.
+            values = {} if lacking else yaml_values("method_on_task", f"{name}_on_{task}")
+            configured = method(default_config("method", name, **values)) if values else usual
             if lacking:
                 fit = f"needs {describe(lacking)}"
+            elif find_obstacle(configured, task_config):
+                fit = "other settings needed"
             else:
-                # The regime may depend on hyperparameters that depend on the task: lyria's oracle for puzzles.
-                values = yaml_values("method_on_task", f"{name}_on_{task}")
-                configured = method(default_config("method", name, **values)) if values else usual
                 fit = str(configured.information_regime(task_config.task_class))
             tasks.setdefault(fit, []).append(task)
         for number, (fit, names) in enumerate(tasks.items()):

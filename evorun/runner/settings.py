@@ -130,16 +130,11 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         fewer = budget.generations if own is None else min(own, budget.generations)
         settings = dataclasses.replace(settings, generations=fewer)
     method = cast(Any, method_class)(settings)
-    incompatibility = method.incompatibility(task.task_class)
-    if incompatibility is not None:
-        raise ConfigError(f"method={method.name}: {incompatibility}")
+    obstacle = find_obstacle(method, type(task))
+    if obstacle is not None:
+        raise ConfigError(f"method={method.name}: {obstacle}")
     if any(played.model == GOLD for played in method.active_roles.values()):
         raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
-    if task.task_class.graded_by_opinion and method.information_regime(task.task_class) in ("labels", "oracle"):
-        raise ConfigError(
-            f"method={method.name} learns from grades, but grades of task={task.name} are a judge's opinions, kept for "
-            "results; expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
-        )
     for key, limit in method.unlimited_if_null.items():
         if limit is None and not budget.limited:
             raise ConfigError(
@@ -295,6 +290,19 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
             f"method={method.name} needs {describe(lacking)}, which task={task.name} does not offer; tasks that do: "
             f"{', '.join(fitting) or 'none'}"
         )
+
+
+def find_obstacle(method: Method, task: type[TaskConfig]) -> str | None:
+    """Return why a method with its settings does not run on a task that has what it needs; None: it does."""
+    incompatibility = method.incompatibility(task.task_class)
+    if incompatibility is not None:
+        return incompatibility
+    if task.task_class.graded_by_opinion and method.information_regime(task.task_class) in ("labels", "oracle"):
+        return (
+            f"learns from grades, but grades of task={task.task_class.name} are a judge's opinions, kept for results; "
+            "expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
+        )
+    return None
 
 
 def missing_capabilities(method: type[Method], task: type[TaskConfig]) -> list[type]:
