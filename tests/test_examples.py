@@ -22,6 +22,7 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from building import composed
+from evorun.cli.compose import register
 from evorun.models.embedded import is_ready
 from evorun.runner import registry
 from evorun.runs.journal_reader import read_journal
@@ -69,6 +70,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps")
     done = subprocess.run([*pip, "--no-build-isolation", "--target", site, *packages], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    register()  # evorun's own choices, which are stored once a process, outlive the plug-ins'
     modules, choices = set(sys.modules), deepcopy(ConfigStore.instance().repo)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
