@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from evorun.cli.compose import default_config, yaml_values
+from evorun.cli.listing import find_fit
 from evorun.methods.base import Method
 from evorun.runner import registry
-from evorun.runner.settings import find_obstacle, missing_capabilities
 from evorun.tasks.base import TaskConfig
 from evorun.tasks.capabilities import DESCRIPTIONS, describe
 from reference.markdown import code, prose, table
@@ -38,15 +38,6 @@ The policy plays the other roles too, unless `judge=`, `reward=`, `meta=`, `refl
 """
 
 
-class Fit(NamedTuple):
-    """Whether a method runs on a task, with their usual settings."""
-
-    regime: str
-    """The pair's information regime."""
-    missing: str
-    """What is missing; empty for a pair that runs."""
-
-
 def pairs_page() -> str:
     """Return the page in Markdown."""
     methods = {name: registry.method_class(name) for name in sorted(registry.METHODS)}
@@ -69,25 +60,10 @@ def pairs_page() -> str:
             "With the usual settings; the regime is what the method has beside the problem.\n",
             table(
                 ("method", "runs on", "does not run on"),
-                (_describe_pairs(name, method, tasks) for name, method in methods.items()),
+                (_describe_pairs(name, tasks) for name in methods),
             ),
         ]
     )
-
-
-def find_fit(name: str, method: type[Method], task_name: str, task: type[TaskConfig]) -> Fit:
-    """Return whether a method runs on a task; the settings are those that it has on this task."""
-    lacking = missing_capabilities(method, task)
-    if lacking:
-        return Fit("", describe(lacking))
-    configured = _configure(name, f"{'lyria' if name == 'laft' else name}_on_{task_name}")  # laft is Lyria by a student
-    return Fit(configured.information_regime(task.task_class), find_obstacle(configured, task) or "")
-
-
-def _configure(name: str, pair: str) -> Any:
-    """Return a method with its usual settings, or with those that it has on one task."""
-    changes = yaml_values("method_on_task", pair)
-    return registry.method_class(name)(default_config("method", name, **changes)) if changes else _usual(name)
 
 
 @cache
@@ -126,12 +102,13 @@ def _describe_task(name: str, task: type[TaskConfig]) -> tuple[str, ...]:
     )
 
 
-def _describe_pairs(name: str, method: type[Method], tasks: Mapping[str, type[TaskConfig]]) -> tuple[str, ...]:
+def _describe_pairs(name: str, tasks: Mapping[str, type[TaskConfig]]) -> tuple[str, ...]:
     runs: dict[str, list[str]] = defaultdict(list)
     fails: dict[str, list[str]] = defaultdict(list)
     for task_name, task in tasks.items():
-        fit = find_fit(name, method, task_name, task)
-        (fails[fit.missing] if fit.missing else runs[fit.regime]).append(code(task_name))
+        fit = find_fit(_usual(name), task, f"{'lyria' if name == 'laft' else name}_on_{task_name}")  # by a student
+        missing = describe(fit.lacking) if fit.lacking else fit.obstacle
+        (fails[missing] if missing else runs[fit.regime]).append(code(task_name))
     by_reason = {code(regime): names for regime, names in runs.items()}, fails
     cells = ("; ".join(f"**{reason}**: {', '.join(names)}" for reason, names in one.items()) for one in by_reason)
     return code(name), *cells

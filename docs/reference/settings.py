@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import yaml
 
+from evorun.cli.compose import PARTS
 from evorun.fields import describe_bound, stated_bounds
 from evorun.models.config import ModelConfig
 from evorun.runner import registry
@@ -29,7 +30,6 @@ OVERRIDES = ("method_on_task", "method_in_release", "release_on_task")
 """The groups that change a method's values for a pair."""
 SECTIONS = ("method.", "training.", "engine.", "budget.")
 """Beginnings of keys in files that name the group themselves; the other keys are the method's."""
-PARTS = "/method_parts@_here_"
 
 HEAD = """
 `ours` marks a value that the paper leaves open; a section or an appendix without a name is the method's or the task's

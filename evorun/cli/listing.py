@@ -1,15 +1,18 @@
 """`evorun list`: methods, tasks, models and engines, one per line, and which methods fit which tasks."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from omegaconf import MISSING
 from rich.table import Table
 
 from evorun.cli.compose import choices, default_config, yaml_values
 from evorun.errors import ConfigError
+from evorun.methods.base import Method
 from evorun.runner import registry
 from evorun.runner.settings import find_obstacle, missing_capabilities
 from evorun.runs.terminal import Terminal
+from evorun.tasks.base import TaskConfig
 from evorun.tasks.capabilities import describe
 
 SECTIONS = ("methods", "tasks", "models", "engines")
@@ -69,17 +72,38 @@ def _pairs() -> Table:
         tasks: dict[str, list[str]] = {}
         usual = method(default_config("method", name))
         for task, task_config in registry.task_configs().items():
-            lacking = missing_capabilities(method, task_config)
-            # Regime and obstacle may depend on values that depend on the task: lyria's oracle for puzzles.
-            values = {} if lacking else yaml_values("method_on_task", f"{name}_on_{task}")
-            configured = method(default_config("method", name, **values)) if values else usual
-            if lacking:
-                fit = f"needs {describe(lacking)}"
-            elif find_obstacle(configured, task_config):
-                fit = "other settings needed"
+            fit = find_fit(usual, task_config, f"{name}_on_{task}")
+            if fit.lacking:
+                words = f"needs {describe(fit.lacking)}"
             else:
-                fit = str(configured.information_regime(task_config.task_class))
-            tasks.setdefault(fit, []).append(task)
-        for number, (fit, names) in enumerate(tasks.items()):
-            table.add_row("" if number else name, fit, ", ".join(names))
+                words = "other settings needed" if fit.obstacle else fit.regime
+            tasks.setdefault(words, []).append(task)
+        for number, (words, names) in enumerate(tasks.items()):
+            table.add_row("" if number else name, words, ", ".join(names))
     return table
+
+
+class Fit(NamedTuple):
+    """Whether a method runs on a task, with the settings that it has there."""
+
+    regime: str
+    """The pair's information regime; empty where the task lacks a capability."""
+    lacking: Sequence[type]
+    """Capabilities that the method needs and the task does not offer."""
+    obstacle: str
+    """Why the settings do not suit the task; empty where they do."""
+
+
+def find_fit(usual: Method, task: type[TaskConfig], pair: str) -> Fit:
+    """Return whether a method, given with its usual settings, runs on a task.
+
+    pair: the file of `conf/method_on_task/`, if there is one, with the values that the method has on the task.
+    """
+    method = type(usual)
+    lacking = missing_capabilities(method, task)
+    if lacking:
+        return Fit("", lacking, "")
+    # Regime and obstacle may depend on values that depend on the task: lyria's oracle for puzzles.
+    values = yaml_values("method_on_task", pair)
+    configured = method(default_config("method", method.name, **values)) if values else usual
+    return Fit(configured.information_regime(task.task_class), (), find_obstacle(configured, task) or "")
