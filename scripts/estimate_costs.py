@@ -20,10 +20,12 @@ from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.cli.overrides import words
 from evorun.cli.plain import plain
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
+from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
 from evorun.rollouts.rubric_settings import DIGIT_TOKENS
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
 from evorun.runner.student import teacher_composition
+from evorun.runner.typed import typed
 
 PEAK = 989e12
 """FLOP per second of an H100 SXM in bfloat16, by its data sheet."""
@@ -139,9 +141,7 @@ def count_calls(config: Mapping[str, Any]) -> list[Part]:
             reflected = Part("reflect", policy, method["generations"], method["reflection_max_tokens"])
             return [Part("evaluate", policy, tried, limit), reflected, Part("answer", policy, test, limit)]
         case "lyria" | "laft":  # appendix A
-            crossovers = method["crossover_rate"] * (1 - method["external_crossover_rate"])
-            mutations = method["mutation_rate"] * (1 - method["external_mutation_rate"])
-            written = test * method["population"] * (1 + (crossovers + mutations) * method["generations"])
+            written = test * typed(LyriaConfig, method, "method").expected_calls()
             scored = written if method["fitness"] == "model" else 0
             return [
                 Part("generate", policy, written, limit),
