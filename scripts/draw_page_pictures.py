@@ -22,10 +22,7 @@ COLORS = 128
 
 def draw(page: Path, output: Path, width: int, height: int) -> list[Path]:
     """Write OUTPUT_light.png and OUTPUT_dark.png: the top of a page, `width` x `height` pixels."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        raise SystemExit("expected Chromium on the PATH; on Debian: apt install chromium")
-    drawn = []
+    browser, drawn = find_browser(), []
     for scheme, number in SCHEMES.items():
         file = output.with_name(f"{output.name}_{scheme}.png")
         with tempfile.TemporaryDirectory() as folder:
@@ -41,9 +38,22 @@ def draw(page: Path, output: Path, width: int, height: int) -> list[Path]:
             subprocess.run(
                 [*command, *flags, f"--screenshot={shot}", page.resolve().as_uri()], check=True, capture_output=True
             )
-            Image.open(shot).convert("RGB").quantize(COLORS).save(file, optimize=True)
+            save_small(Image.open(shot), file)
         drawn.append(file)
     return drawn
+
+
+def find_browser() -> str:
+    """Return the path of Chromium. Raises SystemExit where there is none."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("expected Chromium on the PATH; on Debian: apt install chromium")
+    return browser
+
+
+def save_small(image: Image.Image, file: Path) -> None:
+    """Write a picture of a page as a PNG file with a palette."""
+    image.convert("RGB").quantize(COLORS).save(file, optimize=True)
 
 
 if __name__ == "__main__":

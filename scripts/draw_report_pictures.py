@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from draw_page_pictures import COLORS
+from draw_page_pictures import find_browser, save_small
 from PIL import Image
 from selenium import webdriver
 
@@ -64,7 +64,7 @@ def open_browser() -> Any:
     for flag in ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},1000"):
         options.add_argument(flag)
     options.add_argument("--blink-settings=preferredColorScheme=1")
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    options.binary_location = find_browser()
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
@@ -76,8 +76,7 @@ def draw(browser: Any, picture: Picture, outputs: Path, folder: Path) -> Path:
     clip = {"x": 0, "y": max(0, top - MARGIN), "width": WIDTH, "height": height, "scale": 1}
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
     file = folder / f"{picture.name}.png"
-    image = Image.open(io.BytesIO(base64.b64decode(shot["data"])))
-    image.convert("RGB").quantize(COLORS).save(file, optimize=True)
+    save_small(Image.open(io.BytesIO(base64.b64decode(shot["data"]))), file)
     return file
 
 
