@@ -80,7 +80,7 @@ def test_log_probabilities_and_gradients_are_those_through_the_adapter(
 def test_what_is_saved_is_the_adapter_alone_and_merges_into_the_output_layer_alone(
     trainer: Any, tmp_path: Path
 ) -> None:
-    serving = Serving(None, None, SimpleNamespace(under=lambda *_: torch.no_grad()))  # type: ignore[arg-type]
+    serving = Serving(None, None, SimpleNamespace(use=lambda *_: torch.no_grad()))  # type: ignore[arg-type]
     serving.bind(trainer)
     serving._carry_out(Export(str(tmp_path / "adapter"), "tiny"))
     saved = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
