@@ -1,6 +1,11 @@
 """A third party's broken method or task stops the runs that choose it, and nothing else."""
 
+import hashlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -144,6 +149,36 @@ def test_what_fails_in_a_plugin_is_its_own(tmp_path: Path) -> None:
     # before there is a run directory
     said = last_line("method=failing", "task=unloadable", "engine=simulated", cwd=tmp_path)
     assert "the plug-in task=unloadable of shaky 1.2 failed: KeyError: 'problems' (failing_parts.py, line " in said
+
+
+def test_the_manifest_says_whose_code_ran_and_a_resume_that_it_has_changed(tmp_path: Path) -> None:
+    last_line("method=failing", *DRY_RUN, "hydra.run.dir=run", cwd=tmp_path)
+    digest = hashlib.sha256(FAILING.encode()).hexdigest()[:12]
+    method = {"package": "shaky", "version": "1.2", "module": "failing_parts", "digest": digest}
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["plugins"] == {"method": method}
+    changed = "the code of method=failing has changed since the run began"
+    assert changed not in evorun_here("resume", "run", cwd=tmp_path).stderr
+    source = Path(str(sys.modules["failing_parts"].__file__))
+    source.write_text(FAILING + "# another\n")
+    try:
+        assert changed in evorun_here("resume", "run", cwd=tmp_path).stderr
+    finally:
+        source.write_text(FAILING)
+
+
+def test_the_digest_of_a_package_covers_the_modules_beside_the_entry_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "of_parts"
+    package.mkdir()
+    for name in ("__init__", "method", "helpers"):
+        (package / f"{name}.py").write_text(f"# {name}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = metadata.EntryPoint("mine", "of_parts.method:Mine", "evorun.methods")
+    monkeypatch.setattr(registry, "plugins", lambda kind: {"mine": point} if kind == "method" else {})
+    listed = subprocess.check_output(["sha256sum", "__init__.py", "helpers.py", "method.py"], cwd=package)
+    (found,) = registry.describe_plugins(method="mine", task="tsp").values()
+    assert found.digest == hashlib.sha256(listed).hexdigest()[:12]
 
 
 def test_what_fails_in_evorun_is_not_a_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
 from evorun.runner.process import logging_to
+from evorun.runner.registry import describe_plugins
 from evorun.runner.requirements import require_parts
 from evorun.runner.served import crowded_gpus, in_manifest, open_lazily, role_warnings
 from evorun.runner.settings import RunConfig
@@ -262,6 +263,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         seed=config.seed,
         method=config.method.name,
         task=config.task.name,
+        plugins=describe_plugins(method=config.method.name, task=config.task.name),
         models={role: in_manifest(model) for role, model in served.items()},
         regime=config.regime,
         sandbox=_sandbox(config, path),

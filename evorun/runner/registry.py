@@ -7,6 +7,9 @@ cannot be imported stops only the run that chooses it, and errors in its code ar
 
 import contextlib
 import difflib
+import hashlib
+import importlib.util
+import itertools
 import logging
 import traceback
 from collections.abc import Collection, Iterable, Iterator
@@ -20,6 +23,7 @@ from omegaconf import OmegaConf
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
 from evorun.methods.base import Method
 from evorun.models.config import EngineConfig
+from evorun.runs.schema import PluginInRun
 from evorun.tasks.base import TaskConfig
 
 # Targets are strings, imported on demand: `evorun --help` imports no method, task or engine.
@@ -206,6 +210,33 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
 def find_package(point: metadata.EntryPoint) -> str:
     """Return the name and version of the package that provides a plug-in."""
     return "of an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def describe_plugins(**names: str) -> dict[str, PluginInRun]:
+    """Return the origin of those of a run's parts (`method=NAME`, `task=NAME`) that plug-ins provide, by kind."""
+    points = {kind: plugins(kind).get(names[kind]) for kind in KINDS}
+    return {kind: _describe_plugin(point) for kind, point in points.items() if point is not None}
+
+
+def _describe_plugin(point: metadata.EntryPoint) -> PluginInRun:
+    package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
+    return PluginInRun(package, version, point.module, _digest_source(point.module))
+
+
+def _digest_source(module: str) -> str:
+    # The outermost package with an __init__.py: the class may use modules beside its own. A namespace package is
+    # passed over, since other distributions share it.
+    parents = itertools.accumulate(module.split("."), "{}.{}".format)
+    specs = (importlib.util.find_spec(name) for name in parents)
+    file = Path(next(spec.origin for spec in specs if spec is not None and spec.origin is not None))
+    if file.name != "__init__.py":
+        return _sha256(file.read_bytes())[:12]
+    files = {one.relative_to(file.parent).as_posix(): one.read_bytes() for one in file.parent.rglob("*.py")}
+    return _sha256("".join(f"{_sha256(files[name])}  {name}\n" for name in sorted(files)).encode())[:12]
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def fault_of_plugin(error: BaseException) -> PluginError | None:

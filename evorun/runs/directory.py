@@ -196,6 +196,9 @@ class RunDirectory:
                 return False
             for line in dict.fromkeys(changed):
                 log.warning("%s", line)
+            for kind, plugin in fresh.plugins.items():
+                if plugin != earlier.plugins.get(kind, plugin):
+                    log.warning("the code of %s=%s has changed since the run began", kind, getattr(fresh, kind))
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds

@@ -50,6 +50,20 @@ class StageInRun(msgspec.Struct, frozen=True):
     """True when no language model gave its answers."""
 
 
+class PluginInRun(msgspec.Struct, frozen=True):
+    """The installed package whose code is a run's method or task."""
+
+    package: str
+    """Name of the distribution; empty where no distribution names itself."""
+    version: str
+    """Version of the distribution; an editable installation may have changed without a new one."""
+    module: str
+    """Module of the entry point's class."""
+    digest: str
+    """SHA-256 of the module's file; of a package, that of the list that `sha256sum` prints of its sorted .py files;
+    12 hexadecimal digits."""
+
+
 class Provenance(msgspec.Struct, frozen=True):
     """The origin of the problems."""
 
@@ -96,6 +110,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     hardware: dict[str, Any]
     method: str
     task: str
+    plugins: dict[str, PluginInRun] = {}
+    """Origin of a method or a task that is not evorun's own, under `method` or `task`; empty where both are."""
     models: dict[str, ModelInRun]
     """By role."""
     stages: dict[str, StageInRun] = {}
