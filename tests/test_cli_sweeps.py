@@ -204,6 +204,20 @@ def test_an_interrupted_sweep_names_its_unfinished_jobs_and_what_goes_on(tmp_pat
     assert expected in refused.stderr
 
 
+def test_the_command_of_a_job_composes_it_alone(tmp_path: Path) -> None:
+    for folder, name, budget in (("conf", "mine", 3), ("more", "small", 4)):
+        (tmp_path / folder / "budget").mkdir(parents=True)
+        (tmp_path / folder / "budget" / f"{name}.yaml").write_text(f"calls: {budget}\n")
+    own = ("--config-dir", "conf", f"hydra.searchpath=[file://{tmp_path / 'more'}]", "hydra.sweep.dir=sweep")
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed") as carried_out:
+        done = evorun_here("-m", *own, "engine=simulated", "method=zero_shot", "budget=mine,small", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for call, calls in zip(carried_out.call_args_list, (3, 4), strict=True):
+        command = call.args[2]
+        shown = evorun_here(*command[1:], "--cfg", "job", "-p", "budget", cwd=tmp_path)
+        assert f"calls: {calls}\n" in shown.stdout, shown.stderr
+
+
 def test_a_finished_sweep_names_the_command_that_compares_its_jobs(tmp_path: Path) -> None:
     sweep = ("-m", "engine=simulated", "method=zero_shot", "seed=0,1", "hydra.sweep.dir=sweep")
     with mock.patch("evorun.cli.running.carry_out", return_value="completed"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -26,6 +27,9 @@ from evorun.cli.usage import EXIT_FAILED, Interrupted
 from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
+
+CONFIG = "config"
+"""Name of the configuration that is composed unless `--config-name` gives another."""
 
 # Hydra calls `run_composed` and returns no results of a sweep: results and arguments go around it.
 _outcomes: list[str] = []
@@ -56,7 +60,7 @@ def run_hydra(arguments: Sequence[str]) -> int:
         refuse_typed_secrets(sys.argv[1:])
         check_command_line(sys.argv[1:])
         register(sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(run_composed)()
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=CONFIG)(run_composed)()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
     except OSError as error:
@@ -91,7 +95,7 @@ def run_composed(composed: DictConfig) -> str:
     job = HydraConfig.get()
     elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
-    command = ["evorun", *(_typed if job.mode == RunMode.RUN else map(as_typed, job.overrides.task))]
+    command = ["evorun", *(_typed if job.mode == RunMode.RUN else _command_of_job(job))]
     with sturdy_streams():
         try:
             launcher = job.runtime.choices["hydra/launcher"]
@@ -115,6 +119,20 @@ def run_composed(composed: DictConfig) -> str:
     if status == "interrupted":
         raise Interrupted  # ends a sweep too
     return status
+
+
+def _command_of_job(job: HydraConf) -> list[str]:
+    """Return the arguments by which a job of a sweep is composed outside the sweep.
+
+    They come from the job's own configuration, which a launcher's process has, too: it has no command line.
+    """
+    folders = [source.path for source in job.runtime.config_sources if source.provider == "command-line"]
+    searched = [word for word in job.overrides.hydra if word.lstrip("+").startswith("hydra.searchpath=")]
+    options = [word for folder in folders for word in ("--config-dir", folder)]
+    name = job.job.config_name
+    if name is not None and name != CONFIG:
+        options += ["--config-name", name]
+    return [*options, *searched, *map(as_typed, job.overrides.task)]
 
 
 # At import: a SLURM job resolves its folder's name in a process that composes nothing itself.

@@ -129,8 +129,8 @@ def _describe_settings(manifests: Sequence[Manifest]) -> list[str]:
     typed = [
         {
             key: value
-            for key, _, value in (override.lstrip("+").partition("=") for override in manifest.command[1:])
-            if not f"{key}=".startswith(_NOT_SETTINGS)
+            for key, equals, value in (override.lstrip("+").partition("=") for override in manifest.command[1:])
+            if equals and not f"{key}=".startswith(_NOT_SETTINGS)
         }
         for manifest in manifests
     ]
