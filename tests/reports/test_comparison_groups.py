@@ -199,10 +199,23 @@ def test_seeds_are_paired_within_themselves_and_pooled(tmp_path: Path) -> None:
     assert (pooled.name, pooled.reference) == ("gepa", "lyria")
     assert (pooled.compared.n, pooled.gained, pooled.lost) == (12, 1, 5)
     assert pooled.compared.difference == pytest.approx(np.mean(THEIRS) - np.mean(OURS))
-    assert [pair.p_holm for pair in comparison.pairs.all_pairs] == adjust_by_holm(
-        [pair.p or 0 for pair in comparison.pairs.all_pairs]
-    )
     assert len(comparison.pairs.all_pairs) == 3
+
+
+def test_single_seeds_do_not_count_against_the_pooled_p(tmp_path: Path) -> None:
+    """Two pools, and of each two seeds: Holm's rule for two p-values is their smaller one doubled, at most the other's,
+    in either table."""
+    runs = [*_seeded(tmp_path), *(_write(tmp_path, "zero_shot", [False] * 6, seed=seed) for seed in range(2))]
+    comparison = compare(runs)
+    low, high = sorted(comparison.pairs.pooled, key=lambda pair: pair.p or 0)
+    assert low.p is not None
+    assert high.p is not None
+    assert (low.p_holm, high.p_holm) == (min(1, 2 * low.p), min(1, max(2 * low.p, high.p)))
+    assert low.p_holm != low.p
+    smallest, *_, largest = sorted(comparison.pairs.seed_pairs, key=lambda pair: pair.p or 0)
+    assert smallest.p is not None
+    assert (smallest.p_holm, largest.p_holm) == (min(1, 4 * smallest.p), 1)
+    assert "adjusted for the 2 main comparisons and, separately, for the 4 made seed by seed." in pairs_note(comparison)
 
 
 def test_the_pooled_p_exchanges_whole_problems(tmp_path: Path) -> None:

@@ -170,8 +170,12 @@ def pairs_note(comparison: Comparison) -> str:
         )
     else:
         sentences.append("Better, worse: the number of problems on which the run's score is better or worse.")
+    of_seeds = sum(pair.p is not None for pair in comparison.pairs.seed_pairs)
+    if of_seeds:
+        main = f"{len(tested) - of_seeds} main {'comparison' if len(tested) - of_seeds == 1 else 'comparisons'}"
+        sentences.append(f"p (Holm) is adjusted for the {main} and, separately, for the {of_seeds} made seed by seed.")
     # of one comparison the adjusted p is the p
-    if len(tested) > 1:
+    elif len(tested) > 1:
         sentences.append(f"p (Holm) is adjusted for the {len(tested)} comparisons made here.")
     if comparison.pairs.pooled:
         permuted = "; the permutation test for p exchanges them likewise" if tested else ""

@@ -33,7 +33,7 @@ class Pair:
     p: float | None
     """Two-sided and exact: McNemar's, over several seeds that of exchanged problems; None unless it is a rate."""
     p_holm: float | None
-    """The same, adjusted for the number of comparisons."""
+    """The same, adjusted within its family: see `Pairs.main_pairs` and `Pairs.seed_pairs`."""
     others: Mapping[Score, PairedScores]
     """The other scores that both have."""
     remark: str
@@ -116,16 +116,23 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
         if len(pool) > 1:
             pools.append(pool)
     found = [*map(_make_pooled_pair, pools), *map(_make_pair, matches)]
-    # one family of tests: every p-value that is printed counts, those over seeds too
-    adjusted = iter(adjust_by_holm([pair.p for pair in found if pair.p is not None]))
-    found = [pair if pair.p is None else replace(pair, p_holm=next(adjusted)) for pair in found]
+    pooled_run_names = frozenset(match.run.name for pool in pools for match in pool)
+    # Two families, as two tables: were the single seeds of a pool in its own, each further seed would raise its p.
+    for of_seeds in (False, True):
+        family = {
+            index: pair.p
+            for index, pair in enumerate(found)
+            if pair.p is not None and (index >= len(pools) and pair.name in pooled_run_names) == of_seeds
+        }
+        for index, adjusted in zip(family, adjust_by_holm(list(family.values())), strict=True):
+            found[index] = replace(found[index], p_holm=adjusted)
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
         reference=groups.main,
         references=[group[0].reference for group in by_reference.values()],
         pooled=found[: len(pools)],
         pairs=found[len(pools) :],
-        pooled_run_names=frozenset(match.run.name for pool in pools for match in pool),
+        pooled_run_names=pooled_run_names,
         unpaired=[
             Unpaired(run, _explain_unpaired(run, groups.main))
             for group in groups.groups
@@ -150,7 +157,7 @@ def _make_pair(match: _Match) -> Pair:
         primary=primary,
         compared=compared,
         p=p,
-        p_holm=p,  # until all comparisons are known
+        p_holm=p,  # until its family is known
         others={score: compare_scores(*values) for score, values in both if values[0]},
         remark="; ".join(_list_remarks(match, compared.n)),
     )
