@@ -204,6 +204,13 @@ def test_an_interrupted_sweep_names_its_unfinished_jobs_and_what_goes_on(tmp_pat
     assert expected in refused.stderr
 
 
+def test_a_complete_run_without_its_report_has_begun(tmp_path: Path) -> None:
+    sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
+    with mock.patch("evorun.reports.html.write_report", side_effect=KeyboardInterrupt):
+        done = evorun_here(*sweep, cwd=tmp_path)
+    assert done.stdout.splitlines()[-2:] == ["  report missing: seed=0", "  not begun: seed=1"]
+
+
 def test_the_command_of_a_job_composes_it_alone(tmp_path: Path) -> None:
     for folder, name, budget in (("conf", "mine", 3), ("more", "small", 4)):
         (tmp_path / folder / "budget").mkdir(parents=True)

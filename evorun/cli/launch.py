@@ -25,6 +25,7 @@ from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
 from evorun.cli.sweep_end import describe_end
 from evorun.cli.usage import EXIT_FAILED, Interrupted
 from evorun.errors import ConfigError, EvorunError
+from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 
@@ -112,6 +113,8 @@ def run_composed(composed: DictConfig) -> str:
             status = "failed"
         except KeyboardInterrupt:
             remove_unused_run_dir(folder)  # if nothing has begun
+            if (folder / MANIFEST).exists():
+                _outcomes.append("report missing" if load_manifest(folder).status == "completed" else "interrupted")
             raise
     _outcomes.append(status)
     if elsewhere and status != "completed":
