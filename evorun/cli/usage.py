@@ -38,9 +38,9 @@ USAGES = {
     ),
     "report": Usage(
         "verbs:report",
-        "evorun report RUN_DIR... [--against=RUN_DIR]",
+        "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",
         "print tables, write report.html, compare several runs",
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--overwrite] "
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--output=FILE.html] [--overwrite] "
         "[--export=FOLDER]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"

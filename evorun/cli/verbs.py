@@ -106,7 +106,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         for path in exported:
             export_report(folders[0], Path(path), overwrite=overwrite)
     if len(folders) > 1:
-        compared = comparison.compare(folders, Path(against[0]) if against else None)
+        compared = comparison.compare(folders, against[0] if against else None)
         file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
         for path in exported:
             comparison.export_comparison(compared, Path(path), overwrite=overwrite)

@@ -70,6 +70,20 @@ def test_pairs_count_problem_by_problem(three: list[Path]) -> None:
     assert zero_shot.remark == ""
 
 
+def test_a_method_can_be_named_as_the_reference(three: list[Path]) -> None:
+    comparison = compare(three, against="gepa")
+    assert comparison.reference_given
+    assert {pair.name: pair.reference for pair in comparison.pairs.pairs} == {
+        "duel_evolve": "gepa",
+        "zero_shot": "gepa",
+    }
+    with pytest.raises(ConfigError, match=r"or duel_evolve; gepa; zero_shot, got lyria$"):
+        compare(three, against="lyria")
+    two_ways = [three[0], three[2], write_method(three[0].parent / "n", GOOD, method="gepa", config={"n": 2})]
+    with pytest.raises(ConfigError, match=r"or gepa, .*; gepa, .*; zero_shot, got gepa$"):
+        compare(two_ways, against="gepa")
+
+
 def test_the_reference_can_be_named(three: list[Path]) -> None:
     comparison = compare(three, against=three[2].parent / "poor" / ".." / "fair")
     assert comparison.reference_given

@@ -81,7 +81,7 @@ def test_one_run_is_reported_as_ever(sweep: Path, report: Report) -> None:
     ("arguments", "expected"),
     [
         (["sweep/good", "--output=c.html"], "expected several runs for --against and --output, got one"),
-        (["sweep", "--against=elsewhere"], "--against: expected one of the compared runs, got elsewhere"),
+        (["sweep", "--against=elsewhere"], "--against: expected one of the compared runs, by its folder, or "),
         (["sweep", "--output=sweep/good/manifest.json"], "expected: evorun report RUN_DIR..."),
         (["sweep", "--sort=seed"], "expected: evorun report RUN_DIR..."),
         (["--output=c.html"], "expected: evorun report RUN_DIR..."),

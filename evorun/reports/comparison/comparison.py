@@ -178,22 +178,18 @@ def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(row.facts[name] == value for row in compared)}
 
 
-def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison:
+def compare(run_dirs: Sequence[Path], against: Path | str | None = None) -> Comparison:
     """Compare two runs or more, each with the reference of its group.
 
-    The reference is the run `against`, in other groups the same method with the same settings; by default it is
-    chosen (see `make_groups`).
+    The reference is the run `against` (its folder, or the name of a row or of a method with one row per task), in other
+    groups the same method with the same settings; by default it is chosen (see `make_groups`).
 
     Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
     """
     loaded = load_runs(run_dirs)
     arms = group_into_arms(loaded)
     runs = [run for arm in arms for run in arm.runs]
-    reference = None
-    if against is not None:
-        reference = next((run for run in runs if run.outcome.run_dir.resolve() == against.resolve()), None)
-        if reference is None:
-            raise ConfigError(f"--against: expected one of the compared runs, got {display(against)}")
+    reference = None if against is None else _find_reference(arms, against)
     # a run's configuration may be hand-made or an older evorun's: it loses its reported figures, not the comparison
     unread = [
         f"{run.name}: reported figures are omitted, since their configuration is malformed: {reason}"
@@ -214,6 +210,25 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
+    )
+
+
+def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
+    """Return the run in a folder, or the first of the row or method of that name. Raises ConfigError."""
+    folder, name = Path(against).resolve(), str(against)
+    candidates = [
+        [run for arm in arms for run in arm.runs if run.outcome.run_dir.resolve() == folder],
+        [arm.runs[0] for arm in arms if name in (arm.name, arm.method)],
+        [run for arm in arms for run in arm.runs if run.name == name],
+        [arm.runs[0] for arm in arms if arm.runs[0].manifest.method == name and not arm.is_baseline],
+    ]
+    found = next(filter(None, candidates), [])
+    # of a method with several settings, the name alone does not say which; a row for each task is one method
+    if found and len({run.manifest.task for run in found}) == len(found):
+        return found[0]
+    raise ConfigError(
+        f"--against: expected one of the compared runs, by its folder, or {'; '.join(arm.name for arm in arms)}, got "
+        f"{display(against) if isinstance(against, Path) else against}"
     )
 
 
