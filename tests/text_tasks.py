@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
@@ -29,6 +30,27 @@ class Sums(TextTask):
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning}\n#### {answer}".lstrip()
+
+
+class OwnSums(Sums):
+    """Reads only answers that no other problem of `sums` has: those of the same last digit, from 0 to 99."""
+
+    def read(self, problem: Problem, text: str) -> str:
+        number = super().read(problem, text)
+        if number not in self.own(problem):
+            raise ValueError("foreign: expected a number of the problem's own")
+        return number
+
+    def own(self, problem: Problem) -> list[str]:
+        first = int(re.findall(r"\d+", problem.data["question"])[0])
+        return [str(number) for number in range((first + 5) % 10, 100, 10)]
+
+
+class DrawnSums(OwnSums):
+    """Also draws answers that it reads."""
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        return str(rng.choice(self.own(problem)))
 
 
 class JsonSums(Sums):

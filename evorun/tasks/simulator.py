@@ -17,6 +17,7 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import primary_score
+from evorun.runs.streams import stream
 from evorun.simulation.reflection import reflect
 from evorun.simulation.reviewing import EVALUATIONS, META_ROLES, refine_rubric, score_response, simulate_evaluation
 from evorun.simulation.simulator import Filler
@@ -191,23 +192,33 @@ class TextSimulator:
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         """Return the simulator's mistakes for a problem: readable answers to other problems that are not right for it.
 
-        Where the task scores by degrees, also the answers between those and the right one.
+        Where the task scores by degrees, also the answers between those and the right one. If the task reads none of
+        them, its random answers take their place.
         """
         if problem.id not in self._mistakes:
             # Other problems' answers have the right form in any task.
             others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
-            tried: Iterable[str] = (str(answer) for answer in others)
-            if self._in_degrees:
-                tried = dict.fromkeys(chain.from_iterable(_between(gold, str(answer)) for answer in others))
-            best, found = self.value(problem, gold), []
-            for answer in islice(tried, _MAX_TRIED):
-                reply = self._task.parse(problem, self._task.write(problem, answer))
-                if reply.answer is not None and self.value(problem, reply.answer) < best:
-                    found.append(answer)
-                if len(found) == _MAX_MISTAKES:
-                    break
+            found = self._readable_mistakes(problem, gold, [str(answer) for answer in others])
+            if not found:
+                rng = stream(0, "wrong answers", problem.id)
+                draws = (self._task.random_answer(problem, rng) for _ in range(_MAX_TRIED))
+                found = self._readable_mistakes(problem, gold, dict.fromkeys(answer for answer in draws if answer))
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
+
+    def _readable_mistakes(self, problem: Problem, gold: str, others: Iterable[str]) -> list[str]:
+        """Return those of other answers, or of answers between them and the right one, that are read and not right."""
+        tried = others
+        if self._in_degrees:
+            tried = dict.fromkeys(chain.from_iterable(_between(gold, answer) for answer in others))
+        best, found = self.value(problem, gold), list[str]()
+        for answer in islice(tried, _MAX_TRIED):
+            reply = self._task.parse(problem, self._task.write(problem, answer))
+            if reply.answer is not None and self.value(problem, reply.answer) < best:
+                found.append(answer)
+            if len(found) == _MAX_MISTAKES:
+                break
+        return found
 
 
 def _between(gold: str, other: str) -> list[str]:

@@ -148,7 +148,14 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     )
     unread = task.parse(problem, _simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
-    return _Case(problem, task.parse(problem, right), task.parse(problem, wrong), unread)
+    case = _Case(problem, task.parse(problem, right), task.parse(problem, wrong), unread)
+    if problem.id in loaded.answers and any(score.is_correctness for score in task.scores):
+        expect(
+            case.wrong.answer not in (None, case.right.answer),
+            f"problem {problem.id}: expected a readable wrong answer of its simulator, found none; give the task a "
+            "random_answer that its reader accepts, or the simulator its own wrong_answers",
+        )
+    return case
 
 
 def _simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:

@@ -17,7 +17,7 @@ from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResp
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.reading import canonical
 from score_tasks import Aim
-from text_tasks import Essays, JsonSums, Sums, essays, sums
+from text_tasks import DrawnSums, Essays, JsonSums, Sums, essays, sums
 
 DRAWS = 3000
 TOLERANCE = 0.04  # four standard errors of a rate over DRAWS
@@ -271,3 +271,13 @@ def test_without_a_reference_it_writes_something() -> None:
 def test_rates_lie_between_zero_and_one(key: str) -> None:
     with pytest.raises(ConfigError, match=f"engine.{key}"):
         Skill(**{key: 1.5})  # type: ignore[arg-type]
+
+
+def test_random_answers_are_the_mistakes_where_no_other_problems_answer_is_readable() -> None:
+    loaded = load_rows(DrawnSums(), sums(8))
+    task: Any = loaded.task
+    problem = loaded.problems[0]
+    replies = texts(loaded, Skill(skill=0.35, malformed=0, spread=0), task.generation_prompt(problem))
+    answers = [task.parse(problem, reply).answer for reply in replies]
+    assert set(answers) == {f"{tens}5" for tens in ("", *"123456789")}
+    assert np.mean([answer == "5" for answer in answers]) == pytest.approx(0.35, abs=TOLERANCE)

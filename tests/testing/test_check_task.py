@@ -18,7 +18,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.base import Grade, LoadedTask, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
 from evorun.testing import check_task
-from text_tasks import HaikusConfig, JsonSums, sums
+from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, sums
 
 SMALL: dict[str, dict[str, Any]] = {
     "aime": {"source": "sample"},
@@ -116,6 +116,10 @@ def terse(prompt: Prompt) -> Prompt:
     return msgspec.structs.replace(prompt, messages=({"role": "user", "content": "2+2? Answer as JSON."},))
 
 
+def no_training() -> LoadedTask:
+    raise DataError("no problems to train on")
+
+
 class AllRight:
     async def grade(self, *args: Any) -> Grade:
         return Grade(correct=True)
@@ -138,9 +142,16 @@ class AllRight:
     ],
 )
 def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTask], message: str) -> None:
-    def no_training() -> LoadedTask:
-        raise DataError("no problems to train on")
-
     config: Any = SimpleNamespace(load=lambda: broken(load_task("mathbench", source="sample")), training=no_training)
     with pytest.raises(AssertionError, match=message):
+        check_task(config)
+
+
+def test_a_task_whose_simulator_has_no_readable_mistake_fails_until_it_draws_one() -> None:
+    config: Any = SimpleNamespace(load=lambda: load_rows(DrawnSums(), sums(8)), training=no_training)
+    check_task(config)
+    config.load = lambda: load_rows(OwnSums(), sums(8))
+    with pytest.raises(
+        AssertionError, match=r"^problem q0: expected a readable wrong answer of its simulator, found none"
+    ):
         check_task(config)
