@@ -22,6 +22,7 @@ leaving = leaves:Method
 failing = failing_parts:Failing
 number = failing_parts:NUMBER
 garbled = failing_parts:
+mistyped = failing_parts:Mistyped
 zero_shot = failing_parts:Failing
 [evorun.tasks]
 unloadable = failing_parts:UnloadableConfig
@@ -44,6 +45,9 @@ class Failing(PerProblem):
     async def solve(self, ctx):
         yield [].pop()
 
+class Mistyped(Failing):
+    regime = "problem-only"
+
 class Unloadable(Task):
     name = "unloadable"
 
@@ -60,6 +64,8 @@ UNUSABLE = {
     "leaving": "SystemExit: this machine will not do",
     "number": "TypeError: expected a subclass of evorun.methods.base.Method, got 3",
     "garbled": "",
+    "mistyped": "ValueError: regime: expected one of problem_only, demonstrations, public_tests, oracle, labels, got "
+    "'problem-only'",
 }
 SHADOWED = ("method=zero_shot", "task=sudoku")
 DRY_RUN = ("task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated", "evorun.progress=off")

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
@@ -21,6 +21,7 @@ from evorun.training.wire import Objective
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
 """The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
 that knows the right answer scores candidates during the search (Lyria paper, section 4.1.4), or judges them."""
+REGIMES: tuple[Regime, ...] = get_args(Regime)
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from omegaconf import OmegaConf
 
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
-from evorun.methods.base import Method
+from evorun.methods.base import REGIMES, Method
 from evorun.models.config import EngineConfig
 from evorun.runs.schema import PluginInRun
 from evorun.tasks.base import TaskConfig
@@ -197,6 +197,8 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
             raise TypeError(f"expected a subclass of {base.__module__}.{base.__name__}, got {found!r:.60}")
         for attribute in ("Config", "description", "regime", "needs") if kind == "method" else ("task_class",):
             getattr(found, attribute)
+        if kind == "method" and (regime := getattr(found, "regime", None)) not in REGIMES:
+            raise ValueError(f"regime: expected one of {', '.join(REGIMES)}, got {regime!r:.60}")
         OmegaConf.structured(getattr(found, "Config", found))
     # A module may do anything when it is imported, `sys.exit` included.
     except (Exception, SystemExit) as error:

@@ -1,5 +1,6 @@
 """Assertions whose messages say what was expected, even without a test runner that rewrites `assert`."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -13,3 +14,28 @@ def expect_equal(found: Any, expected: Any, what: str) -> None:
     """Raise AssertionError naming `what` unless the two are equal."""
     shown = [text if len(text := repr(value)) <= 300 else f"{text[:300]}[...]" for value in (expected, found)]
     expect(found == expected, f"{what}: expected {shown[0]}, found {shown[1]}")
+
+
+def expect_same(found: Any, expected: Any, what: str, advice: str) -> None:
+    """Raise AssertionError that names the first place where two values of JSON differ, unless they are equal."""
+    for place, one, other in _differences(found, expected, ""):
+        cut, shown = "", (other, one)
+        if isinstance(one, str) and isinstance(other, str):  # long texts may begin alike
+            pairs = enumerate(zip(one, other, strict=False))
+            start = max(0, next((n for n, (a, b) in pairs if a != b), min(len(one), len(other))) - 20)
+            cut, shown = f" from character {start + 1}" if start else "", (other[start:], one[start:])
+        wanted, got = (repr(value)[:100] for value in shown)
+        raise AssertionError(f"{what}: {place}{cut}: expected {wanted}, found {got}; {advice}")
+
+
+def _differences(found: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the place, the found and the expected value of each difference; None stands for a missing value."""
+    if isinstance(found, Mapping) and isinstance(expected, Mapping):
+        for key in dict.fromkeys((*expected, *found)):
+            yield from _differences(found.get(key), expected.get(key), f"{place}.{key}".lstrip("."))
+    elif isinstance(found, list) and isinstance(expected, list):
+        for index in range(max(len(found), len(expected))):
+            one, other = (values[index] if index < len(values) else None for values in (found, expected))
+            yield from _differences(one, other, f"{place}[{index}]")
+    elif found != expected:
+        yield place, found, expected

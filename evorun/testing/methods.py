@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, EngineError
-from evorun.methods.base import Method
+from evorun.methods.base import REGIMES, Method
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
 from evorun.runs.budget import BudgetConfig
@@ -18,11 +18,13 @@ from evorun.runs.replay import ReplayConfig
 from evorun.runs.spending import GOLD
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import Problem, TaskConfig
-from evorun.testing.expectations import expect, expect_equal
+from evorun.testing.expectations import expect, expect_equal, expect_same
 from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out, role_asked
 
 # Information regimes in which a method must not see the validation split.
 UNINFORMED = ("problem_only", "public_tests")
+
+FROM_RNG = "random choices come from ctx.rng"
 
 RunOnce = Callable[..., Run]
 """Carries out the run in a folder with this name, with changed values for some fields of RunConfig."""
@@ -59,6 +61,8 @@ def _run_config(method: type[Method], config: Any, task: TaskConfig, changes: Ma
     made, engine = make(copy.deepcopy(config)), SimulatedConfig(name="simulated")
     incompatibility = made.incompatibility(task.task_class)
     expect(incompatibility is None, f"expected a task that suits the method: {incompatibility}")
+    regime = made.information_regime(task.task_class)
+    expect(regime in REGIMES, f"regime: expected one of {', '.join(REGIMES)}, found {regime!r}")
     values: dict[str, Any] = {
         **{"seed": 0, "method": made, "task": copy.deepcopy(task), "budget": BudgetConfig()},
         **{"model": ModelConfig(name="simulated", id="simulated"), "engine": engine},
@@ -150,14 +154,21 @@ def _check_regime(finished: Run, config: TaskConfig) -> None:
 def _check_same_records(again: Run, finished: Run, what: str) -> None:
     expect_equal(again.outcome, COMPLETED, f"how {what} ends")
     for name, content in finished.files().items():
+        expect_same(again.records(name), finished.records(name), f"{name}.jsonl of {what}", FROM_RNG)
         expect_equal(again.files()[name], content, f"{name}.jsonl of {what}")
-    expect_equal(again.results_without_times(), finished.results_without_times(), f"results.json of {what}")
+    expect_same(again.results_without_times(), finished.results_without_times(), f"results.json of {what}", FROM_RNG)
 
 
 def _check_same(again: Run, finished: Run, what: str) -> None:
+    expect_equal(again.outcome, COMPLETED, f"how {what} ends")
+    # Calls before records: what a method asks decides what it records.
+    expect_same(_requests(again), _requests(finished), f"calls of {what}", FROM_RNG)
     _check_same_records(again, finished, what)
-    requests = [effect[:2] for effect in finished.effects()]
-    expect_equal([effect[:2] for effect in again.effects()], requests, f"requests in the journal of {what}")
+
+
+def _requests(run: Run) -> dict[str, str]:
+    """Return the digest of each request in the journal, by the key of its effect."""
+    return {key: request.hex() for key, request, *_ in run.effects()}
 
 
 def _check_replay(finished: Run, run: RunOnce) -> None:

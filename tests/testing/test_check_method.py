@@ -186,6 +186,17 @@ class IsOtherwiseEachTime(Asks):
         return f"{reply} in run {self.runs}"
 
 
+class AsksOtherwiseEachTime(Asks):
+    def prompt(self, ctx: Context) -> Any:
+        prompt = super().prompt(ctx)
+        told = [{"role": "user", "content": f"This is run {self.runs}."}]
+        return msgspec.structs.replace(prompt, messages=(*prompt.messages, *told))
+
+
+class KeepsAnUnknownRegime(Asks):
+    regime: Any = "problem-only"
+
+
 class ReportsWhatItDoesNotHave(Asks):
     def best(self, candidate: Candidate) -> Candidate:
         return msgspec.structs.replace(candidate, id="0.1")
@@ -195,7 +206,19 @@ class ReportsWhatItDoesNotHave(Asks):
     ("method", "message"),
     [
         (Peeks, "expected no prompt to show the validation split"),
-        (IsOtherwiseEachTime, "of a run with one problem in flight"),
+        (
+            IsOtherwiseEachTime,
+            r"^\w+\.jsonl of a run with one problem in flight: \[0\]\.[\w.]+ from character \d+: "
+            r"expected '.{,30} in run 1', found '.{,30} in run 2'; random choices come from ctx\.rng$",
+        ),
+        (
+            AsksOtherwiseEachTime,
+            r"^calls of a run with one problem in flight: .*\|0\|generate\|.*; random choices come from ctx\.rng$",
+        ),
+        (
+            KeepsAnUnknownRegime,
+            "^regime: expected one of problem_only, demonstrations, public_tests, oracle, labels, found 'problem-only'",
+        ),
         (ReportsWhatItDoesNotHave, "text of the best candidate of step 0"),
     ],
 )
