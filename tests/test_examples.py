@@ -323,6 +323,10 @@ def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
     done = subprocess.run(command, cwd=installed.work, env=installed.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^5 passed", done.stdout, re.MULTILINE)
+    package = installed.work / WRITTEN["task"]
+    alone = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(alone, cwd=package, env=installed.environment, capture_output=True, text=True)
+    assert (done.returncode, "warning" in (done.stdout + done.stderr).lower()) == (0, False), done.stdout
 
 
 def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> None:
@@ -339,7 +343,7 @@ def test_the_experiment_of_a_written_package_runs(name: str, installed: Installe
     folder, size = installed.work / name, ("task.problems=2",) if name == "my_words" else ("task.limit=2",)
     done = evorun_here("--config-dir", "conf", f"experiment={name}", *size, "hydra.sweep.dir=sweep", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert len(list(folder.glob("sweep/*/results.json"))) == {"my_words": 3, "my_vote": 2}[name]
+    assert len(list(folder.glob("sweep/*/results.json"))) == {"my_words": 9, "my_vote": 6}[name]
 
 
 def test_written_packages_are_in_style(installed: Installed) -> None:
