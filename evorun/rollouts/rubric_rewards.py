@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Calls, Role
+from evorun.rollouts.episodes import Episode
 from evorun.rollouts.rewards import Graded, Reward
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Response
@@ -279,6 +280,17 @@ class RubricRewards:
             except ValueError as error:
                 failure = _Failure(str(error).partition(":")[0])
         return failure
+
+
+def normalised_score(episode: Episode) -> float:
+    """Return the share of the rubric's points that an episode received."""
+    return episode.reward.parts["normalised"]
+
+
+def is_scored_by_rubric(episode: Episode) -> bool:
+    """Return whether an episode was answered and then scored by a reward model, not by the task's grade."""
+    parts = episode.reward.parts
+    return episode.replies[-1].error is None and "normalised" in parts and not parts.get("exact_match")
 
 
 def _count_solution_words(response: Response) -> int:

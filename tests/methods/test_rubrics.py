@@ -200,7 +200,7 @@ def essay(step: int, number: int, score: float | None = 0.5, text: str = "", pro
     reply = Reply(completions=(completion,), prompt_tokens=5, seconds=0.0)
     prompt = Prompt(messages=(Message(role="user", content=f"Prompt {number}."),))
     of = problem(number if problem_of is None else problem_of)
-    parts = {} if score is None else {"raw": 5 * score, "normalised": score}
+    parts = {} if score is None else {"raw": 5 * score, "normalised": score, "maximum": 5.0}
     reward = Reward(score, parts, rationale=f"reasons for {step}.{number}", unscored="" if parts else "no_score")
     call = f"*|{step}|rollout|{number}|0"
     return Episode(Asked(of, prompt), (reply,), Response(text=said, answer=said), reward, number, call)
@@ -888,7 +888,7 @@ class Halves:
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         score = 1.0 if len(response.text) == 1 else 0.5
-        return Reward(score, {"raw": score, "normalised": score}, rationale="so it is")
+        return Reward(score, {"raw": score, "normalised": score, "maximum": 1.0}, rationale="so it is")
 
 
 async def test_a_rubric_can_be_refined_before_the_first_step_and_then_stays(tmp_path: Path) -> None:

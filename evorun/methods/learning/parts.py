@@ -20,7 +20,7 @@ from evorun.methods.learning.evaluation import RepeatedEvaluationSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.rewards import Graded, Rewards
-from evorun.rollouts.rubric_rewards import RubricRewards
+from evorun.rollouts.rubric_rewards import RubricRewards, is_scored_by_rubric, normalised_score
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Candidate, CandidateId
 from evorun.tasks.base import Problem
@@ -315,14 +315,3 @@ class RubricReward(RewardSource):
 def spread(scores: Sequence[float]) -> float:
     """Return the standard deviation of normalized scores; 0 without any."""
     return float(np.std(scores)) if scores else 0.0
-
-
-def normalised_score(episode: Episode) -> float:
-    """Return the share of the rubric's points that an episode received."""
-    return episode.reward.parts["normalised"]
-
-
-def is_scored_by_rubric(episode: Episode) -> bool:
-    """Return whether an episode was answered and then scored by a reward model, not by the task's grade."""
-    parts = episode.reward.parts
-    return episode.replies[-1].error is None and "normalised" in parts and not parts.get("exact_match")

@@ -88,7 +88,7 @@ class MetaPrompts:
         """Render every prompt once, so that a user's bad file fails now, not hours later at the first merging."""
         reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
         asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
-        reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0})
+        reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0, "maximum": 1.0})
         rubric = Rubric("rubric", 1.0)
         sample = Sample(Episode(asked, (reply,), Response(text="", answer=None), reward, 0, ""), rubric)
         self.analysis([sample, sample])
@@ -128,7 +128,7 @@ class MetaPrompts:
             "response": self._excerpt(response),
             "rationale": self._excerpt(episode.reward.rationale),
             "score": number(episode.reward.parts["raw"]),
-            "out_of": number(max_points(sample)),
+            "out_of": number(episode.reward.parts["maximum"]),
         }
 
     def _excerpt(self, text: str) -> str:
@@ -146,11 +146,6 @@ class MetaPrompts:
 def number(value: float) -> str:
     """Return a score as prompts show it: `5`, `2.5`."""
     return f"{value:.4g}"
-
-
-def max_points(sample: Sample) -> float:
-    """Return the maximum of a sample's score, which is below the rubric's maximum where criteria were left out."""
-    return sample.episode.reward.parts.get("maximum", sample.rubric.maximum)
 
 
 def read_analysis(reply: Reply) -> str:

@@ -22,7 +22,6 @@ from evorun.methods.learning.parts import (
     RubricReward,
     RubricVersions,
     Update,
-    is_scored_by_rubric,
     make_rubric_rewards,
 )
 from evorun.methods.learning.updates import GroupRelative, Proximal
@@ -41,7 +40,7 @@ from evorun.methods.mpo.rubric_trials import Answered, known_exploit
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
-from evorun.rollouts.rubric_rewards import RubricRewards
+from evorun.rollouts.rubric_rewards import RubricRewards, is_scored_by_rubric
 from evorun.tasks.capabilities import SupportsGeneration, SupportsRubrics
 from evorun.training.objectives import LOSSES, GradientSettings, ProximalSettings
 

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.methods.learning.parts import normalised_score
 from evorun.methods.mpo.meta_prompts import (
     MetaPrompts,
     Sample,
     answer_text,
     fault_kind,
-    max_points,
     read_analysis,
     read_count,
     read_item,
@@ -31,7 +29,7 @@ from evorun.models.base import Message, Reply
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
-from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards
+from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards, normalised_score
 from evorun.tasks.base import Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.rubric_json import tagged_rubric
@@ -210,7 +208,8 @@ class MetaRewardModel:
                 [sample] = samples
                 own_score = read_own_score(analysis, sample.rubric.maximum)
                 figures["own_scores_unread"] += own_score is None
-                share = sample.episode.reward.parts["raw"] / max_points(sample)
+                parts = sample.episode.reward.parts
+                share = parts["raw"] / parts["maximum"]  # below the rubric's maximum where criteria were left out
                 # An unreadable score flags its sample: nothing confirms the rubric's score.
                 if own_score is not None and abs(own_score / sample.rubric.maximum - share) <= settings.flag_above:
                     return _SampleResult(figures + Counter(samples_not_flagged=1), analysis)
