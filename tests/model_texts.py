@@ -14,7 +14,6 @@ from evorun.methods.espl import system_prompts
 from evorun.methods.espl.operators import OperatorPrompts, read_summary, render_lessons
 from evorun.methods.mpo import meta_prompts
 from evorun.methods.mpo.meta_prompts import read_count
-from evorun.methods.mpo.rubric_trials import EXPLOITS, known_exploit
 from evorun.models import channels
 from evorun.models.base import Completion, Reply
 from evorun.models.server.messages import Redactor, error_text
@@ -190,12 +189,14 @@ def functions() -> dict[str, Reader]:
             "refinement": _or_error(lambda text: meta_prompts.read_refinement(_replied(text), 9)),
             "count": _or_error(lambda text: read_count(text, 9)),
         },
-        "methods.mpo.rubric_trials": {
-            f"exploit {number}": lambda text, number=number: known_exploit(number, text)  # type: ignore[misc]
-            for number in range(len(EXPLOITS))
-        },
         "simulation.loopholes": {"strengths": strengths},
-        "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
+        "rollouts.monitors": {
+            "monitors": lambda text: monitors.measure(text, "stop"),
+            **{
+                f"exploit {number}": lambda text, number=number: monitors.known_exploit(number, text)
+                for number in range(len(monitors.EXPLOITS))
+            },
+        },
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},
     }

@@ -22,11 +22,10 @@ from evorun.methods.mpo.meta_prompts import Sample, read_count, read_refinement
 from evorun.methods.mpo.mpo import META_ROLES, RefinedRubric
 from evorun.methods.mpo.refinement import choose
 from evorun.methods.mpo.refinement_settings import CALIBRATE, RefinementSettings
-from evorun.methods.mpo.rubric_trials import Answered, Trial, known_exploit
+from evorun.methods.mpo.rubric_trials import Answered, Trial
 from evorun.models.base import Completion, Message, Reply, Request, Sampling, make_rejection
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import NO_REWARD, Asked, Episode
-from evorun.rollouts.monitors import measure
 from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Response
 from evorun.runs.effects import JournaledModel, Traffic
@@ -815,15 +814,6 @@ async def test_exploits_among_the_held_out_responses_do_not_protect_the_rubric_t
 
     trial = Trial(Pays(), RefinementSettings(**SETTINGS), 1, 0)  # type: ignore[arg-type]
     assert await trial.fault_of_validation(Rubric("old", 5), Rubric("new", 5), shown, []) == ""
-
-
-def test_known_exploits_are_of_five_kinds_and_speak_of_their_subject() -> None:
-    texts = [known_exploit(number, "On the price of bread: should cities pay it?") for number in range(5)]
-    assert len(set(texts)) == 5
-    assert "price" in texts[0].lower()
-    shown = [measure(text, "stop") for text in texts]
-    assert (shown[0]["title_only"], shown[1]["repeated"] > 0.9, shown[2]["foreign_script"]) == (1, True, 1)
-    assert all(known_exploit(number, "\x00") for number in range(5))
 
 
 # --- once for all ---

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from evorun.models.base import Completion, Reply
 from evorun.rollouts.episodes import Asked, Episode
-from evorun.rollouts.monitors import measure, monitor_figures
+from evorun.rollouts.monitors import known_exploit, measure, monitor_figures
 from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem, Prompt
@@ -187,3 +187,12 @@ def test_essays_of_small_policies_move_nothing_but_the_one_that_says_all_twice()
     assert fmean(one["repeated"] for one in measured) < 0.1
     _, _, rest = looping[1].partition("Counterarguments that")
     assert rest.split("Counterarguments that")[0].strip() == rest.split("Counterarguments that")[1].strip()
+
+
+def test_known_exploits_are_of_five_kinds_and_speak_of_their_subject() -> None:
+    texts = [known_exploit(number, "On the price of bread: should cities pay it?") for number in range(5)]
+    assert len(set(texts)) == 5
+    assert "price" in texts[0].lower()
+    shown = [measure(text, "stop") for text in texts]
+    assert (shown[0]["title_only"], shown[1]["repeated"] > 0.9, shown[2]["foreign_script"]) == (1, True, 1)
+    assert all(known_exploit(number, "\x00") for number in range(5))

@@ -36,10 +36,11 @@ from evorun.methods.mpo.refinement_settings import (
     RefinedLearningSettings,
     RefinementSettings,
 )
-from evorun.methods.mpo.rubric_trials import Answered, known_exploit
+from evorun.methods.mpo.rubric_trials import Answered
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
+from evorun.rollouts.monitors import known_exploit
 from evorun.rollouts.rubric_rewards import RubricRewards, is_scored_by_rubric
 from evorun.tasks.capabilities import SupportsGeneration, SupportsRubrics
 from evorun.training.objectives import LOSSES, GradientSettings, ProximalSettings
