@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from evorun.errors import EngineError, EvorunError
-from evorun.models.base import Message, Reply, Sampling
+from evorun.models.base import Completion, Message, Reply, Sampling
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.replies import read_reply
 from evorun.rollouts.rewards import Reward, Rewards
@@ -161,6 +161,13 @@ class Episode(NamedTuple):
             maximum=parts.get("maximum", UNSET),
             unscored=self.reward.unscored or UNSET,
         )
+
+
+def make_blank_episode(parts: dict[str, float] | None = None) -> Episode:
+    """Return an episode without text, on which to try a user's prompt files. parts: of its reward, which is 1."""
+    reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
+    asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
+    return Episode(asked, (reply,), Response(text="", answer=None), Reward(1.0, parts or {}), 0, "")
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,7 @@ class RubricRewards:
                 value = read_digits(_text(reply), maximum)
                 return _Said(Scores((value,), value, value / maximum), reasons)
             except ValueError as error:
-                failure = _Failure(str(error).partition(":")[0])
+                failure = _Failure(fault_kind(error))
         return failure
 
     async def _ask(self, call: _Scored, prompt: Prompt, read: Callable[[str], T], owed: list[Reply]) -> T | _Failure:
@@ -278,7 +278,7 @@ class RubricRewards:
             try:
                 return read(_text(reply))
             except ValueError as error:
-                failure = _Failure(str(error).partition(":")[0])
+                failure = _Failure(fault_kind(error))
         return failure
 
 
@@ -291,6 +291,11 @@ def is_scored_by_rubric(episode: Episode) -> bool:
     """Return whether an episode was answered and then scored by a reward model, not by the task's grade."""
     parts = episode.reward.parts
     return episode.replies[-1].error is None and "normalised" in parts and not parts.get("exact_match")
+
+
+def fault_kind(error: ValueError) -> str:
+    """Return the kind of a reply's fault, for counts: readers of rubrics and scores raise "kind: what is wrong"."""
+    return str(error).partition(":")[0]
 
 
 def _count_solution_words(response: Response) -> int:

@@ -24,11 +24,10 @@ from evorun.methods.espl.system_prompts import (
     patch,
     reply_schema,
 )
-from evorun.models.base import Completion, Message, Reply
-from evorun.rollouts.episodes import Asked, Episode
-from evorun.rollouts.rewards import Reward
-from evorun.runs.candidates import Candidate, Response
-from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.models.base import Message, Reply
+from evorun.rollouts.episodes import Episode, make_blank_episode
+from evorun.runs.candidates import Candidate
+from evorun.tasks.base import Demonstration, Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.prompt_files import PromptFiles
@@ -183,9 +182,7 @@ class OperatorPrompts:
     def _try_prompts(self) -> None:
         """Render every prompt once, so that a user's bad file fails now, not hours later at the first crossover."""
         prompt = SystemPrompt("preamble", ("principle",))
-        reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
-        asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
-        episode = Episode(asked, (reply,), Response(text="", answer=None), Reward(1.0), 0, "")
+        episode = make_blank_episode()
         candidate = Candidate(id="", generation=0, operator="root", text="", answer=None)
         self.summary(prompt, episode)
         self.critique(prompt, [episode], [""])

@@ -19,11 +19,9 @@ from evorun.methods.learning.parts import (
     LearningSettings,
     PromptSource,
     RewardSource,
-    RubricReward,
-    RubricVersions,
     TaskReward,
     Update,
-    make_rubric_rewards,
+    make_rubric_reward,
 )
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
 from evorun.rollouts.calls import Role
@@ -65,10 +63,7 @@ class Learning(DatasetLevel):
 
     def rewards(self, ctx: RunContext) -> RewardSource:
         """Return the source of the run's rewards."""
-        if self.config.rubric is None:
-            return TaskReward(ctx, self.config)
-        versions = RubricVersions(ctx, self.config.rubric)
-        return RubricReward(versions, make_rubric_rewards(ctx, self.config, versions))
+        return TaskReward(ctx, self.config) if self.config.rubric is None else make_rubric_reward(ctx, self.config)
 
     @property
     def after_problem(self) -> bool:

@@ -265,21 +265,6 @@ class RubricVersions:
         return [replace(candidate, survivor=candidate.id in last) for candidate in versions]
 
 
-def make_rubric_rewards(ctx: RunContext, config: LearningSettings, versions: RubricVersions) -> RubricRewards:
-    """Return rewards by the rubric versions of each step."""
-    split = ctx.training
-    references = {name: demonstration.reference for name, demonstration in split.demonstrations.items()}
-    return RubricRewards(
-        ctx.shared,
-        split.task,
-        lambda key, step: versions.at(key, step).rubric,
-        config,
-        split.grade,
-        references=references if config.plan_reference else {},
-        overflow_penalty=config.overflow_penalty,
-    )
-
-
 class RubricReward(RewardSource):
     """Rewards from a reward model that scores by a fixed rubric."""
 
@@ -310,6 +295,22 @@ class RubricReward(RewardSource):
             for key, (candidate, rubric) in self.versions.latest.items()
         }
         ctx.save_artifact("rubrics.json", saved)
+
+
+def make_rubric_reward(ctx: RunContext, config: LearningSettings) -> RubricReward:
+    """Return rewards by the settings' rubric. Raises ConfigError if the task does not know it."""
+    split, versions = ctx.training, RubricVersions(ctx, config.rubric or "")
+    references = {name: demonstration.reference for name, demonstration in split.demonstrations.items()}
+    rewards = RubricRewards(
+        ctx.shared,
+        split.task,
+        lambda key, step: versions.at(key, step).rubric,
+        config,
+        split.grade,
+        references=references if config.plan_reference else {},
+        overflow_penalty=config.overflow_penalty,
+    )
+    return RubricReward(versions, rewards)
 
 
 def spread(scores: Sequence[float]) -> float:

@@ -31,6 +31,7 @@ class GroupRelative:
     temperature: float
     """Sampling temperature of the completions."""
     baseline_group: int
+    """Consecutive episodes of one problem, under one draw of a system prompt or under all draws."""
     loss: str = "dr_grpo"
     """TRL's name of the loss."""
     leave_one_out: bool = False
@@ -44,28 +45,21 @@ class GroupRelative:
         return [episode.reward.value for episode in episodes]
 
     def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return advantages(episodes, self.baseline_group, leave_one_out=self.leave_one_out)
+        """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward."""
+        result: list[float | None] = []
+        for first in range(0, len(episodes), self.baseline_group):
+            rewards = self.rewards(episodes[first : first + self.baseline_group])
+            scored = [value for value in rewards if value is not None]
+            # The mean of equal rewards must be exact: rounding would make advantages out of nothing.
+            mean = scored[0] if len(set(scored)) == 1 else sum(scored) / max(len(scored), 1)
+            # A reward's distance to the mean of the others is n / (n - 1) times its distance to the mean of all.
+            scale = len(scored) / max(len(scored) - 1, 1) if self.leave_one_out else 1.0
+            result += [None if value is None else scale * (value - mean) for value in rewards]
+        return result
 
     def has_gradient(self, rows: Sequence[Row]) -> bool:
         # With equal rewards in each group only the divergence from the reference policy has a gradient.
         return any(row.advantage for row in rows) or bool(self.settings.kl and rows)
-
-
-def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool = False) -> list[float | None]:
-    """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward.
-
-    group: number of consecutive episodes of one problem, under one draw of a system prompt or under all draws.
-    """
-    result: list[float | None] = []
-    for first in range(0, len(episodes), group):
-        rewards = [episode.reward.value for episode in episodes[first : first + group]]
-        scored = [value for value in rewards if value is not None]
-        # The mean of equal rewards must be exact: rounding would make advantages out of nothing.
-        mean = scored[0] if len(set(scored)) == 1 else sum(scored) / max(len(scored), 1)
-        # A reward's distance to the mean of the others is n / (n - 1) times its distance to the mean of all.
-        scale = len(scored) / max(len(scored) - 1, 1) if leave_one_out else 1.0
-        result += [None if value is None else scale * (value - mean) for value in rewards]
-    return result
 
 
 @dataclass(frozen=True)

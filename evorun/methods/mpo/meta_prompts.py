@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from evorun.methods.mpo.refinement_settings import RefinementSettings
-from evorun.models.base import Completion, Message, Reply
-from evorun.rollouts.episodes import Asked, Episode
-from evorun.rollouts.rewards import Reward
-from evorun.runs.candidates import Response
-from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.models.base import Message, Reply
+from evorun.rollouts.episodes import Episode, make_blank_episode
+from evorun.tasks.base import Demonstration, Prompt
 from evorun.tasks.capabilities import SupportsRubrics
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import replace_lone_surrogates
@@ -86,11 +84,8 @@ class MetaPrompts:
 
     def _try_prompts(self) -> None:
         """Render every prompt once, so that a user's bad file fails now, not hours later at the first merging."""
-        reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
-        asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
-        reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0, "maximum": 1.0})
         rubric = Rubric("rubric", 1.0)
-        sample = Sample(Episode(asked, (reply,), Response(text="", answer=None), reward, 0, ""), rubric)
+        sample = Sample(make_blank_episode({"raw": 1.0, "normalised": 1.0, "maximum": 1.0}), rubric)
         self.analysis([sample, sample])
         self.refinement([sample, sample], "analysis")
         self.merging(rubric, [rubric])
@@ -178,11 +173,6 @@ def read_refinement(reply: Reply, words: int, wrap: Callable[[str], str] = str) 
         count = len(rubric.text.split())
         raise ValueError(f"too_long: expected at most {MAX_LENGTH_RATIO} times {words} words, got {count}")
     return rubric
-
-
-def fault_kind(error: ValueError) -> str:
-    """Return the kind of a reply's fault, for counts."""
-    return str(error).partition(":")[0]
 
 
 def answer_text(reply: Reply) -> str:

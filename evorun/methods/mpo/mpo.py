@@ -22,11 +22,11 @@ from evorun.methods.learning.parts import (
     RubricReward,
     RubricVersions,
     Update,
-    make_rubric_rewards,
+    make_rubric_reward,
 )
 from evorun.methods.learning.updates import GroupRelative, Proximal
 from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample
-from evorun.methods.mpo.refinement import Checks, MetaRewardModel, RefinementKey, answered, choose
+from evorun.methods.mpo.refinement import Checks, MetaRewardModel, answered, choose
 from evorun.methods.mpo.refinement_settings import (
     ANALYSE,
     CALIBRATE,
@@ -53,11 +53,10 @@ def make_rubric_source(ctx: RunContext, config: RefinedLearningSettings, last_st
 
     Raises ConfigError for a rubric that the task does not know, or for unusable prompt files of the user.
     """
-    versions = RubricVersions(ctx, config.rubric or "")
-    rewards = make_rubric_rewards(ctx, config, versions)
+    fixed = make_rubric_reward(ctx, config)
     if config.refine_schedule == NEVER:
-        return RubricReward(versions, rewards)
-    return RefinedRubric(ctx, config, versions, rewards, last_step)
+        return fixed
+    return RefinedRubric(ctx, config, fixed.versions, fixed.rewards, last_step)
 
 
 class RefinedRubric(RubricReward):
@@ -114,7 +113,8 @@ class RefinedRubric(RubricReward):
             refining = {
                 key: together.create_task(
                     self._meta.refine(  # meta-analysis, meta-refinement, meta-merging
-                        RefinementKey(step, number * len(self._keys) + index),
+                        step,
+                        number * len(self._keys) + index,
                         self.versions.latest[key].rubric,
                         choose(samples[key], count, how, rng(REFINE, step, number, key), task.script),  # n of them
                         self._checks(key),

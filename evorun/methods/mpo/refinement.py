@@ -16,7 +16,6 @@ from evorun.methods.mpo.meta_prompts import (
     MetaPrompts,
     Sample,
     answer_text,
-    fault_kind,
     read_analysis,
     read_count,
     read_item,
@@ -24,12 +23,12 @@ from evorun.methods.mpo.meta_prompts import (
     read_refinement,
 )
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
-from evorun.methods.mpo.rubric_trials import Answered, Trial, max_scores
+from evorun.methods.mpo.rubric_trials import Answered, Trial
 from evorun.models.base import Message, Reply
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
-from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards, normalised_score
+from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards, fault_kind, normalised_score
 from evorun.tasks.base import Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.rubric_json import tagged_rubric
@@ -39,14 +38,6 @@ T = TypeVar("T")
 
 EXCERPT = 1_000
 """Characters of each analysis in a rubric's record (ours); the journal has the whole."""
-
-
-class RefinementKey(NamedTuple):
-    """The place of a refinement in the run, which identifies its calls."""
-
-    step: int
-    number: int
-    """Index among the refinements of a step."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +84,12 @@ class Written(NamedTuple):
 
     rubric: Rubric | None
     """None: none could be read."""
+    figures: Counter[str]
+    """Counts of retried replies and of criteria left out, by kind of fault."""
     refused: str = ""
     """The kind of the last fault, where none could be read."""
-    retried: Mapping[str, int] = {}
-    """Counts of retried replies, by kind of fault."""
-    items_refused: Mapping[str, int] = {}
-    """Counts of criteria left out, by kind of fault."""
     call: int = 0
     """Number of the call that wrote the rubric; with separate items, of the call that gave their count."""
-
-
-class _UnreadableReply(ValueError):
-    """The last reply could not be read."""
-
-    def __init__(self, fault: str, reply: Reply) -> None:
-        super().__init__(fault)
-        self.reply = reply
 
 
 class MetaRewardModel:
@@ -126,40 +107,39 @@ class MetaRewardModel:
     @property
     def max_calls(self) -> int:
         """Maximum model calls of a refinement."""
-        settings = self._settings
-        written = settings.calls_per_rubric
-        merged = settings.refine_on == "each"
-        looks = settings.refine_samples if merged else 1
-        scores = max_scores(settings) * self._scorer.calls_per_score
-        return looks * (settings.meta_analysis + written) + merged * written + scores
+        settings, merged = self._settings, self._settings.refine_on == "each"
+        refined = (settings.refine_samples if merged else 1) * (settings.meta_analysis + settings.calls_per_rubric)
+        return refined + merged * settings.calls_per_rubric + settings.max_scores * self._scorer.calls_per_score
 
     async def refine(
-        self, key: RefinementKey, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
+        self, step: int, number: int, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
     ) -> Refined:
         """Return a rubric to replace the present one, made from samples that it scored.
 
-        checks: the data that validate a new rubric, with `keep_rubric=validated`.
+        number: index among the refinements of a step. checks: the data that validate a new rubric, with
+        `keep_rubric=validated`.
         """
         # Meta-analysis and meta-refinement: each sample goes through both independently of the others.
         async with asyncio.TaskGroup() as together:
             groups = [[sample] for sample in samples] if self._settings.refine_on == "each" else [samples]
-            tasks = [together.create_task(self._refine_on(key, number, group)) for number, group in enumerate(groups)]
+            numbered = enumerate(groups, number * self._settings.refine_samples)
+            tasks = [together.create_task(self._refine_on(step, index, group)) for index, group in numbered]
         results = [task.result() for task in tasks]
         figures = sum((result.figures for result in results), Counter(refinement_samples=len(samples)))
         proposed = {result.call: result.rubric for result in results if result.rubric is not None}
         if not proposed:
             return Refined(figures + Counter(rubrics_refused_no_proposals=1))
         # Meta-merging: a rubric merged from all refinements replaces the present one, unless a check refuses it.
-        trial = Trial(self._scorer, self._settings, key.step, key.number)
+        trial = Trial(self._scorer, self._settings, step, number)
         self._trials.append(trial)
         if self._settings.refine_on == "all":
             [(call, new)] = proposed.items()
             fault = await self._find_fault(trial, rubric, new, samples, checks)
         else:
             merging = self._prompts.merging(rubric, list(proposed.values()))
-            written = await self._write(_CallKey(MERGE, key.step, key.number), merging, self._settings.merging_words)
-            figures += count_faults(written, "merges")
-            call, merged = self._calls.key(key.step, MERGE, key.number, written.call), written.rubric
+            written = await self._write(_CallKey(MERGE, step, number), merging, self._settings.merging_words)
+            figures += written.figures
+            call, merged = self._calls.key(step, MERGE, number, written.call), written.rubric
             fault = (
                 written.refused if merged is None else await self._find_fault(trial, rubric, merged, samples, checks)
             )
@@ -190,14 +170,12 @@ class MetaRewardModel:
             self._scorer.charge(step, index, RESCORE)
         self._trials.clear()
 
-    async def _refine_on(self, key: RefinementKey, number: int, samples: Sequence[Sample]) -> _SampleResult:
-        """Analyse samples together and write a rubric in view of them. number: index of this group of samples."""
+    async def _refine_on(self, step: int, index: int, samples: Sequence[Sample]) -> _SampleResult:
+        """Analyse samples together and write a rubric in view of them. index: of these samples within the step."""
         settings, figures, analysis = self._settings, Counter[str](), ""
-        index = key.number * settings.refine_samples + number
         if settings.meta_analysis:
-            reply = await self._ask(
-                _CallKey(ANALYSE, key.step, index), self._prompts.analysis(samples), settings.analysis_words
-            )
+            asked = self._prompts.analysis(samples)
+            reply = await self._ask(_CallKey(ANALYSE, step, index), asked, settings.analysis_words)
             try:
                 analysis = read_analysis(reply)
             # Refining without an analysis would mix the arms of the ablation (appendix F).
@@ -214,11 +192,11 @@ class MetaRewardModel:
                 if own_score is not None and abs(own_score / sample.rubric.maximum - share) <= settings.flag_above:
                     return _SampleResult(figures + Counter(samples_not_flagged=1), analysis)
         refining = self._prompts.refinement(samples, analysis)
-        written = await self._write(_CallKey(REFINE, key.step, index), refining, settings.refinement_words)
-        figures += count_faults(written, "refinements")
+        written = await self._write(_CallKey(REFINE, step, index), refining, settings.refinement_words)
+        figures += written.figures
         if written.rubric is None:
             figures[f"refinements_refused_{written.refused}"] += 1
-        return _SampleResult(figures, analysis, written.rubric, self._calls.key(key.step, REFINE, index, written.call))
+        return _SampleResult(figures, analysis, written.rubric, self._calls.key(step, REFINE, index, written.call))
 
     async def _find_fault(
         self, trial: Trial, old: Rubric, new: Rubric, samples: Sequence[Sample], checks: Checks | None
@@ -234,14 +212,11 @@ class MetaRewardModel:
         """Have a rubric written: in one reply of at most `words` words, or criterion by criterion."""
         if self._settings.refine_by == "item":
             return await self._write_by_item(place, prompt)
-        wrap, retried = str if prompt.json_schema is None else tagged_rubric, Counter[str]()
-        try:
-            call, _, rubric = await self._ask_until_read(
-                place, prompt, words, 0, lambda reply: read_refinement(reply, words, wrap), retried
-            )
-        except ValueError as error:
-            return Written(None, fault_kind(error), retried)
-        return Written(rubric, retried=retried, call=call)
+        wrap, figures = str if prompt.json_schema is None else tagged_rubric, Counter[str]()
+        call, _, rubric, fault = await self._ask_until_read(
+            place, prompt, words, 0, lambda reply: read_refinement(reply, words, wrap), figures
+        )
+        return Written(rubric, figures, fault, call)
 
     async def _write_by_item(self, place: _CallKey, prompt: Prompt) -> Written:
         """Ask for the number of criteria, then for one after the other, in one conversation.
@@ -249,34 +224,32 @@ class MetaRewardModel:
         MPO's released code does the same. An unreadable or repeated criterion is left out.
         """
         words, max_items = self._settings.item_words, self._settings.most_items
-        items, retried, left_out, rubric = list[str](), Counter[str](), Counter[str](), None
+        items, figures, rubric = list[str](), Counter[str](), None
 
         def read_next(reply: Reply) -> str:
             item = read_item(reply, words)
             read_rubric("\n".join(["<rubric>", *items, item, "</rubric>"]))
             return item
 
-        try:
-            call, reply, count = await self._ask_until_read(
-                place, prompt, max_items, 0, lambda reply: read_count(answer_text(reply), max_items), retried
-            )
-        except ValueError as error:
-            return Written(None, fault_kind(error), retried)
+        call, reply, count, fault = await self._ask_until_read(
+            place, prompt, max_items, 0, lambda reply: read_count(answer_text(reply), max_items), figures
+        )
+        if count is None:
+            return Written(None, figures, fault)
         for number in range(1, count + 1):
             last_reply = Message(role="assistant", content=answer_text(reply) or "(nothing)")
             messages = (*prompt.messages, last_reply, *self._prompts.item(number, count).messages)
             prompt = replace(prompt, messages=messages, hints={**prompt.hints, "criterion": number})
-            try:
-                _, reply, item = await self._ask_until_read(place, prompt, words, number, read_next, retried)
+            _, reply, item, fault = await self._ask_until_read(place, prompt, words, number, read_next, figures)
+            if item is not None:
                 items.append(item)
-            except _UnreadableReply as unread:
-                left_out[fault_kind(unread)] += 1
-                reply = unread.reply
-                if reply.error is not None:  # the conversation no longer fits the context
-                    break
+                continue
+            figures[f"items_refused_{fault}"] += 1
+            if reply.error is not None:  # the conversation no longer fits the context
+                break
         if items:
             rubric = read_rubric("\n".join(["<rubric>", *items, "</rubric>"]))
-        return Written(rubric, "" if items else "empty", retried, left_out, call)
+        return Written(rubric, figures, "" if items else "empty", call)
 
     async def _ask_until_read(
         self,
@@ -285,24 +258,24 @@ class MetaRewardModel:
         words: int,
         part: int,
         read: Callable[[Reply], T],
-        retried: Counter[str],
-    ) -> tuple[int, Reply, T]:
-        """Ask until a reply can be read; return the call's number, the reply and what was read.
+        figures: Counter[str],
+    ) -> tuple[int, Reply, T | None, str]:
+        """Ask until a reply can be read; return the call's number, the reply, and what was read.
 
-        part: index within a rubric that is written in several replies. retried: counts the retried replies; the retry
-        tells the model what was wrong. Raises _UnreadableReply with the last fault.
+        Where no reply can be read, return None and the kind of the last fault. part: index within a rubric that is
+        written in several replies. figures: count the retried replies; the retry tells the model what was wrong.
         """
         request, attempts = prompt, self._settings.refine_attempts
         for attempt in range(attempts):
             number = part * attempts + attempt
             reply = await self._ask(place, request, words, number)
             try:
-                return number, reply, read(reply)
+                return number, reply, read(reply), ""
             except ValueError as error:
                 # The engine would refuse the request again, even more so with a fault added to it.
                 if reply.error is not None or attempt == attempts - 1:
-                    raise _UnreadableReply(str(error), reply) from None
-                retried[fault_kind(error)] += 1
+                    return number, reply, None, fault_kind(error)
+                figures[f"{'merges' if place.role == MERGE else 'refinements'}_retried_{fault_kind(error)}"] += 1
                 # Only the reason: with the faulty reply, a full context would overflow.
                 request = self._prompts.with_fault(prompt, str(error).partition(": ")[2])
         raise AssertionError("method.refine_attempts is at least 1")
@@ -312,12 +285,6 @@ class MetaRewardModel:
         reply = await self._calls.ask(prompt, sampling, **vars(place), attempt=attempt)
         self._uncharged.append((place.role, place.index, attempt, reply))
         return reply
-
-
-def count_faults(written: Written, stage: str) -> Counter[str]:
-    """Count retried replies and criteria left out while a rubric was written, by reason."""
-    retried = {f"{stage}_retried_{kind}": count for kind, count in written.retried.items()}
-    return Counter(retried | {f"items_refused_{kind}": count for kind, count in written.items_refused.items()})
 
 
 def answered(samples: Sequence[Sample]) -> list[Answered]:
@@ -341,7 +308,7 @@ def choose(
         thirds = [third.tolist() for third in np.array_split(by_score, 3)]
         return [samples[index] for third in thirds for index in rng.permutation(third)[: count // 3].tolist()]
     worths = [
-        _worths(sample.episode, script) if how == "informative" else (_boundary_nearness(sample.episode),)
+        _worths(sample.episode, script) if how == "informative" else (-abs(normalised_score(sample.episode) - 0.5),)
         for sample in samples
     ]
     # Sorting is stable, so chance decides among equals.
@@ -359,7 +326,3 @@ def _worths(episode: Episode, script: str | None) -> tuple[float, ...]:
     monitors = measure(episode.response.text, episode.replies[-1].completions[0].finish_reason, script)
     suspect = max(monitors[name] for name in ("foreign_script", "title_only", "repeated", "missing_end"))
     return score, -score, score * suspect, monitors["words"], -monitors["words"]
-
-
-def _boundary_nearness(episode: Episode) -> float:
-    return -abs(normalised_score(episode) - 0.5)

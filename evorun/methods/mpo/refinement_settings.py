@@ -126,6 +126,12 @@ class RefinementSettings(Checked):
         """Maximum model calls to write a rubric."""
         return self.refine_attempts * (1 + self.most_items if self.refine_by == "item" else 1)
 
+    @property
+    def max_scores(self) -> int:
+        """Maximum scores of a refinement: of each sample by each proposal, and two checks each by two rubrics."""
+        compared = {"newest": 0, "spread": self.refine_samples, "validated": 2 * self.validation_samples}
+        return self.refine_samples**2 + 4 * compared[self.keep_rubric]
+
     def meta_sampling(self, words: int, role: str) -> Sampling:
         """Return the sampling parameters of a call whose reply may have `words` words."""
         is_item = self.refine_by == "item" and role != ANALYSE and words == self.item_words

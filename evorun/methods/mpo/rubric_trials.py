@@ -34,7 +34,7 @@ class Trial:
         """number: index of the refinement within its step."""
         self._scorer = scorer
         self._step = step
-        self._next = number * max_scores(settings)
+        self._next = number * settings.max_scores
         self.scored: list[tuple[int, int]] = []
         """Step and index of the scores that have not been charged yet."""
 
@@ -100,16 +100,6 @@ class Trial:
             return ""
         gain = np.diff(exploit_pairs).mean() - np.diff(held_out_pairs).mean()
         return "exploitable" if gain > MAX_GAIN else ""
-
-
-def max_scores(settings: RefinementSettings) -> int:
-    """Return the maximum number of scores of a refinement.
-
-    Each sample is scored by each proposal; two checks each score by two rubrics.
-    """
-    count, keep = settings.refine_samples, settings.keep_rubric
-    compared = {"newest": 0, "spread": count, "validated": 2 * settings.validation_samples}[keep]
-    return count * count + 4 * compared
 
 
 def drop_unscored(scores: Sequence[float | None]) -> list[float]:
