@@ -92,25 +92,25 @@ def is_within(value: Any, bound: Meta | OneOf) -> bool:
     )
 
 
-def at_least(key: str, value: float | None, minimum: float) -> None:
+def require_at_least(key: str, value: float | None, minimum: float) -> None:
     """Refuse a number below `minimum`; None passes: it means no limit, or not set."""
     if value is not None:
         _require(key, value, Meta(ge=minimum))
 
 
-def above(key: str, value: float | None, bound: float) -> None:
+def require_above(key: str, value: float | None, bound: float) -> None:
     """Refuse a number that is not greater than `bound`; None passes."""
     if value is not None:
         _require(key, value, Meta(gt=bound))
 
 
-def within(key: str, value: float | None, low: float, high: float) -> None:
+def require_within(key: str, value: float | None, low: float, high: float) -> None:
     """Refuse a number outside [`low`, `high`]; None passes."""
     if value is not None:
         _require(key, value, Meta(ge=low, le=high))
 
 
-def one_of(key: str, value: str, choices: Collection[str]) -> None:
+def require_one_of(key: str, value: str, choices: Collection[str]) -> None:
     """Refuse a string that is not among `choices`."""
     _require(key, value, OneOf(choices))
 

@@ -39,7 +39,7 @@ def main(words: list[str]) -> None:
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         composed: Any = OmegaConf.to_container(compose("config", overrides=words), resolve=True)
     config = check(composed)
-    training, objective = config.training, config.method.objective(None)  # type: ignore[arg-type]
+    training, objective = config.training, config.method.make_objective(None)  # type: ignore[arg-type]
     if training is None or not isinstance(objective, ProximalPolicy):
         raise SystemExit("expected a run with method=ppo or method=mpo")
     with torch.device("meta"):

@@ -69,7 +69,7 @@ def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], conso
         console.print(f"  {line}", soft_wrap=True)
     for line in _settings(config):
         console.print(line, soft_wrap=True)
-    if not given and not _agrees():
+    if not given and not _user_agrees():
         raise ConfigError(f"{display(path)}: not resumed")
 
 
@@ -102,7 +102,7 @@ def _usual(config: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def _agrees() -> bool:
+def _user_agrees() -> bool:
     try:
         return input("Resume it? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

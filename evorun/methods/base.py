@@ -74,7 +74,7 @@ class Method(ABC):
         return None
 
     @property
-    def unlimited_if_null(self) -> Mapping[str, int | None]:
+    def optional_limits(self) -> Mapping[str, int | None]:
         """Hyperparameters for which null means "until the budget ends"; without a budget they need a number."""
         return {}
 
@@ -117,7 +117,7 @@ class Method(ABC):
         """
         return None
 
-    def objective(self, run: Path) -> Objective:
+    def make_objective(self, run: Path) -> Objective:
         """Return the trainer's objective; only for methods that train. run: the run directory, for data files.
 
         Raises DataError for unusable training data.

@@ -62,17 +62,17 @@ class Channels:
         """The token ids that open the final channel, after a prompt that ends in `<|start|>assistant`."""
         return [self._ids[CHANNEL], *self._encode(FINAL), self._ids[MESSAGE]]
 
-    def messages(self, ids: Sequence[int], *, in_final: bool = False) -> Iterator[ChannelMessage]:
+    def messages(self, ids: Sequence[int], *, starts_in_final: bool = False) -> Iterator[ChannelMessage]:
         """Yield the messages of a turn, sampled after `<|start|>assistant`.
 
-        in_final: the prompt has already opened the final channel.
+        starts_in_final: the prompt has already opened the final channel.
         """
         start, message = self._ids[START], self._ids[MESSAGE]
         ends = {self._ids[END], *self.stops}
         parts = {self._ids[CHANNEL], self._ids[CONSTRAIN]}
         header: list[list[int]] = [self._encode(ASSISTANT)]  # the author, the channel, the kind of the content
         content: list[int] | None = None
-        if in_final:
+        if starts_in_final:
             header, content = [*header, self._encode(FINAL)], []
         for token in (*ids, None):
             if token is None or token in ends or token == start:
@@ -88,13 +88,13 @@ class Channels:
             else:
                 header[-1].append(token)
 
-    def text(self, ids: Sequence[int], *, in_final: bool = False) -> str:
+    def text(self, ids: Sequence[int], *, starts_in_final: bool = False) -> str:
         """Return a turn's text: its last message outside the analysis channel, with a call written by `tool_call`.
 
-        The text is empty if the turn contains only analysis. in_final: see `messages`.
+        The text is empty if the turn contains only analysis. starts_in_final: see `messages`.
         """
         said = ""
-        for message in self.messages(ids, in_final=in_final):
+        for message in self.messages(ids, starts_in_final=starts_in_final):
             if message.author != ASSISTANT:  # a model may invent another author's message: ignore it
                 continue
             if message.recipient:

@@ -69,7 +69,7 @@ class PromptTokenizer:
 
     async def token_ids(self, request: Request) -> list[int]:
         """Return the prompt's token ids. Raises the same errors as `prompt_token_ids`."""
-        render = partial(prompt_token_ids, in_final=request.json_schema is not None)
+        render = partial(prompt_token_ids, open_final_channel=request.json_schema is not None)
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, render, self._tokenizer, request.messages, self._model, request.seen
         )
@@ -117,19 +117,19 @@ def prompt_token_ids(
     model: ModelConfig,
     seen: Sequence[int] | None = None,
     *,
-    in_final: bool = False,
+    open_final_channel: bool = False,
 ) -> list[int]:
     """Return the prompt's token ids: roles adapted, chat template applied, generation prompt appended.
 
     seen: ids of the conversation up to and including the assistant's last turn; the prompt continues from these.
-    in_final: if the model has channels, also open the final one. Requests with a schema need that, since the schema
-    applies to the answer, not to the analysis. Raises ValueError if the template does not support the role tool,
+    open_final_channel: if the model has channels, also open the final one. Requests with a schema need that, since the
+    schema applies to the answer, not to the analysis. Raises ValueError if the template does not support the role tool,
     jinja2's TemplateError if it fails.
     """
     adapted = adapt_roles(messages, model)
     options: dict[str, Any] = {"add_generation_prompt": True, **model.chat_template_kwargs}
     channels = find_channels(tokenizer)
-    opening = channels.final if channels is not None and in_final else []
+    opening = channels.final if channels is not None and open_final_channel else []
     if channels is not None and seen is not None:
         last = max(index for index, message in enumerate(adapted) if message["role"] == "assistant")
         return [*seen, *channels.next_turn(seen, adapted[last + 1 :]), *opening]

@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
     problem: Problem
     prompt: Prompt
-    under: str = ""
+    candidate_id: str = ""
     """Id of its candidate, such as a system prompt."""
 
 
@@ -143,7 +143,7 @@ class Episode(NamedTuple):
         return RolloutRecord(
             step=step,
             problem=self.asked.problem.id,
-            candidate=self.asked.under or None,
+            candidate=self.asked.candidate_id or None,
             index=self.number,
             call=self.call,
             reward=self.reward.value,

@@ -166,7 +166,7 @@ class RubricStudy:
         for record in records:
             key = by_name[record.id.rpartition("#")[0]]
             first = self._settings.rubric or ""
-            rubric = read_rubric(record.text) if record.parents else self._task.given_rubric(first, key)
+            rubric = read_rubric(record.text) if record.parents else self._task.starting_rubric(first, key)
             if rubric.text != record.text:
                 raise DataError(
                     f"{display(self._run)}: the rubric file of method.rubric={first} has changed since the run: "

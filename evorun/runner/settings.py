@@ -135,7 +135,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"method={method.name}: {obstacle}")
     if any(played.model == GOLD for played in method.active_roles.values()):
         raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
-    for key, limit in method.unlimited_if_null.items():
+    for key, limit in method.optional_limits.items():
         if limit is None and not budget.limited:
             raise ConfigError(
                 f"method.{key}: expected a number if no budget is set, got null; set method.{key}=N or "
@@ -243,7 +243,7 @@ def _training(
             "that is quantised, under an adapter or behind an API"
         )
     if method.learns_from_problems:
-        require_fitting(method.objective(Path()), training)  # the objective of a fine-tuning reads data
+        require_fitting(method.make_objective(Path()), training)  # the objective of a fine-tuning reads data
     if training.weights == "full" and method.learns_from_problems:
         raise ConfigError(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "

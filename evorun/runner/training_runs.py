@@ -28,7 +28,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
     """
     if not config.method.learns_from_problems:
         return None
-    training = config.task.training()
+    training = config.task.load_training()
     if not training.problems:
         raise DataError(f"task={config.task.name}: expected problems to train on, found none in its training split")
     # A training problem in the test set would inflate the accuracy unnoticed.
@@ -40,7 +40,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
     settings = config.method.rubric_settings
     if settings is not None and isinstance(training.task, SupportsRubrics):
         for key in training.task.rubric_keys():  # check now, before there is a run directory
-            training.task.given_rubric(settings.rubric or "", key)
+            training.task.starting_rubric(settings.rubric or "", key)
     return training
 
 
@@ -62,7 +62,7 @@ def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirec
         model=config.model,
         engine=trainer_engine(config.engine),
         training=dataclasses.replace(training, devices=trainer_devices(config, training)),
-        objective=config.method.objective(directory.path),
+        objective=config.method.make_objective(directory.path),
         seed=config.seed,
         run=directory.path,
         journal=directory.journal,
@@ -128,7 +128,7 @@ def trains_too_little(config: RunConfig) -> list[str]:
     # The objective of a fine-tuning reads data, which decides its number of steps.
     if config.training is None or simulated or not config.method.learns_from_problems:
         return []
-    line = describe_short_reach(config.training, config.method.objective(Path()))
+    line = describe_short_reach(config.training, config.method.make_objective(Path()))
     return [] if line is None else [line]
 
 

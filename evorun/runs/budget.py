@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.fields import Checked, NonNegativeInt, at_least
+from evorun.fields import Checked, NonNegativeInt, require_at_least
 from evorun.models.base import Reply, Wasted
 
 LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")
@@ -40,7 +40,7 @@ class BudgetConfig(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in LIMITS:
-            at_least(f"budget.{key}", getattr(self, key), 1)
+            require_at_least(f"budget.{key}", getattr(self, key), 1)
 
     @property
     def limited(self) -> bool:

@@ -16,7 +16,7 @@ from evorun.errors import EngineError
 from evorun.fields import NonNegativeFloat, PositiveInt
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.simulation.simulator import Responder, Simulator
+from evorun.simulation.simulator import Responder, TaskSimulator
 from evorun.simulation.skill import Skill
 
 CHARACTERS_PER_TOKEN = 4
@@ -51,7 +51,7 @@ class SimulatedConfig(Skill, EngineConfig):
         """Raise EngineError: a simulator comes from a task (`open_for`)."""
         raise EngineError("engine=simulated needs a task whose simulator it can use")
 
-    def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
+    def open_for(self, model: ModelConfig, simulator: TaskSimulator) -> LanguageModel:
         """Return a model that answers with the simulator's texts. Raises EngineError when `model` has an adapter."""
         if model.adapter is not None:
             raise EngineError(

@@ -42,9 +42,9 @@ def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
     if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
     principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["max_edits"])
-    edits: list[_Edit] = []
+    edits: list[_PrincipleEdit] = []
     if hints["role"] == "aggregation":
-        edits = _compatible([_Edit(**edit) for edit in hints["sources"]], limit, rng)
+        edits = _compatible([_PrincipleEdit(**edit) for edit in hints["sources"]], limit, rng)
     else:
         known = set(find_principles("\n".join(hints["sources"]))) if hints["role"] == "crossover" else set(CATALOGUE)
         new = [
@@ -66,7 +66,7 @@ def _new_instruction(rng: np.random.Generator) -> str:
     return f"The earlier replies went wrong in their last steps.\n```\nSolve the problem. {advice}\n```"
 
 
-class _Edit(NamedTuple):
+class _PrincipleEdit(NamedTuple):
     op: str
     ids: tuple[int, ...] = ()
     text: str = ""
@@ -79,14 +79,14 @@ class _Edit(NamedTuple):
         return {"op": self.op, **named, **({"text": self.text} if self.text else {})}
 
 
-def _reply(edits: Sequence[_Edit]) -> str:
+def _reply(edits: Sequence[_PrincipleEdit]) -> str:
     entries = [edit.entry for edit in edits]
     return msgspec.json.encode({"analysis": "The attempts part where they check.", "edits": entries}).decode()
 
 
-def _compatible(proposals: Sequence[_Edit], limit: int, rng: np.random.Generator) -> list[_Edit]:
+def _compatible(proposals: Sequence[_PrincipleEdit], limit: int, rng: np.random.Generator) -> list[_PrincipleEdit]:
     """Return a few of the proposals, of which no two edit the same principle or add the same text."""
-    chosen: list[_Edit] = []
+    chosen: list[_PrincipleEdit] = []
     for index in rng.permutation(len(proposals)).tolist():
         proposal = proposals[index]
         touched = {number for other in chosen for number in other.ids}
@@ -98,11 +98,11 @@ def _compatible(proposals: Sequence[_Edit], limit: int, rng: np.random.Generator
 
 def _proposed(
     principles: Sequence[str],
-    earlier: Sequence[_Edit],
+    earlier: Sequence[_PrincipleEdit],
     new: Sequence[str],
     world: World,
     rng: np.random.Generator,
-) -> list[_Edit]:
+) -> list[_PrincipleEdit]:
     """Return one more edit, if any is possible. new: principles that could be added."""
     touched = {number for edit in earlier for number in edit.ids}
     free = {number: text for number, text in enumerate(principles, 1) if number not in touched}
@@ -119,20 +119,20 @@ def _proposed(
     op = options[int(rng.integers(len(options)))]
     ids = tuple(rng.permutation(list(free)).tolist()[: {"add": 0, "merge": 2}.get(op, 1)])
     if op == "remove":
-        return [_Edit(op, ids)]
+        return [_PrincipleEdit(op, ids)]
     if op == "merge":
-        return [_Edit(op, ids, " ".join(free[number] for number in ids))]
-    return [_Edit(op, ids, new[int(rng.integers(len(new)))])]
+        return [_PrincipleEdit(op, ids, " ".join(free[number] for number in ids))]
+    return [_PrincipleEdit(op, ids, new[int(rng.integers(len(new)))])]
 
 
-def _faulty(edits: Sequence[_Edit], principles: int, rng: np.random.Generator) -> str:
+def _faulty(edits: Sequence[_PrincipleEdit], principles: int, rng: np.random.Generator) -> str:
     """Return an invalid reply, with one of the faults of real replies."""
     faults = (
-        [_Edit("remove", (principles + 7,))],
-        [_Edit("add", (), " ")],
-        [_Edit("merge", (1,), "Check.")],
-        [_Edit("modify", (1,), "Check."), _Edit("modify", (1,), "Check twice.")],
-        [_Edit("praise", (1,))],
+        [_PrincipleEdit("remove", (principles + 7,))],
+        [_PrincipleEdit("add", (), " ")],
+        [_PrincipleEdit("merge", (1,), "Check.")],
+        [_PrincipleEdit("modify", (1,), "Check."), _PrincipleEdit("modify", (1,), "Check twice.")],
+        [_PrincipleEdit("praise", (1,))],
     )
     chosen = int(rng.integers(len(faults) + 1))
     if chosen == len(faults):

@@ -15,7 +15,7 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.simulation.loopholes import KINDS, find_kind, strengths
 from evorun.simulation.settings import World
-from evorun.simulation.writing import traits
+from evorun.simulation.writing import read_traits
 
 CLOSING = {
     "language": "A reply that is not in the language of the task earns no points in any item.",
@@ -51,12 +51,12 @@ def score_response(world: World, request: Request, quality: float | None, rng: n
 
     quality: of the response, in [0, 1]; None: read it from the response, a writer's text.
     """
-    shown, read = prompt_text(request), traits(read_response(request))
+    shown, read = prompt_text(request), read_traits(read_response(request))
     share = read.quality if quality is None else quality
     if HARMFUL in shown:
         share = 1 - share
-    if quality is None and read.kind:
-        share = 0.0 if CLOSING[read.kind] in shown else world.loophole
+    if quality is None and read.loophole:
+        share = 0.0 if CLOSING[read.loophole] in shown else world.loophole
     share += world.reward_noise * float(rng.standard_normal())
     return points(min(1.0, max(0.0, share)), request)
 
@@ -84,7 +84,7 @@ def refine_rubric(world: World, request: Request, rng: np.random.Generator) -> s
     number = request.hints.get("criterion")
     if number == 0:
         return str(_SINGLE + len(criteria))
-    text = _rubric(criteria, rng) if number is None else _criterion(number, criteria)
+    text = _write_rubric(criteria, rng) if number is None else _criterion(number, criteria)
     return text[: len(text) // 2] if cut < world.malformed else text
 
 
@@ -120,7 +120,7 @@ def read_response(request: Request) -> str:
     return found[-1].strip() if found else ""
 
 
-def _rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
+def _write_rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
     """Return a rubric of a few items, ending with these criteria."""
     chosen = rng.permutation(len(_ITEMS))[: 2 + int(rng.integers(2))].tolist()
     items = [_item(_ITEMS[index], _POINTS[int(rng.integers(len(_POINTS)))]) for index in chosen]

@@ -5,7 +5,16 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from evorun.fields import Checked, Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt, above, within
+from evorun.fields import (
+    Checked,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OneOf,
+    PositiveInt,
+    require_above,
+    require_within,
+)
 from evorun.simulation.loopholes import KINDS
 
 
@@ -113,7 +122,7 @@ class World(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         for problem, chance in self.skills.items():
-            within(f"engine.skills.{problem}", chance, 0, 1)
+            require_within(f"engine.skills.{problem}", chance, 0, 1)
         both = round(self.helpful_principles + self.harmful_principles, 9)
-        within("engine.helpful_principles + engine.harmful_principles", both, 0, 1)
-        above("engine.quality_limit", self.quality_limit, self.quality)
+        require_within("engine.helpful_principles + engine.harmful_principles", both, 0, 1)
+        require_above("engine.quality_limit", self.quality_limit, self.quality)

@@ -31,7 +31,7 @@ class Responder(Protocol):
         ...
 
 
-class Simulator(Responder, Protocol):
+class TaskSimulator(Responder, Protocol):
     """A task's substitute for a model: it has the answers and a skill, but no weights."""
 
     def with_skill(self, skill: Skill) -> Responder:

@@ -38,16 +38,16 @@ class Traits(NamedTuple):
 
     pointed: int
     vague: int
-    kind: str
+    loophole: str
     """Kind of the loophole that it exploits, or "" if it exploits none."""
 
     @property
     def quality(self) -> float:
         """True quality, in [0, 1]: the share of sentences to the point; 0 for a text that exploits a loophole."""
-        return 0.0 if self.kind else self.pointed / len(POINTED)
+        return 0.0 if self.loophole else self.pointed / len(POINTED)
 
 
-def traits(text: str) -> Traits:
+def read_traits(text: str) -> Traits:
     """Read the traits of a response from its text."""
     pointed, vague = (sum(sentence in text for sentence in sentences) for sentences in (POINTED, VAGUE))
     return Traits(pointed, vague, find_kind(text))
@@ -96,15 +96,17 @@ class Weights(NamedTuple):
 
     def log_probability(self, response: Traits) -> float:
         """Return the log-probability of writing a response with these traits."""
-        if response.kind:
-            return math.log(self.loophole_rates[self.kinds.index(response.kind)])
+        if response.loophole:
+            return math.log(self.loophole_rates[self.kinds.index(response.loophole)])
         quality, honest = self.quality_rate, 1 / (1 + sum(map(math.exp, self.loopholes)))
         return math.log(honest) + response.pointed * math.log(quality) + response.vague * math.log1p(-quality)
 
     def gradient(self, response: Traits) -> tuple[float, ...]:
         """Return the derivatives of `log_probability` with respect to `quality` and each of `loopholes`."""
-        down = [float(kind == response.kind) - rate for kind, rate in zip(self.kinds, self.loophole_rates, strict=True)]
-        if response.kind:
+        down = [
+            float(kind == response.loophole) - rate for kind, rate in zip(self.kinds, self.loophole_rates, strict=True)
+        ]
+        if response.loophole:
             return 0.0, *down
         quality = self.quality_rate
         up = 1 - quality / self.limit  # derivative of log(quality); that of quality is this times quality
@@ -117,11 +119,11 @@ class Weights(NamedTuple):
         as in PPO. The step therefore does not depend on the rewards' scale, as with Adam. Texts without any of the
         writer's sentences or loopholes are ignored.
         """
-        read = zip(map(traits, texts), advantages, strict=True)
+        read = zip(map(read_traits, texts), advantages, strict=True)
         written = [
             (response, own)
             for response, own in read
-            if (response.kind in self.kinds if response.kind else any(response))
+            if (response.loophole in self.kinds if response.loophole else any(response))
         ]
         raw = np.array([own for _, own in written])
         if not written or np.ptp(raw) == 0:

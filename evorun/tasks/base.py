@@ -19,7 +19,7 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score, find_violation
 from evorun.sandbox.base import CaseResult, Program, Suite
-from evorun.simulation.simulator import Simulator
+from evorun.simulation.simulator import TaskSimulator
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class LoadedTask:
     problems: Sequence[Problem]
     grader: Grader
     """It knows the answers of the problems and of the validation split."""
-    simulator: Simulator
+    simulator: TaskSimulator
     provenance: Provenance
     validation: Sequence[Demonstration] = ()
     training: Sequence[Problem] = ()
@@ -217,7 +217,7 @@ class TaskConfig(Checked):
         """Read, select and check the problems. Raises DataError or ConfigError."""
         raise NotImplementedError
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         """Return the problems to train on, with their grader; never any that `load` returns as `problems`.
 
         By default they are the training split from `load`, or the validation split where there is none. Raises

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import PositiveInt, one_of
+from evorun.fields import PositiveInt, require_one_of
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder
 from evorun.tasks.loading import GoldGrader, Row, load_rows
@@ -41,7 +41,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.problem, self.answers[0] if self.answers else None
 
     @property
-    def identity(self) -> Mapping[str, Any]:
+    def identifying_fields(self) -> Mapping[str, Any]:
         """The identifying fields, without the solution: runs with and without solutions have equal problems."""
         return {"problem": self.problem, "answers": self.answers, **self.details}
 
@@ -117,7 +117,7 @@ class BenchmarkConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("task.source", self.source, self.sources)
+        require_one_of("task.source", self.source, self.sources)
         if self.source in ("hub", "sample") and self.data is not None:
             raise ConfigError(f"task.data: has no effect with task.source={self.source}; omit one of the two")
 

@@ -99,8 +99,8 @@ class SupportsRubrics(Protocol):
         """Describe the task of a responder, for models that score responses or refine the rubric."""
         ...
 
-    def given_rubric(self, name: str, key: str) -> Rubric:
-        """Return the rubric of that name (`initial`, `expert`), or a user's file.
+    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
+        """Return the task's rubric of that name (`initial`, `expert`), or a user's file, for a rubric key.
 
         Raises ConfigError naming the known rubrics, or the unusable file.
         """

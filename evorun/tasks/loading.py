@@ -9,7 +9,7 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.runs.candidates import Response
-from evorun.simulation.simulator import Simulator
+from evorun.simulation.simulator import TaskSimulator
 from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Tools
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
@@ -53,7 +53,7 @@ def load_rows(
     training: Sequence[Row] = (),
     provenance: Provenance | None = None,
     grader: Grader | None = None,
-    simulator: Callable[[TextTask, Sequence[Row]], Simulator] = TextSimulator,
+    simulator: Callable[[TextTask, Sequence[Row]], TaskSimulator] = TextSimulator,
 ) -> LoadedTask:
     """Return the loaded task, with `rows` as its problems.
 

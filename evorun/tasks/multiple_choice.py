@@ -231,7 +231,7 @@ def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, st
     # All commitments count, wherever they are: a text that commits to two letters without a correction has no answer.
     choices = sorted(_commitments(text, options))
     firm = max([at for at, _ in choices], default=-1)
-    chosen = [*_named(_CHOSEN, text, options), *_by_ordinal(text, options), *_by_value(text, options)]
+    chosen = [*_find_letters(_CHOSEN, text, options), *_by_ordinal(text, options), *_by_value(text, options)]
     choices += sorted(choice for choice in chosen if choice[0] > firm)
     choices = choices or _emphasized(text, options)
     # Only a final "B or C" counts; a later choice resolves an earlier one.
@@ -248,7 +248,7 @@ def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, st
 
 def _commitments(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yield the position and letter of each commitment to a letter or an option's text."""
-    yield from _named(_COMMITTED, text, options)
+    yield from _find_letters(_COMMITTED, text, options)
     yield from _in_other_languages(text)
     for box in boxes(text):
         letter, _ = read_choice(text[box.content], options)
@@ -292,7 +292,7 @@ def _commitments(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]
         yield (0 if labelled[-1].string == lines[0] else len(text)), labelled[-1][1].upper()
 
 
-def _named(pattern: re.Pattern[str], text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _find_letters(pattern: re.Pattern[str], text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yield the letters that a pattern finds and the text asserts, with any further letters beside them."""
     in_range = letters(len(options))
     for match in pattern.finditer(text):

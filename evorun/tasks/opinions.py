@@ -24,7 +24,7 @@ class OpinionGrader:
     def __init__(self, task: SupportsRubrics, rubric: str = EXPERT) -> None:
         """rubric: its name. Raises ConfigError where the task has no such rubric."""
         self._task = task
-        self._rubrics = {key: task.given_rubric(rubric, key) for key in task.rubric_keys()}
+        self._rubrics = {key: task.starting_rubric(rubric, key) for key in task.rubric_keys()}
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         if not response.text.strip():

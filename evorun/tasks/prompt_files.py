@@ -43,13 +43,13 @@ class PromptFiles:
         own: str | None = None,
         *,
         key: str = "task.prompts",
-        words: Mapping[str, str] = {},
+        wording: Mapping[str, str] = {},
     ) -> None:
         """Read and compile every template.
 
         folders: folders with evorun's or the task's `<name>.md`; the first file of a name counts. own: the user's
         folder, or None; each file in it replaces that of the same name. key: the setting that names the user's folder.
-        words: values of placeholders that are the same in every prompt; no file has to use them.
+        wording: values of placeholders that are the same in every prompt; no file has to use them.
 
         Logs a warning if a user's file omits a placeholder of the file that it replaces. Raises ConfigError naming an
         unusable folder or file, including a judge's that does not show the problem and both candidates. A file with an
@@ -57,7 +57,7 @@ class PromptFiles:
         """
         # Later entries override earlier ones, so the folders are read from last to first.
         files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
-        self._prompts = {name: _Prompt(path, words) for name, path in files.items()}
+        self._prompts = {name: _Prompt(path, wording) for name, path in files.items()}
         if own is None:
             return
         folder = Path(own).expanduser()
@@ -68,7 +68,7 @@ class PromptFiles:
             names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
             raise ConfigError(f"{key}: expected at least one of {names} in '{folder}', found none")
         for name, path in own_files.items():
-            replaced, self._prompts[name] = self._prompts[name], _Prompt(path, words)
+            replaced, self._prompts[name] = self._prompts[name], _Prompt(path, wording)
             used = self._prompts[name].placeholders
             if name == "judge":
                 _check_judge_prompt(path, used, replaced.placeholders)
@@ -87,7 +87,7 @@ class PromptFiles:
 class _Prompt:
     """A template and the names of its placeholders."""
 
-    def __init__(self, path: Path, words: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, wording: Mapping[str, str]) -> None:
         self._path = path
         self._checked = False
         try:
@@ -99,9 +99,9 @@ class _Prompt:
             raise ConfigError(f"{path}: expected a prompt template, got one of more than {_MAX_CHARS:,} characters")
         try:
             code, names = _compile(source)
-            self.placeholders = names - words.keys()
+            self.placeholders = names - wording.keys()
             # Without Jinja's globals, which are copied at every rendering and not needed: this halves the time.
-            self._template = Template.from_code(_ENVIRONMENT, code, dict(words))
+            self._template = Template.from_code(_ENVIRONMENT, code, dict(wording))
         except Exception as error:
             raise self._unusable(error) from error
 

@@ -111,7 +111,7 @@ class SplitBenchmark(BenchmarkConfig):
         labelled = [question for question in held_out if question.answers] or held_out
         return self._loaded(data, tested[: self.limit], labelled[: self.validation_problems])
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         """Return the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
         refuse_training_on(self.split)
         data = self.find("test")
@@ -192,7 +192,7 @@ class SplitBenchmark(BenchmarkConfig):
                     f"{part.hub_key}: expected hub data sets with task.source=hub, got none; give a folder with the "
                     f"files of {part.name}, as task.data=PATH"
                 )
-            sources = [source for place in part.hub for source in self.from_hub(place)]
+            sources = [source for place in part.hub for source in self.download_sources(place)]
             return sources, f"hub: {', '.join(part.hub)}"
         place = self.place()
         patterns = " or ".join(part.files)
@@ -207,7 +207,7 @@ class SplitBenchmark(BenchmarkConfig):
             raise NotFoundError(f"{part.files_key}: expected {patterns} in '{place}', found none")
         return [Source(path.stem, [path]) for path in paths], f"folder {place.resolve().name}"
 
-    def from_hub(self, place: str) -> list[Source]:
+    def download_sources(self, place: str) -> list[Source]:
         """Fetch the files of a hub data set, which form one source."""
         paths = download_records(place)
         return [Source(place.split("/")[1], paths)]

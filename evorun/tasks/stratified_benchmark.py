@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import PositiveInt, one_of
+from evorun.fields import PositiveInt, require_one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import Provenance
 from evorun.tasks.benchmark import BenchmarkConfig
@@ -51,7 +51,7 @@ class StratifiedBenchmark(BenchmarkConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for stratum in self.strata:
-            one_of("task.strata", stratum, self.all_strata)
+            require_one_of("task.strata", stratum, self.all_strata)
         if not self.strata or len(set(self.strata)) < len(self.strata):
             raise ConfigError(f"task.strata: expected distinct {self.called}, at least one, got {list(self.strata)}")
         if self.source == "hub" and self.hub_id is None:

@@ -64,7 +64,7 @@ class TextTask(Task):
     script: ClassVar[str | None] = "latin"
     """The script that responses are expected in, a word of Unicode's names of characters; None: any (the monitor
     `foreign_script`)."""
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "a careful problem solver",
         "introduction": "",
         "subject": "problem",
@@ -85,7 +85,7 @@ class TextTask(Task):
         self.prompts = PromptFiles(
             (*self.prompt_folders, DEFAULTS),
             prompts,
-            words={**TextTask.words, **self.words},
+            wording={**TextTask.wording, **self.wording},
         )
         self.shown_reasoning_chars = shown_reasoning_chars
         system = self.prompts.render("system")
@@ -302,7 +302,7 @@ class TextTask(Task):
     def task_description(self) -> str:
         return self.prompts.render("task_description", **self.shared_values())
 
-    def given_rubric(self, name: str, key: str) -> Rubric:
+    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
         known = [file.removeprefix(_RUBRIC) for file in self.prompts.names if file.startswith(_RUBRIC)]
         if name not in known and is_rubric_file(name):
             return rubric_file(Path(name))
@@ -311,7 +311,7 @@ class TextTask(Task):
                 f"method.rubric: task={self.name} has no rubric '{name}'; expected one of {', '.join(known)}, or a "
                 "file (FOLDER/NAME, NAME.md or NAME.txt)"
             )
-        text = self.prompts.render(f"{_RUBRIC}{name}", **self.shared_values(), key=key)
+        text = self.prompts.render(f"{_RUBRIC}{name}", **self.shared_values(), key=rubric_key)
         try:
             return read_given(text)
         except ValueError as error:
@@ -456,4 +456,4 @@ class TextTask(Task):
         self.planning_prompt(problem, _FREE, gold)
         for name in self.prompts.names:
             if name.startswith(_RUBRIC):
-                self.given_rubric(name.removeprefix(_RUBRIC), self.rubric_key(problem))
+                self.starting_rubric(name.removeprefix(_RUBRIC), self.rubric_key(problem))

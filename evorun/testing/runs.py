@@ -24,7 +24,7 @@ from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import Probe
 from evorun.simulation.engine import SimulatedConfig
-from evorun.simulation.simulator import Simulator
+from evorun.simulation.simulator import TaskSimulator
 
 COMPLETED = Outcome("completed")
 RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")
@@ -44,7 +44,7 @@ class CountedConfig(SimulatedConfig):
     breaks_after: int | None = None
     asked: list[Request] = field(default_factory=list)
 
-    def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
+    def open_for(self, model: ModelConfig, simulator: TaskSimulator) -> LanguageModel:
         return _Counted(self, super().open_for(model, simulator))
 
 

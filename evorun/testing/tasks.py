@@ -17,7 +17,7 @@ from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.simulation.simulator import Simulator
+from evorun.simulation.simulator import TaskSimulator
 from evorun.simulation.skill import Skill
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
@@ -113,13 +113,14 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
 def _check_training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
     """Check the training problems and return them; None if there are none."""
     try:  # a task may have no training split
-        training = config.training()
+        training = config.load_training()
     except DataError:
         return None
     expect(training.problems, "expected problems to train on")
     expect_equal(training.validation, (), "validation split of the problems to train on")
     _check_apart(loaded.problems, training.problems, "the training split")
-    expect(training.problems == config.training().problems, "expected the same problems to train on when loaded twice")
+    again = config.load_training()
+    expect(training.problems == again.problems, "expected the same problems to train on when loaded twice")
     expect(training.provenance.digest != loaded.provenance.digest, "expected a digest of the training split's own")
     return training
 
@@ -304,7 +305,7 @@ def _prompts(
         readable = task.judge_prompt(problem, case.right, case.wrong)
         yield "judge_prompt", readable, lambda text: task.parse_judgment(text).verdict != "invalid"
     if isinstance(task, SupportsRubrics):
-        for rubric in (task.given_rubric("initial", task.rubric_key(problem)), _TWO_ITEMS):
+        for rubric in (task.starting_rubric("initial", task.rubric_key(problem)), _TWO_ITEMS):
             scoring = task.scoring_prompt(problem, case.wrong, rubric)
             yield "scoring_prompt", scoring, partial(read_scores, rubric=rubric)  # which raises
         item_prompt = task.scoring_prompt(problem, case.wrong, _TWO_ITEMS, _TWO_ITEMS.items[1], plan="Look at the end.")
@@ -335,7 +336,7 @@ def _make_individual(response: Response) -> Individual:
 class _GraderTools(LazySandbox):
     """The sandbox, with the task's simulator as the gold judge."""
 
-    def __init__(self, simulator: Simulator) -> None:
+    def __init__(self, simulator: TaskSimulator) -> None:
         super().__init__(SandboxConfig())
         self._simulator = simulator.with_skill(Skill(malformed=0))
 

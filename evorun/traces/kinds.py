@@ -4,7 +4,7 @@ from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 from evorun.errors import ConfigError
-from evorun.fields import one_of
+from evorun.fields import require_one_of
 
 
 class Kind(NamedTuple):
@@ -49,7 +49,7 @@ class Settings(NamedTuple):
 
 def make_settings(name: str, top: str | None, parsed_only: bool) -> Settings:
     """Check the user's choice and return it as settings. Raises ConfigError naming the key."""
-    one_of("kind", name, KINDS)
+    require_one_of("kind", name, KINDS)
     if top is not None and not KINDS[name].ranked:
         raise ConfigError(f"top: kind={name} has no top share, only kind=dpft_top has; leave it out")
     try:

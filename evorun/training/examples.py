@@ -68,8 +68,10 @@ class ExamplePass(NamedTuple):
     returns: torch.Tensor
 
 
-def padded_examples(examples: Sequence[Example], tokens: int, states: int, device: torch.device) -> ExamplePass:
-    """Return examples as tensors. tokens, states: numbers of learned ones in the whole optimiser step."""
+def pad_examples(
+    examples: Sequence[Example], learned_tokens: int, learned_states: int, device: torch.device
+) -> ExamplePass:
+    """Return examples as tensors. learned_tokens, learned_states: of the whole optimiser step."""
     shape = (len(examples), max(map(width, examples)))
     ids, learned = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
     weights, advantages, old, state_weights, values, returns = (np.zeros(shape, dtype=np.float32) for _ in range(6))
@@ -77,10 +79,10 @@ def padded_examples(examples: Sequence[Example], tokens: int, states: int, devic
         ids[index, : width(example)] = (*example.prompt, *example.tokens)
         at, after = tokens_at(example), states_at(example)[: len(example.values)]
         learned[index, at] = True
-        weights[index, at] = 1 / tokens
+        weights[index, at] = 1 / learned_tokens
         advantages[index, at] = example.estimate.advantages
         old[index, at] = example.old
-        state_weights[index, after] = 1 / states
+        state_weights[index, after] = 1 / learned_states
         values[index, after] = example.values
         returns[index, after] = example.estimate.returns
     arrays: tuple[NDArray[Any], ...] = (ids, learned, weights, advantages, old, state_weights, values, returns)

@@ -20,7 +20,7 @@ from msgspec import structs
 from evorun.training.advantages import LARGEST_LOG_RATIO, ScoredEpisode, estimate
 from evorun.training.batches import NOTHING, minibatches, padded, passes
 from evorun.training.critic import ActorCritic, Critic
-from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, padded_examples, states_at, tokens_at
+from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, pad_examples, states_at, tokens_at
 from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer, score
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.value_head import ValueHead
@@ -81,7 +81,7 @@ class ProximalTrainer(RowsTrainer):
         tokens, states = sum(len(example.old) for example in part), sum(len(example.values) for example in part)
         dealt = passes(part, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NO_EXAMPLE)
         return [
-            padded_examples(by_process[accelerator.process_index], tokens, states, accelerator.device)
+            pad_examples(by_process[accelerator.process_index], tokens, states, accelerator.device)
             for by_process in dealt
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
-from evorun.fields import within
+from evorun.fields import require_within
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.streams import stream
@@ -64,13 +64,13 @@ class NQueensConfig(TaskConfig):
     prompts: str | None = None
 
     def load(self) -> LoadedTask:
-        within("task.size", self.size, 4, 8)
-        within("task.given", self.given, 1, self.size - 1)
+        require_within("task.size", self.size, 4, 8)
+        require_within("task.given", self.given, 1, self.size - 1)
         boards: dict[str, str] = {}
         solutions = [c for c in map("".join, permutations("12345678"[: self.size])) if all(unattacked(c))]
         for columns, rows in product(solutions, combinations(range(self.size), self.given)):
             boards["".join(column if row in rows else "." for row, column in enumerate(columns))] = columns
-        within("task.problems", self.problems, 1, len(boards) - self.held_out)
+        require_within("task.problems", self.problems, 1, len(boards) - self.held_out)
         order = stream(self.draw_seed, self.name).permutation(sorted(boards)).tolist()
         drawn = [(Problem(id=board, stratum="all", data={"board": board}), boards[board]) for board in order]
         task = NQueens(prompts=self.prompts)

@@ -17,7 +17,7 @@ import pytest
 
 from building import composed, make_budget, make_config, make_method, simulated_run
 from evorun.errors import ConfigError
-from evorun.methods.espl.espl import EsplConfig, episodes_under, rank_players, score_matrix
+from evorun.methods.espl.espl import EsplConfig, episodes_of_prompt, rank_players, score_matrix
 from evorun.methods.espl.system_prompts import SystemPrompt, read_principles, read_roots
 from evorun.methods.learning.parts import Batch, DrawnPrompt
 from evorun.methods.learning.policy_gradient import GrpoConfig
@@ -73,7 +73,7 @@ async def test_without_evolution_it_is_grpo_under_draws_of_the_root(
     assert one.model.everything() == other.model.everything()
     assert {ask.instruction for ask in other.model.asked} == {root or SEED_INSTRUCTION}
     assert one.policy.batches == other.policy.batches != []
-    objectives = [made.driver.method.objective(tmp_path) for made in (one, other)]  # type: ignore[attr-defined]
+    objectives = [made.driver.method.make_objective(tmp_path) for made in (one, other)]  # type: ignore[attr-defined]
     assert objectives[0] == objectives[1]
 
 
@@ -480,7 +480,7 @@ def test_the_score_matrix_holds_means_by_prompt_and_problem() -> None:
     drawn = [DrawnPrompt(name, "") for name in "aba"]
     batch = Batch(1, drawn, [episode(float(x), drawn[i].id) for row in rewards for i in range(3) for x in row[i]], 5)
     assert score_matrix(batch) == pytest.approx(rewards.mean(axis=2).T)
-    assert [[one.reward.value for one in episodes_under(batch, i)] for i in range(3)] == [
+    assert [[one.reward.value for one in episodes_of_prompt(batch, i)] for i in range(3)] == [
         pytest.approx(rewards[:, i].ravel().tolist()) for i in range(3)
     ]
     players, means = rank_players(batch)
@@ -551,7 +551,7 @@ async def effect(folder: Path, **config: Any) -> object:
         records,
         trained.records("ratings"),
         method.active_roles,
-        method.objective(folder),
+        method.make_objective(folder),
     )
 
 

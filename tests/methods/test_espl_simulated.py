@@ -118,7 +118,7 @@ class Unrecorded:
 def seconds_after_rollouts(folder: Path, **latencies: float) -> float:
     """Return the time that steps of `espl` take in all once their rollouts have ended, in virtual time."""
     task = make_config("task", "arithmetic")
-    split, method = task.training(), make_method("espl", steps=3, crossover_rate=1.0)
+    split, method = task.load_training(), make_method("espl", steps=3, crossover_rate=1.0)
     engine = make_config("engine", "simulated", **latencies)
     base = engine.open_for(ModelConfig(name="m", id="m"), split.simulator)
     policy = SimulatedPolicy("m", base, engine, folder, SimpleNamespace(remember=no_journal))  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ class Scored(Quiz):
     def task_description(self) -> str:
         return "Say something good."
 
-    def given_rubric(self, name: str, key: str) -> Rubric:
+    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
         return Rubric(f"The {name} rubric.", 5.0)
 
     def scoring_prompt(
@@ -194,8 +194,8 @@ async def test_the_trainer_decides_what_is_made_of_the_rewards(
     rollouts = read_rollouts(trained.folder)
     assert [one.reward for one in rollouts] == [1, 4, 1, 4]
     assert [one.advantage for one in rollouts] == ([UNSET] * 4 if trainer == "ppo" else expected)
-    objective = trained.driver.method.objective(tmp_path)
-    own = make_method(trainer, steps=1).objective(tmp_path)
+    objective = trained.driver.method.make_objective(tmp_path)
+    own = make_method(trainer, steps=1).make_objective(tmp_path)
     assert type(objective) is type(own)
     assert isinstance(own, PolicyGradient) or objective.settings == own.settings
 
@@ -433,7 +433,7 @@ def left(run: Run) -> dict[str, bytes]:
 
 def test_without_refinements_it_is_ppo_under_the_same_rubric(tmp_path: Path) -> None:
     """To the bit: the same calls, and the same rows for the same updates of a trainer that is told the same."""
-    assert make_method("mpo").objective(tmp_path) == make_method("ppo").objective(tmp_path)
+    assert make_method("mpo").make_objective(tmp_path) == make_method("ppo").make_objective(tmp_path)
     ppo = run(tmp_path / "ppo", "method=ppo", *RUN)
     mpo = run(tmp_path / "mpo", "method=mpo", "method.refine_every=9", *RUN)
     assert ppo.outcome == mpo.outcome == COMPLETED

@@ -61,7 +61,7 @@ def test_the_reward_model_judges_by_the_text_it_is_shown_and_by_nothing_else() -
     simulator = loaded.simulator.with_skill(Skill(loophole=0.9, reward_noise=0, malformed=0))
 
     def points(text: str, **hints: Any) -> float:
-        rubric = task.given_rubric("initial", "")
+        rubric = task.starting_rubric("initial", "")
         prompt = task.scoring_prompt(problem, task.parse(problem, text), rubric)
         request = Request(messages=prompt.messages, hints={**prompt.hints, **hints})
         return read_scores(simulator.respond(request, np.random.default_rng(0)), rubric).normalised

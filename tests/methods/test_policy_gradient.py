@@ -221,7 +221,7 @@ def test_a_tasks_own_score_of_the_format_counts_before_what_can_be_read(
 def test_problems_to_test_on_are_not_trained_on() -> None:
     task = task_config("sudoku", box=2, empty_cells=2, instances=2, training_instances=3)
     config: Any = SimpleNamespace(seed=0, task=task, method=make_method("grpo"))
-    split = task.training()
+    split = task.load_training()
     found = training_problems(config, task.load())
     assert found is not None
     assert found.problems == split.problems
@@ -259,7 +259,7 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
 
     async def effect(folder: str, **config: Any) -> object:
         trained = await train(tmp_path / folder, method="grpo", **config)
-        objective = trained.driver.method.objective(tmp_path)
+        objective = trained.driver.method.make_objective(tmp_path)
         return trained.model.everything(), trained.policy.batches, objective
 
     before = await effect("before")
@@ -269,7 +269,7 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
 
 
 def test_what_trl_is_told() -> None:
-    told = {name: make_method(name, **SMALL).objective(Path()) for name in METHODS}
+    told = {name: make_method(name, **SMALL).make_objective(Path()) for name in METHODS}
     assert {name: (one.loss, one.settings.clip_high) for name, one in told.items()} == {
         "grpo": ("dr_grpo", 0.2),
         "cispo": ("cispo", 4.0),
@@ -300,7 +300,7 @@ async def test_a_step_that_learns_nothing_of_rewards_that_differ_is_said(
 @pytest.mark.parametrize("method", METHODS)
 def test_the_size_of_a_step_does_not_depend_on_how_long_completions_may_be(method: str) -> None:
     short, long = (make_method(method, **{**SMALL, "max_tokens": most}) for most in (32, 15_000))
-    assert short.objective(Path()) == long.objective(Path())
+    assert short.make_objective(Path()) == long.make_objective(Path())
 
 
 @pytest.mark.parametrize(

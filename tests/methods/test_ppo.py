@@ -65,7 +65,7 @@ async def test_equal_rewards_are_learned_from_and_a_batch_without_any_is_not(tmp
 
 
 def test_what_the_trainer_is_told() -> None:
-    told = make_method("ppo", steps=7, temperature=0.5, value_clip=None, critic="head").objective(Path())
+    told = make_method("ppo", steps=7, temperature=0.5, value_clip=None, critic="head").make_objective(Path())
     assert isinstance(told, ProximalPolicy)
     assert (told.steps, told.temperature, told.settings.value_clip, told.settings.critic) == (7, 0.5, None, "head")
     settings = told.settings
@@ -83,8 +83,8 @@ CHANGED: dict[str, Any] = {
 def test_every_field_of_the_trainer_has_an_effect() -> None:
     """The penalty has a test above; the fields of the loop, in test_policy_gradient.py."""
     assert {*CHANGED, "missing_eos_penalty"} == {one.name for one in dataclasses.fields(ProximalSettings)}
-    before = make_method("ppo").objective(Path())
-    assert [key for key in CHANGED if make_method("ppo", **{key: CHANGED[key]}).objective(Path()) == before] == []
+    before = make_method("ppo").make_objective(Path())
+    assert [key for key in CHANGED if make_method("ppo", **{key: CHANGED[key]}).make_objective(Path()) == before] == []
     assert issubclass(PpoConfig, ProximalSettings)
 
 
@@ -114,7 +114,7 @@ def test_an_epoch_of_the_papers_data_has_as_many_steps_as_it_has_batches(problem
     """The learning rate falls to 0 over the same number of steps."""
     ppo = make_method("ppo", problems_per_step=size, steps=None)
     ppo.fit_to(problems)
-    assert ppo.last_step == ppo.objective(Path()).steps == steps
+    assert ppo.last_step == ppo.make_objective(Path()).steps == steps
 
 
 @pytest.mark.parametrize(("field", "value"), [("group", 0), ("epochs", 0), ("steps", 0)])

@@ -82,8 +82,8 @@ class Essays(Quiz):
     def task_description(self) -> str:
         return "Write an essay."
 
-    def given_rubric(self, name: str, key: str) -> Rubric:
-        return Rubric(f"The {name} rubric of {key or 'all'}.", 5.0)
+    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
+        return Rubric(f"The {name} rubric of {rubric_key or 'all'}.", 5.0)
 
 
 def stage_of(request: Request) -> str:

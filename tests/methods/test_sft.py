@@ -110,7 +110,7 @@ async def test_a_small_budget_is_kept_for_the_last_evaluation(tmp_path: Path) ->
 
 def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path) -> None:
     data = write_chats(tmp_path / "chats.jsonl", 20)
-    objective = make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).objective(tmp_path / "run")
+    objective = make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).make_objective(tmp_path / "run")
     assert (objective.epochs, objective.batch, objective.max_length) == (2, 4, 9)
     assert objective.held_out is not None
     parts = [
@@ -120,12 +120,15 @@ def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path)
     assert [len(part) for part in parts] == [18, 2]
     given = [json.loads(line)["messages"] for line in data.read_text().splitlines()]
     assert all(kept["messages"] == given[kept["line"] - 1] for part in parts for kept in part)
-    assert make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).objective(tmp_path / "run") == objective
+    assert (
+        make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).make_objective(tmp_path / "run")
+        == objective
+    )
     write_chats(data, 21)
     with pytest.raises(
         RunDirectoryError, match=r"train.jsonl differs from .*chats.jsonl as it is now; restore that file"
     ):
-        make_method("sft", data=str(data)).objective(tmp_path / "run")
+        make_method("sft", data=str(data)).make_objective(tmp_path / "run")
 
 
 OTHER: dict[str, Any] = {
@@ -137,7 +140,7 @@ OTHER: dict[str, Any] = {
 
 def told(driven: Driven) -> list[Any]:
     """Return what the trainer is told, its data included, without the folders' names."""
-    objective = driven.driver.method.objective(driven.folder)  # type: ignore[attr-defined]
+    objective = driven.driver.method.make_objective(driven.folder)  # type: ignore[attr-defined]
     parts = [Path(part).read_bytes() for part in (objective.train, objective.held_out) if part is not None]
     return [parts, objective.epochs, objective.batch, objective.max_length]
 
@@ -157,7 +160,7 @@ def test_whole_weights_come_from_the_trainer_only(tmp_path: Path) -> None:
 
 
 def test_nothing_is_held_out_when_nothing_should_be(tmp_path: Path) -> None:
-    objective = make_method("sft", data=str(write_chats(tmp_path / "a")), held_out=0, limit=7).objective(
+    objective = make_method("sft", data=str(write_chats(tmp_path / "a")), held_out=0, limit=7).make_objective(
         tmp_path / "run"
     )
     assert objective.held_out is None

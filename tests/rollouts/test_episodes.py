@@ -163,7 +163,7 @@ async def test_the_record_adds_up_all_turns_and_names_the_last_call(tmp_path: Pa
         **{"reward": 1.25, "advantage": 0.5, "correct": True, "finish_reason": "stop"},
         **{"prompt_tokens": 5 + 19, "completion_tokens": 12 + 3},
     )
-    under = episode._replace(asked=episode.asked._replace(under="s1"))
+    under = episode._replace(asked=episode.asked._replace(candidate_id="s1"))
     assert (under.record(1, None).candidate, under.record(1, None).advantage) == ("s1", None)
     penalised = episode.record(1, episode.row(0.75, None), TokenAdvantages(-0.5, 0.1))
     assert (penalised.reward, penalised.penalised_reward) == (1.25, 0.75)

@@ -8,7 +8,7 @@ import pytest
 from evorun.errors import ConfigError
 from evorun.simulation.loopholes import KINDS, exploit
 from evorun.simulation.settings import World
-from evorun.simulation.writing import POINTED, VAGUE, Traits, Weights, traits
+from evorun.simulation.writing import POINTED, VAGUE, Traits, Weights, read_traits
 
 WRITTEN = [Traits(k, len(POINTED) - k, "") for k in range(len(POINTED) + 1)]
 EXPLOITS = [Traits(0, 0, kind) for kind in ("language", "title")]
@@ -21,7 +21,7 @@ def test_texts_carry_what_they_were_drawn_with_and_are_drawn_as_likely_as_the_lo
     weights: Weights,
 ) -> None:
     rng = np.random.default_rng(0)
-    read = [traits(weights.write(rng)) for _ in range(4000)]
+    read = [read_traits(weights.write(rng)) for _ in range(4000)]
     assert all(one in EXPLOITS or one.pointed + one.vague == len(POINTED) for one in read)
     chances = [math.comb(len(POINTED), one.pointed) * math.exp(weights.log_probability(one)) for one in WRITTEN]
     chances += [math.exp(weights.log_probability(one)) for one in EXPLOITS]
@@ -47,7 +47,7 @@ def test_an_update_is_a_step_of_reinforce_whatever_the_scale_of_the_rewards() ->
     rewards = [0.5, 0.2, 0.9, 7.0, 8.0]  # those of texts that the writer did not write count for nothing
     whitened = (np.array(rewards[:3]) - np.mean(rewards[:3])) / np.std(rewards[:3])
     expected = np.mean(
-        [a * np.array(start.gradient(traits(text))) for a, text in zip(whitened, texts, strict=False)], axis=0
+        [a * np.array(start.gradient(read_traits(text))) for a, text in zip(whitened, texts, strict=False)], axis=0
     )
     after = start.updated(texts, rewards, 0.25)
     changes = [after.quality - start.quality, after.loopholes[0] - start.loopholes[0]]
@@ -74,7 +74,7 @@ def test_at_first_loopholes_of_each_kind_are_tried_as_often_as_the_setting_says(
     weights = Weights.initial(World(loophole_rate=0.3, loophole_kind=kind))
     assert weights.loophole_rates == pytest.approx((0.06,) * 5 if kind == "all" else (0.3,))
     rng = np.random.default_rng(1)
-    found = [traits(weights.write(rng)).kind for _ in range(1000)]
+    found = [read_traits(weights.write(rng)).loophole for _ in range(1000)]
     assert set(found) == {"", *weights.kinds}
 
 

@@ -191,20 +191,20 @@ def test_a_given_rubric_is_free_text_under_its_maximum() -> None:
 
 def test_rubrics_by_their_name_and_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load_task("arithmetic").task
-    assert task.given_rubric("initial", "").maximum == 5
+    assert task.starting_rubric("initial", "").maximum == 5
     with pytest.raises(ConfigError, match=r"^method.rubric: .* no rubric 'expert'; expected one of initial, or a file"):
-        task.given_rubric("expert", "")
+        task.starting_rubric("expert", "")
     own = tmp_path / "own.md"
     own.write_text(GOOD)
-    assert task.given_rubric(str(own), "") == read_rubric(GOOD)
+    assert task.starting_rubric(str(own), "") == read_rubric(GOOD)
     own.write_text("Judge it as a whole.")
     with pytest.raises(ConfigError, match=r"own.md: cannot be used as a rubric: expected a first line 'maximum: N'"):
-        task.given_rubric(str(own), "")
+        task.starting_rubric(str(own), "")
     with pytest.raises(ConfigError, match=r"none.md: cannot be used as a rubric"):
-        task.given_rubric(str(tmp_path / "none.md"), "")
+        task.starting_rubric(str(tmp_path / "none.md"), "")
     # a folder of the user's prompts has further names
     (tmp_path / "rubric_initial.md").write_text("maximum: 3\n{{ subject }}")
-    assert load_task("arithmetic", prompts=str(tmp_path)).task.given_rubric("initial", "").text == "contest problem"
+    assert load_task("arithmetic", prompts=str(tmp_path)).task.starting_rubric("initial", "").text == "contest problem"
     # A run goes on in another folder by the same file.
     monkeypatch.chdir(tmp_path)
     for name, recorded in {"own.md": str(own), "initial": "initial"}.items():

@@ -286,7 +286,7 @@ class SumsConfig(TaskConfig):
 async def test_weights_are_trained_on_the_training_rows_else_on_those_of_validation(
     to_train_on: int, expected: list[str]
 ) -> None:
-    training = SumsConfig(to_train_on=to_train_on).training()
+    training = SumsConfig(to_train_on=to_train_on).load_training()
     assert [problem.id for problem in training.problems] == expected
     assert not training.validation
     assert training.provenance.description == ("training" if to_train_on else "validation") + " split of sums"

@@ -49,7 +49,7 @@ def test_every_task_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", registry.TASKS)
 def test_the_problems_to_train_on_are_the_same_whatever_the_limit(name: str) -> None:
-    training, again = (task_config(name, **SMALL[name], limit=limit).training() for limit in (2, None))
+    training, again = (task_config(name, **SMALL[name], limit=limit).load_training() for limit in (2, None))
     assert training.problems == again.problems
     assert training.provenance == again.provenance
 
@@ -142,13 +142,15 @@ class AllRight:
     ],
 )
 def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTask], message: str) -> None:
-    config: Any = SimpleNamespace(load=lambda: broken(load_task("mathbench", source="sample")), training=no_training)
+    config: Any = SimpleNamespace(
+        load=lambda: broken(load_task("mathbench", source="sample")), load_training=no_training
+    )
     with pytest.raises(AssertionError, match=message):
         check_task(config)
 
 
 def test_a_task_whose_simulator_has_no_readable_mistake_fails_until_it_draws_one() -> None:
-    config: Any = SimpleNamespace(load=lambda: load_rows(DrawnSums(), sums(8)), training=no_training)
+    config: Any = SimpleNamespace(load=lambda: load_rows(DrawnSums(), sums(8)), load_training=no_training)
     check_task(config)
     config.load = lambda: load_rows(OwnSums(), sums(8))
     with pytest.raises(

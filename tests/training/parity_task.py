@@ -90,7 +90,7 @@ class ParityConfig(TaskConfig):
     def load(self) -> LoadedTask:
         return self._loaded("test", self.problems, Parity.grader(self, training=False))
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         return self._loaded("train", self.training_problems, Parity.grader(self, training=True))
 
     @staticmethod
@@ -142,7 +142,7 @@ class Parity(Task):
     def task_description(self) -> str:
         return "Say something."
 
-    def given_rubric(self, name: str, key: str) -> Rubric:
+    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
         return Rubric("Even is better.", 5.0)
 
     def scoring_prompt(self, problem: Problem, response: Response, rubric: Rubric, *_: Any, **__: Any) -> Prompt:

@@ -52,7 +52,7 @@ class BestOfN(PerProblem):
     config: BestOfNConfig
 
     @property
-    def unlimited_if_null(self) -> Mapping[str, int | None]:
+    def optional_limits(self) -> Mapping[str, int | None]:
         return {"samples": self.config.samples, "rounds": self.config.rounds}
 
     @property

@@ -56,7 +56,7 @@ class FeedbackDescent(PerProblem):
     config: FeedbackDescentConfig
 
     @property
-    def unlimited_if_null(self) -> Mapping[str, int | None]:
+    def optional_limits(self) -> Mapping[str, int | None]:
         return {"generations": self.config.generations}
 
     @property

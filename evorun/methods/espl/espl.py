@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evorun.fields import OneOf, at_least
+from evorun.fields import OneOf, require_at_least
 from evorun.methods.context import RunContext
 from evorun.methods.espl.operators import OperatorPrompts, find_contrasts, problem_text, read_summary, render_lessons
 from evorun.methods.espl.population import (
@@ -29,7 +29,7 @@ from evorun.methods.espl.population import (
 )
 from evorun.methods.espl.system_prompts import Patched, SystemPrompt, clean_analysis, read_roots
 from evorun.methods.learning.loop import Learning
-from evorun.methods.learning.parts import Batch, DrawnPrompt, PromptSource, RewardSource, Update
+from evorun.methods.learning.parts import Batch, DrawnPrompt, PromptSource, RewardSource, UpdateRule
 from evorun.methods.learning.updates import BaselineSettings, GroupRelative
 from evorun.methods.mpo.mpo import META_ROLES, make_rubric_source
 from evorun.methods.mpo.refinement_settings import RefinedLearningSettings
@@ -72,7 +72,7 @@ def score_matrix(batch: Batch) -> Floats:
     return np.asarray(known.mean(axis=2, where=counted).T, dtype=np.float64)
 
 
-def episodes_under(batch: Batch, index: int) -> list[Episode]:
+def episodes_of_prompt(batch: Batch, index: int) -> list[Episode]:
     """Return the episodes under the system prompt at an index of the batch's draw."""
     return [
         episode for number, episode in enumerate(batch.episodes) if number // batch.group % len(batch.prompts) == index
@@ -198,7 +198,7 @@ class PromptPopulation(PromptSource):
         parent = players[int(self._fitness(scores).argmax())]  # line 13, equation 5
         # If it was drawn several times, the rollouts of its first draw, N per problem as in equation 7: using all would
         # triple the cost of reflection while a run has only its root.
-        groups = find_contrasts(episodes_under(batch, [prompt.id for prompt in batch.prompts].index(parent.id)))
+        groups = find_contrasts(episodes_of_prompt(batch, [prompt.id for prompt in batch.prompts].index(parent.id)))
         async with asyncio.TaskGroup() as together:
             reflecting = [
                 together.create_task(self._reflect(step, number, parent, episodes))
@@ -296,7 +296,7 @@ class EsplEvolutionConfig(RefinedLearningSettings, EvolutionSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("method.group", self.group, 2)
+        require_at_least("method.group", self.group, 2)
 
 
 @dataclass(kw_only=True)
@@ -329,7 +329,7 @@ class EsplEvolution(Learning):
     config: EsplEvolutionConfig
 
     @property
-    def update(self) -> Update | None:
+    def update_rule(self) -> UpdateRule | None:
         return None
 
     def prompts(self, ctx: RunContext) -> PromptSource:
@@ -373,7 +373,7 @@ class Espl(EsplEvolution):
     config: EsplConfig
 
     @property
-    def update(self) -> Update:
+    def update_rule(self) -> UpdateRule:
         config = self.config
         group = config.group * (config.prompts if config.baseline == "problem" else 1)
         return GroupRelative(config, config.temperature, group, config.loss)

@@ -241,16 +241,16 @@ def _render_edit(edit: Edit) -> str:
     return f"{edit.op}{ids}" if edit.op == "remove" else f"{edit.op}{ids}: {edit.text}"
 
 
-def find_problems_won(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
+def find_problems_won(phi: Floats, min_lead: float | None = None) -> list[list[int]]:
     """Return, for each row (system prompt) of a score matrix, the columns (problems) at which it is best.
 
-    Tied rows share a column, unless all rows tie: then none is best (Algorithm 2 does not say). alone_by: only a single
+    Tied rows share a column, unless all rows tie: then none is best (Algorithm 2 does not say). min_lead: only a single
     row wins a column, by more than this over the second (the authors' released code: 0.01).
     """
     if len(phi) == 1:
         return [[]]
     ordered = np.sort(phi, axis=0)
-    lead = ordered[-1] - ordered[0] if alone_by is None else ordered[-1] - ordered[-2] - alone_by
+    lead = ordered[-1] - ordered[0] if min_lead is None else ordered[-1] - ordered[-2] - min_lead
     best = (phi >= ordered[-1] - SLACK) & (lead > SLACK)
     return [np.flatnonzero(row).tolist() for row in best]
 

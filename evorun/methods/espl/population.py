@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scipy.special import softmax
 
 from evorun.errors import ConfigError
-from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, PositiveFloat, PositiveInt, at_least
+from evorun.fields import Checked, Fraction, NonNegativeFloat, OneOf, PositiveFloat, PositiveInt, require_at_least
 from evorun.methods.espl.system_prompts import Limits, SystemPrompt, read_roots
 from evorun.models.base import Sampling
 from evorun.ratings import trueskill
@@ -136,7 +136,7 @@ class EvolutionSettings(PopulationSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         roots = read_roots(self.root_principles, self.other_roots)
-        at_least("method.window", self.window, len(roots))
+        require_at_least("method.window", self.window, len(roots))
 
     @property
     def reflection(self) -> Sampling:

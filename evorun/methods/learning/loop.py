@@ -20,7 +20,7 @@ from evorun.methods.learning.parts import (
     PromptSource,
     RewardSource,
     TaskReward,
-    Update,
+    UpdateRule,
     make_rubric_reward,
 )
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
@@ -54,7 +54,7 @@ class Learning(DatasetLevel):
 
     @property
     @abstractmethod
-    def update(self) -> Update | None:
+    def update_rule(self) -> UpdateRule | None:
         """The update of the weights by a batch; None under frozen weights."""
 
     def prompts(self, ctx: RunContext) -> PromptSource:
@@ -87,8 +87,8 @@ class Learning(DatasetLevel):
             learned=self.trains,
             after_problem=self.after_problem,
         )
-        updates, divergence = _Updates(ctx, self.update, rewards), Divergence(ctx.warn)
-        baseline_group = config.group if self.update is None else self.update.baseline_group
+        updates, divergence = _Updates(ctx, self.update_rule, rewards), Divergence(ctx.warn)
+        baseline_group = config.group if self.update_rule is None else self.update_rule.baseline_group
         yield await run.evaluate(prompts.evaluated)
         await rewards.prepare(config.sampling, prompts.evaluated.text)
         evaluated = step = 0
@@ -129,9 +129,10 @@ class Learning(DatasetLevel):
                 "vocabulary as if sampled from all of it, which biases the gradient; method.top_p=1 avoids this"
             )
 
-    def objective(self, run: Path) -> Objective:
+    def make_objective(self, run: Path) -> Objective:
         # Before `fit_to` the number of steps is unknown and not needed.
-        return super().objective(run) if self.update is None else self.update.objective(self.last_step or 1)
+        rule = self.update_rule
+        return super().make_objective(run) if rule is None else rule.make_objective(self.last_step or 1)
 
     @property
     def last_step(self) -> int | None:
@@ -172,7 +173,7 @@ class Learning(DatasetLevel):
 class _Updates:
     """The updates of a run, and the records of their episodes."""
 
-    def __init__(self, ctx: RunContext, update: Update | None, rewards: RewardSource) -> None:
+    def __init__(self, ctx: RunContext, update: UpdateRule | None, rewards: RewardSource) -> None:
         self._ctx = ctx
         self._update = update
         self._rewards = rewards

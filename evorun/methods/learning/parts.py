@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from evorun.errors import ConfigError
-from evorun.fields import NonNegativeFloat, PositiveInt, above
+from evorun.fields import NonNegativeFloat, PositiveInt, require_above
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import RepeatedEvaluationSettings
@@ -60,7 +60,7 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        above("method.temperature", self.temperature, 0)
+        require_above("method.temperature", self.temperature, 0)
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):
                 raise ConfigError(f"method.{key}: has no effect with method.rubric={self.rubric}; leave it 0")
@@ -164,7 +164,7 @@ class RewardSource(ABC):
         """Save the last rubrics in artifacts/."""
 
 
-class Update(Protocol):
+class UpdateRule(Protocol):
     """An update of the weights by a batch of episodes."""
 
     @property
@@ -172,7 +172,7 @@ class Update(Protocol):
         """Number of consecutive episodes that share a baseline; 1: none do."""
         ...
 
-    def objective(self, steps: int) -> Objective:
+    def make_objective(self, steps: int) -> Objective:
         """Return the trainer's objective. steps: maximum number of batches."""
         ...
 
@@ -230,7 +230,7 @@ class RubricVersions:
         self._max_lag = ctx.max_lag
         self._by_key: dict[str, list[Version]] = {key: [] for key in self.task.rubric_keys()}
         for key in self._by_key:
-            self.add(key, self.task.given_rubric(name, key), generation=0, operator="root")
+            self.add(key, self.task.starting_rubric(name, key), generation=0, operator="root")
 
     def add(self, key: str, rubric: Rubric, **origin: Any) -> None:
         """Add a new version of a key's rubric. origin: fields of the candidate."""

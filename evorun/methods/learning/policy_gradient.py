@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from evorun.errors import ConfigError
-from evorun.fields import OneOf, PositiveInt, at_least
+from evorun.fields import OneOf, PositiveInt, require_at_least
 from evorun.methods.context import RunContext
 from evorun.methods.learning.loop import Learning
-from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, Update
+from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, UpdateRule
 from evorun.methods.learning.updates import BaselineSettings, GroupRelative
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import SupportsSystemPrompts
@@ -32,7 +32,7 @@ class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("method.group", self.group, 2)
+        require_at_least("method.group", self.group, 2)
         if self.task_instruction and self.system_prompt is not None:
             raise ConfigError(
                 "method.task_instruction: has no effect with method.system_prompt, which replaces the instruction; "
@@ -63,7 +63,7 @@ class PolicyGradientMethod(Learning):
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
     config: PolicyGradientConfig
 
-    def group_relative(self, loss: str = "dr_grpo", *, leave_one_out: bool = False) -> Update:
+    def group_relative(self, loss: str = "dr_grpo", *, leave_one_out: bool = False) -> UpdateRule:
         """Return the update with one of TRL's losses."""
         config = self.config
         group = config.group * (config.draws if config.baseline == "problem" else 1)
@@ -89,7 +89,7 @@ class Grpo(PolicyGradientMethod):
     config: GrpoConfig
 
     @property
-    def update(self) -> Update:
+    def update_rule(self) -> UpdateRule:
         return self.group_relative(self.config.loss)
 
 
@@ -101,7 +101,7 @@ class Cispo(PolicyGradientMethod):
     Config = CispoConfig
 
     @property
-    def update(self) -> Update:
+    def update_rule(self) -> UpdateRule:
         return self.group_relative("cispo")
 
 
@@ -112,5 +112,5 @@ class Rloo(PolicyGradientMethod):
     description = "REINFORCE with a leave-one-out baseline (TRL's GRPOTrainer)"
 
     @property
-    def update(self) -> Update:
+    def update_rule(self) -> UpdateRule:
         return self.group_relative(leave_one_out=True)

@@ -7,7 +7,7 @@ advantages (`evorun.training.wire.ProximalPolicy`).
 from dataclasses import dataclass
 
 from evorun.methods.learning.loop import Learning
-from evorun.methods.learning.parts import LearningSettings, Update
+from evorun.methods.learning.parts import LearningSettings, UpdateRule
 from evorun.methods.learning.updates import Proximal
 from evorun.training.objectives import ProximalSettings
 
@@ -26,5 +26,5 @@ class Ppo(Learning):
     config: PpoConfig
 
     @property
-    def update(self) -> Update:
+    def update_rule(self) -> UpdateRule:
         return Proximal(self.config, self.config.temperature, self.config.group)

@@ -82,7 +82,7 @@ class Sft(DatasetLevel):
             )
         return lines
 
-    def objective(self, run: Path) -> FineTuning:
+    def make_objective(self, run: Path) -> FineTuning:
         """Return the trainer's objective, and copy the data into artifacts/, so that a resume trains on the same.
 
         Raises DataError for unusable training data, RunDirectoryError when existing copies differ.

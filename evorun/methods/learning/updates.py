@@ -37,7 +37,7 @@ class GroupRelative:
     leave_one_out: bool = False
     """Leave a completion's own reward out of its baseline."""
 
-    def objective(self, steps: int) -> PolicyGradient:
+    def make_objective(self, steps: int) -> PolicyGradient:
         settings = select_settings(GradientSettings, self.settings)
         return PolicyGradient(loss=self.loss, steps=steps, settings=settings, temperature=self.temperature)
 
@@ -72,7 +72,7 @@ class Proximal:
     baseline_group: int
     """Completions per problem, which the figures compare."""
 
-    def objective(self, steps: int) -> ProximalPolicy:
+    def make_objective(self, steps: int) -> ProximalPolicy:
         settings = select_settings(ProximalSettings, self.settings)
         return ProximalPolicy(steps=steps, settings=settings, temperature=self.temperature)
 

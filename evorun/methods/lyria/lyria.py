@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt, within
+from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt, require_within
 from evorun.methods.base import PerProblem, Regime, SamplingSettings
 from evorun.methods.context import Context
 from evorun.methods.lyria.population import (
@@ -91,7 +91,7 @@ class LyriaConfig(SamplingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.elites is not None:
-            within("method.elites", self.elites, 0, self.population)
+            require_within("method.elites", self.elites, 0, self.population)
 
     @property
     def elite_count(self) -> int:

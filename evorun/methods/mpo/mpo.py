@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Annotated, ClassVar
 
 from evorun.errors import ConfigError
-from evorun.fields import OneOf, at_least
+from evorun.fields import OneOf, require_at_least
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import answer_prompt
 from evorun.methods.learning.loop import Learning
@@ -21,12 +21,12 @@ from evorun.methods.learning.parts import (
     RewardSource,
     RubricReward,
     RubricVersions,
-    Update,
+    UpdateRule,
     make_rubric_reward,
 )
 from evorun.methods.learning.updates import GroupRelative, Proximal
 from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample
-from evorun.methods.mpo.refinement import Checks, MetaRewardModel, answered, choose
+from evorun.methods.mpo.refinement import MetaRewardModel, Validation, answered, choose
 from evorun.methods.mpo.refinement_settings import (
     ANALYSE,
     CALIBRATE,
@@ -117,7 +117,7 @@ class RefinedRubric(RubricReward):
                         number * len(self._keys) + index,
                         self.versions.latest[key].rubric,
                         choose(samples[key], count, how, rng(REFINE, step, number, key), task.script),  # n of them
-                        self._checks(key),
+                        self._validation(key),
                     )
                 )
                 for index, key in enumerate(self._keys)
@@ -202,14 +202,14 @@ class RefinedRubric(RubricReward):
                 self._held_out[key] = [self._seen[key][at] for at in sorted(drawn)]
                 self._seen[key] = [sample for at, sample in enumerate(self._seen[key]) if at not in drawn]
 
-    def _checks(self, key: str) -> Checks | None:
+    def _validation(self, key: str) -> Validation | None:
         """Return the data that validate a key's new rubrics; None where there are none."""
         held_out, task = answered(self._held_out[key]), self.versions.task
         exploits = [
             Answered(sample.problem, task.parse(sample.problem, known_exploit(number, sample.response.text)))
             for number, sample in enumerate(held_out)
         ]
-        return Checks(held_out, exploits) if held_out else None
+        return Validation(held_out, exploits) if held_out else None
 
 
 TRAINERS = ("ppo", "grpo", "cispo", "rloo")
@@ -231,7 +231,7 @@ class MpoConfig(RefinedLearningSettings, ProximalSettings, GradientSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.trainer != "ppo":
-            at_least("method.group", self.group, 2)
+            require_at_least("method.group", self.group, 2)
         if self.trainer == "cispo":
             self.require_bounds_of_cispo()
         if self.rubric is None:
@@ -253,7 +253,7 @@ class Mpo(Learning):
     needs = (SupportsGeneration, SupportsRubrics)
 
     @property
-    def update(self) -> Update:
+    def update_rule(self) -> UpdateRule:
         config = self.config
         if config.trainer == "ppo":
             return Proximal(config, config.temperature, config.group)

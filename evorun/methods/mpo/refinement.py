@@ -49,7 +49,7 @@ class _CallKey:
     index: int
 
 
-class Checks(NamedTuple):
+class Validation(NamedTuple):
     """The data that validate a new rubric."""
 
     held_out: Sequence[Answered]
@@ -112,11 +112,11 @@ class MetaRewardModel:
         return refined + merged * settings.calls_per_rubric + settings.max_scores * self._scorer.calls_per_score
 
     async def refine(
-        self, step: int, number: int, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
+        self, step: int, number: int, rubric: Rubric, samples: Sequence[Sample], validation: Validation | None = None
     ) -> Refined:
         """Return a rubric to replace the present one, made from samples that it scored.
 
-        number: index among the refinements of a step. checks: the data that validate a new rubric, with
+        number: index among the refinements of a step. validation: the data that validate a new rubric, with
         `keep_rubric=validated`.
         """
         # Meta-analysis and meta-refinement: each sample goes through both independently of the others.
@@ -134,19 +134,19 @@ class MetaRewardModel:
         self._trials.append(trial)
         if self._settings.refine_on == "all":
             [(call, new)] = proposed.items()
-            fault = await self._find_fault(trial, rubric, new, samples, checks)
+            fault = await self._find_fault(trial, rubric, new, samples, validation)
         else:
             merging = self._prompts.merging(rubric, list(proposed.values()))
             written = await self._write(_CallKey(MERGE, step, number), merging, self._settings.merging_words)
             figures += written.figures
             call, merged = self._calls.key(step, MERGE, number, written.call), written.rubric
-            fault = (
-                written.refused if merged is None else await self._find_fault(trial, rubric, merged, samples, checks)
-            )
+            fault = written.refused
+            if merged is not None:
+                fault = await self._find_fault(trial, rubric, merged, samples, validation)
             if merged is None or fault not in ("", "unchanged"):
                 # Otherwise all these calls would be wasted, and the present rubric would stay for another period.
                 call, new = list(proposed.items())[await trial.widest(list(proposed.values()), answered(samples))]
-                merge_fault, fault = fault, await self._find_fault(trial, rubric, new, samples, checks)
+                merge_fault, fault = fault, await self._find_fault(trial, rubric, new, samples, validation)
                 figures[f"rubrics_from_proposal_{merge_fault}"] += not fault
             else:
                 new = merged
@@ -199,14 +199,14 @@ class MetaRewardModel:
         return _SampleResult(figures, analysis, written.rubric, self._calls.key(step, REFINE, index, written.call))
 
     async def _find_fault(
-        self, trial: Trial, old: Rubric, new: Rubric, samples: Sequence[Sample], checks: Checks | None
+        self, trial: Trial, old: Rubric, new: Rubric, samples: Sequence[Sample], validation: Validation | None
     ) -> str:
         """Return why a new rubric must not replace the present one; "" if it may."""
         if new.text == old.text:
             return "unchanged"
         if self._settings.keep_rubric == "spread":
             return await trial.fault_of_spread(old, new, answered(samples))
-        return await trial.fault_of_validation(old, new, *checks) if checks is not None else ""
+        return await trial.fault_of_validation(old, new, *validation) if validation is not None else ""
 
     async def _write(self, place: _CallKey, prompt: Prompt, words: int) -> Written:
         """Have a rubric written: in one reply of at most `words` words, or criterion by criterion."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from evorun.errors import ConfigError
-from evorun.fields import Checked, NonNegativeFloat, OneOf, PositiveInt, at_least, one_of
+from evorun.fields import Checked, NonNegativeFloat, OneOf, PositiveInt, require_at_least, require_one_of
 from evorun.methods.learning.parts import LearningSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.monitors import measure
@@ -102,8 +102,8 @@ class RefinementSettings(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, threshold in self.monitors_above.items():
-            one_of("method.monitors_above", name, MONITORS)
-            at_least(f"method.monitors_above.{name}", threshold, 0)
+            require_one_of("method.monitors_above", name, MONITORS)
+            require_at_least(f"method.monitors_above.{name}", threshold, 0)
         if self.keep_rubric == "validated" and self.refine_schedule == "before":
             raise ConfigError(
                 "method.keep_rubric: validated needs training episodes, of which refine_schedule=before has none; "

@@ -264,7 +264,7 @@ class SelfConsistency(PerProblem):
     config: SelfConsistencyConfig
 
     @property
-    def unlimited_if_null(self) -> Mapping[str, int | None]:
+    def optional_limits(self) -> Mapping[str, int | None]:
         return {"samples": self.config.samples}
 
     def incompatibility(self, task: type[Task]) -> str | None:

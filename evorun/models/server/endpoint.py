@@ -45,7 +45,7 @@ class Endpoint:
     """Smoothed variance of the load, and its covariance with latency."""
     last_assigned: float = 0.0
     """Time when an attempt was last given this server."""
-    rate_limits: int = 0
+    consecutive_rate_limits: int = 0
     """Rate-limit answers since the last success."""
     rate_limited_since: float = 0.0
     first_rate_limited: int = 0

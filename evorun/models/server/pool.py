@@ -88,7 +88,7 @@ class EndpointPool:
         endpoint.answers += 1
         endpoint.admitted += 1
         endpoint.record_latency(load, seconds)
-        endpoint.failures = endpoint.rate_limits = 0
+        endpoint.failures = endpoint.consecutive_rate_limits = 0
         endpoint.pace *= PACE_INCREASE
         if endpoint.listeners:
             endpoint.notify()
@@ -104,18 +104,20 @@ class EndpointPool:
         number: of the request, as `Endpoint.count_request` returned it. retry_after: seconds, or None.
         """
         now = self._loop.time()
-        endpoint.rate_limits += 1
+        endpoint.consecutive_rate_limits += 1
         endpoint.rejected += 1
-        if endpoint.rate_limits == 1:
+        if endpoint.consecutive_rate_limits == 1:
             endpoint.rate_limited_since, endpoint.first_rate_limited, endpoint.limits_all_requests = now, number, False
         sent = endpoint.sent - endpoint.first_rate_limited + 1
-        limits_all = endpoint.rate_limits >= RATE_LIMITS_BEFORE_HOLD and 2 * endpoint.rate_limits > sent
+        limits_all = (
+            endpoint.consecutive_rate_limits >= RATE_LIMITS_BEFORE_HOLD and 2 * endpoint.consecutive_rate_limits > sent
+        )
         if now < endpoint.held_until:
             pass  # the request was sent before the hold
         elif limits_all and not endpoint.limits_all_requests:
             endpoint.learn_rate_limit(now)
             endpoint.limits_all_requests = True
-        elif endpoint.rate_limits == 1:
+        elif endpoint.consecutive_rate_limits == 1:
             endpoint.slow_down()
         if retry_after is not None and limits_all:
             endpoint.held_until = max(endpoint.held_until, now + retry_after)

@@ -323,7 +323,7 @@ def _completion(
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
     text = choice.said.text
     if channels is not None and ids is not None:
-        text = channels.text(ids, in_final=request.json_schema is not None)
+        text = channels.text(ids, starts_in_final=request.json_schema is not None)
     # Some servers ignore `stop`, and some models refuse the field.
     found = [at for stop in request.sampling.stop if (at := text.find(stop)) >= 0]
     if found:

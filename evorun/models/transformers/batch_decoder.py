@@ -101,9 +101,11 @@ class BatchDecoder:
         """Check a request and queue its rows. A request that cannot be served is rejected at once."""
         request = ticket.request
         try:
-            in_final = request.json_schema is not None
+            open_final_channel = request.json_schema is not None
             prompt = tuple(
-                prompt_token_ids(self._tokenizer, request.messages, self._config, request.seen, in_final=in_final)
+                prompt_token_ids(
+                    self._tokenizer, request.messages, self._config, request.seen, open_final_channel=open_final_channel
+                )
             )
             grammar = self._grammars.matcher(request.json_schema) if request.json_schema is not None else None
         except (TemplateError, ValueError) as error:
@@ -201,7 +203,7 @@ class BatchDecoder:
 
     def _text(self, row: Row) -> str:
         if self._channels is not None:
-            return self._channels.text(row.tokens, in_final=row.ticket.request.json_schema is not None)
+            return self._channels.text(row.tokens, starts_in_final=row.ticket.request.json_schema is not None)
         tokens = row.tokens[:-1] if row.tokens[-1] in self._eos else row.tokens
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
         return text

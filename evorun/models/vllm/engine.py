@@ -335,7 +335,7 @@ class VllmModel:
                 logprobs = tuple(float(found[token].logprob) for token, found in zip(ids, o.logprobs, strict=True))
             text = o.text
             if channels is not None:
-                text = channels.text(ids, in_final=request.json_schema is not None)
+                text = channels.text(ids, starts_in_final=request.json_schema is not None)
                 for stop in request.sampling.stop:
                     text, _, _ = text.partition(stop)
             completion = Completion(

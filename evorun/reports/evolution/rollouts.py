@@ -80,7 +80,7 @@ def load_sample(
     texts: dict[str, str] = {}
     problem = None
     try:
-        texts = _texts(run_dir, chosen)
+        texts = _read_texts(run_dir, chosen)
     except (JournalError, RunDirectoryError) as error:
         problem = str(error)
 
@@ -149,17 +149,17 @@ def _advantage(rollout: RolloutRecord) -> str | None:
     return f"{rollout.advantage:.3g}{spread}"
 
 
-def _texts(run_dir: Path, rollouts: Sequence[RolloutRecord]) -> dict[str, str]:
+def _read_texts(run_dir: Path, rollouts: Sequence[RolloutRecord]) -> dict[str, str]:
     """Return the turns of each rollout as one text, by its call. Raises RunDirectoryError or JournalError."""
     by_call = {rollout.call: rollout for rollout in rollouts}
     with closing(open_effects(run_dir)) as reader:
         # In the order of recording, so that each block of the journal is read once.
         numbers = [number for number, (key, _) in enumerate(reader.index()) if key in by_call]
         effects = (reader.effect(number) for number in numbers)
-        return {effect.key: _text(effect, by_call[effect.key].turns, reader.path) for effect in effects}
+        return {effect.key: _read_text(effect, by_call[effect.key].turns, reader.path) for effect in effects}
 
 
-def _text(effect: Effect, turns: int, journal: Path) -> str:
+def _read_text(effect: Effect, turns: int, journal: Path) -> str:
     try:
         messages = msgspec.json.decode(effect.request, type=_Request).messages
         reply = msgspec.json.decode(effect.result, type=_Reply)

@@ -79,7 +79,7 @@ def _argument(number: int) -> Line:
     return (_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET + 8 * number)
 
 
-def _require_one(argument: int, *values: int) -> list[Line]:
+def _require_one_of(argument: int, *values: int) -> list[Line]:
     """Refuse a call unless an argument has one of these values."""
     tests = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [_argument(argument), *tests, (_RETURN, 0, 0, _REFUSE)]
@@ -114,7 +114,7 @@ _DEVICE_COMMANDS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _OWN_ATTRIBUTES = (1, 2, 3, 15, 16)
 # Streams only: a queue of datagrams also holds those of ended senders, so it may exceed the estimate from the number of
 # sockets (`processes.max_socket_bytes`). No buffer may grow, for the same reason.
-_UNIX_STREAM = [*_require_one(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]
+_UNIX_STREAM = [*_require_one_of(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]
 # Calls whose arguments are checked, with the checks.
 CHECKED: dict[str, tuple[int, int, list[Line]]] = {
     # Shared memory without a file counts for no process once it leaves the page table.
@@ -141,13 +141,13 @@ CHECKED: dict[str, tuple[int, int, list[Line]]] = {
     # The kernel forgets the CPU time of children whose parent ignores their end, and counts that of all others.
     "rt_sigaction": (13, 134, _refuse_any(0, _SIGCHLD)),
     # Without locks on others, leases and notices, which would let programs communicate, and without longer pipes.
-    "fcntl": (72, 25, _require_one(1, *_FILE_COMMANDS)),
-    "ioctl": (16, 29, _require_one(1, *_DEVICE_COMMANDS)),
-    "prctl": (157, 167, _require_one(0, *_OWN_ATTRIBUTES)),
+    "fcntl": (72, 25, _require_one_of(1, *_FILE_COMMANDS)),
+    "ioctl": (16, 29, _require_one_of(1, *_DEVICE_COMMANDS)),
+    "prctl": (157, 167, _require_one_of(0, *_OWN_ATTRIBUTES)),
     # For this process only; 0 also means PRIO_PROCESS.
-    "prlimit64": (302, 261, _require_one(0, 0)),
-    "setpriority": (141, 140, [*_require_one(0, 0), *_require_one(1, 0)]),
-    "sched_setaffinity": (203, 122, _require_one(0, 0)),
+    "prlimit64": (302, 261, _require_one_of(0, 0)),
+    "setpriority": (141, 140, [*_require_one_of(0, 0), *_require_one_of(1, 0)]),
+    "sched_setaffinity": (203, 122, _require_one_of(0, 0)),
 }
 # By machine: the column of numbers above, and the kernel's identifier (AUDIT_ARCH_*).
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}

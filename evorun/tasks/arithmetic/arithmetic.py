@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import NonNegativeInt, OneOf, PositiveInt, one_of
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt, require_one_of
 from evorun.models.base import Message
 from evorun.runs.streams import stream
 from evorun.tasks.base import DrawHelp, LoadedTask, Problem, Prompt, Provenance, TaskConfig
@@ -164,7 +164,7 @@ class ArithmeticConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for operation in self.operations:
-            one_of("task.operations", operation, SIGNS)
+            require_one_of("task.operations", operation, SIGNS)
         if not self.operations or len(set(self.operations)) < len(self.operations):
             raise ConfigError(f"task.operations: expected distinct ones, at least one, got {list(self.operations)}")
 
@@ -177,7 +177,7 @@ class ArithmeticConfig(TaskConfig):
         train_side = self._draw("train", self.train_problems + self.validation_problems)
         train, held_out = train_side[: self.train_problems], train_side[self.train_problems :]
         selected = (train if self.split == "train" else self._draw("test", self.test_problems))[: self.limit]
-        digest = hash_content([question.identity for question in selected])
+        digest = hash_content([question.identifying_fields for question in selected])
         description = f"{self.split} split, draw_seed {self.draw_seed}"
         task = Arithmetic(bounds=self._space.bounds(), prompts=self.prompts)
         return load_rows(
@@ -189,7 +189,7 @@ class ArithmeticConfig(TaskConfig):
             simulator=ContestSimulator,
         )
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         """Return the whole train split. Raises ConfigError with task.split=train, and errors of `load`."""
         refuse_training_on(self.split)
         return replace(self, split="train", limit=None, validation_problems=0).load()

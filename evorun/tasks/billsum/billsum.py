@@ -36,7 +36,7 @@ class BillSum(Prose):
     scores = tuple(Score(name, 0, 1) for name in MEASURES)
     free_text = True
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", PROMPTS)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "an experienced officer of a legislature's research service",
         "subject": "bill",
         "source": "Bill",
@@ -146,7 +146,7 @@ class BillSumConfig(ProseConfig):
         full_text = _join_lines(record.text("text"))
         data = {"question": excerpt(full_text, self.bill_chars), "cut": len(full_text) > self.bill_chars}
         stratum = "california" if record.source.startswith("ca_") else "congress"
-        problem = Problem(id=self.identity(record), stratum=stratum, data=data)
+        problem = Problem(id=self.problem_id(record), stratum=stratum, data=data)
         return Question(problem=problem, answers=() if summary is None else (summary.strip(),), where=record.where)
 
     def describe(self, data: SplitData, selected: Sequence[Question]) -> Provenance:

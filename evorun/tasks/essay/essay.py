@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.simulation.writing import traits
+from evorun.simulation.writing import read_traits
 from evorun.tasks.base import Grade, Grader, Problem
 from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record
@@ -29,7 +29,7 @@ class Essay(Prose):
     graded_by_opinion = True
     free_text = True
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", PROMPTS)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "an accomplished writer of English prose",
         "subject": "writing instruction",
         "source": "Writing Instruction",
@@ -56,7 +56,7 @@ class EssaySimulator(TextSimulator):
     """Compares essays by the share of their sentences that are relevant; it has no right answer to write."""
 
     def value(self, problem: Problem, answer: str | None) -> float:
-        return traits(answer or "").quality
+        return read_traits(answer or "").quality
 
 
 @dataclass(kw_only=True)
@@ -79,4 +79,4 @@ class EssayConfig(ProseConfig):
     def read(self, record: Record, split: str) -> Question:
         kind = str(record.values.get("kind") or "all")
         data = {"question": record.text("prompt")}
-        return Question(problem=Problem(id=self.identity(record), stratum=kind, data=data), where=record.where)
+        return Question(problem=Problem(id=self.problem_id(record), stratum=kind, data=data), where=record.where)

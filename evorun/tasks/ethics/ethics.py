@@ -34,7 +34,7 @@ class Ethics(Prose):
     name = "ethics"
     scores = (ACCURACY,)
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", PROMPTS)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "a moral philosopher who judges everyday conduct with care and fairness",
         "subject": "anecdote",
         "source": "Anecdote",
@@ -138,5 +138,5 @@ class EthicsConfig(ProseConfig):
         if self.complete and None in (label, text, record.values.get("title")):
             return None
         data = {"title": record.text("title"), "text": str(text or "").strip(), "action": str(described).strip()}
-        problem = Problem(id=self.identity(record), stratum="all", data=data)
+        problem = Problem(id=self.problem_id(record), stratum="all", data=data)
         return Question(problem=problem, answers=() if label is None else (label,), where=record.where)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt, one_of
+from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt, require_one_of
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Grade, LoadedTask, Problem, Tools
@@ -254,7 +254,7 @@ class LiveCodeBenchConfig(StratifiedBenchmark):
     def _strata(self, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
         platforms = {entry.problem.data["platform"] for entry in entries}
         for platform in self.platforms or ():
-            one_of("task.platforms", platform, platforms)
+            require_one_of("task.platforms", platform, platforms)
         wanted = []
         for entry in entries:
             problem, day = entry.problem, entry.contest_date.isoformat()

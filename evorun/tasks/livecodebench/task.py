@@ -31,7 +31,7 @@ class LiveCodeBench(TextTask):
 
     name = "livecodebench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    words: Mapping[str, str] = {"persona": "a helpful assistant"}
+    wording: Mapping[str, str] = {"persona": "a helpful assistant"}
 
     def __init__(
         self,

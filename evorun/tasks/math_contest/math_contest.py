@@ -67,7 +67,7 @@ class MathContest(TextTask):
         bounded = "an integer" if largest is None else f"an integer from 0 to {largest}"
         self._form = bounded if integers else "the exact value in its simplest form"
         # Set before the prompts are compiled: they hold the form of an answer, which depends on the settings.
-        self.words = {**self.setting, "requirement": f"The answer has to be {self._form}. "}
+        self.wording = {**self.setting, "requirement": f"The answer has to be {self._form}. "}
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format", form=self._form)
 

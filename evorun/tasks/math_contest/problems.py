@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import NonNegativeInt, OneOf, at_least
+from evorun.fields import NonNegativeInt, OneOf, require_at_least
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
 from evorun.tasks.benchmark import Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import NotFoundError, Record, Source
@@ -66,7 +66,7 @@ class MathContestConfig(SplitBenchmark):
     def __post_init__(self) -> None:
         super().__post_init__()
         for split in SPLITS:
-            at_least(f"task.{split}.draw", self._split(split).draw, 1)
+            require_at_least(f"task.{split}.draw", self._split(split).draw, 1)
         if self.answer == "expression" and self.largest_answer is not None:
             raise ConfigError("task.largest_answer: has no effect with task.answer=expression; leave it null")
 
@@ -104,7 +104,7 @@ class MathContestConfig(SplitBenchmark):
 
     def describe(self, found: SplitData, selected: Sequence[Question]) -> Provenance:
         chosen, available = self._split(found.split), len(found.questions)
-        digest = hash_content([question.identity for question in selected])
+        digest = hash_content([question.identifying_fields for question in selected])
         if available == chosen.size:
             return self.provenance("benchmark", f"{chosen.name}, all {available} problems ({found.place})", digest)
         description = f"{available} problems for {chosen.name}" + (f", which has {chosen.size}" if chosen.size else "")
@@ -127,7 +127,7 @@ class MathContestConfig(SplitBenchmark):
         selected = drawn[: self.limit]
         return self.assemble(self.make_task(), selected, held_out, self.describe(found, selected))
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         """Give the train split, less the problems that the test split has too.
 
         Raises ConfigError with task.split=train, DataError as `load` does and where no problem is left.

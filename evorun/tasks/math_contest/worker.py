@@ -49,11 +49,11 @@ def compare(math_verify: Any, gold: str, answer: str) -> dict[str, Any]:
         if not stated:
             return {"equal": False, "detail": "unreadable: math-verify finds no value in the answer"}
         equal = bool(math_verify.verify(expected, stated, timeout_seconds=None))
-        return {"equal": equal and _as_near(expected[0], stated[0]), "detail": ""}
+        return {"equal": equal and _agree_in_first_digits(expected[0], stated[0]), "detail": ""}
     return {"equal": False, "detail": "unreadable: math-verify failed on the answer"}
 
 
-def _as_near(expected: Any, stated: Any) -> bool:
+def _agree_in_first_digits(expected: Any, stated: Any) -> bool:
     """Return whether numbers are equal in their first digits, too: math-verify rounds to six decimal places."""
     with contextlib.suppress(Exception):
         numbers = [complex(value.doit()) for value in (expected, stated)]

@@ -42,7 +42,7 @@ class MathBench(TextTask):
 
     name = "mathbench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "a helpful assistant",
         "reasoning_label": "Reasoning",
         "correction": "The answer is wrong: the right one is",

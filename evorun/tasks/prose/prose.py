@@ -21,7 +21,7 @@ PROMPTS = Path(__file__).parent / "prompts"
 
 
 class Prose(TextTask):
-    """Asks for a text of at most `max_words` words. A subclass sets `words`, including those that the prompts here use.
+    """Asks for a text of at most `max_words` words. A subclass sets `wording`, with what the prompts here add.
 
     `piece`: the kind of text. `source`: the heading above its subject. `criteria`: what makes a text good, for judges
     and revisers.
@@ -100,7 +100,7 @@ class ProseConfig(SplitBenchmark):
             "shown_reasoning_chars": self.shown_reasoning_chars,
         }
 
-    def identity(self, record: Record) -> str:
+    def problem_id(self, record: Record) -> str:
         """Return a record's id, or one made from its file's name and its number."""
         name = record.values.get("id") or record.values.get("bill_id") or f"{record.source}_{record.number:05d}"
         return str(name).replace("|", "/")  # '|' separates the parts of a journal's keys
@@ -111,7 +111,7 @@ class ProseConfig(SplitBenchmark):
     def sample_sources(self, split: str) -> list[Source]:
         return [Source(split, [self.sample / f"{split}.jsonl"])]
 
-    def from_hub(self, place: str) -> list[Source]:
+    def download_sources(self, place: str) -> list[Source]:
         return [Source(path.stem, [path]) for path in download_records(place)]
 
     def size(self, split: str) -> tuple[str, int | None]:

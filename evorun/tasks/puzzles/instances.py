@@ -113,7 +113,7 @@ class PuzzleConfig(TaskConfig):
         provenance = self._provenance(selected)
         return load_rows(task, selected, validation=held_out, provenance=provenance, simulator=self.simulator)
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         """Return the whole training split.
 
         Raises ConfigError with a file, and with task.split=training; DataError as `load` does.

@@ -20,7 +20,7 @@ from evorun.tasks.clauses import is_supposed
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.puzzles.denials import choose_block, drop_supposed
 from evorun.tasks.puzzles.lenient import closing_passages
-from evorun.tasks.puzzles.reading import Block, blocks, fenced, last_block
+from evorun.tasks.puzzles.reading import Block, blocks, fence, last_block
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
@@ -44,7 +44,7 @@ class Puzzle(TextTask):
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    words: Mapping[str, str] = {"persona": ""}  # no system prompt: the paper's templates have none
+    wording: Mapping[str, str] = {"persona": ""}  # no system prompt: the paper's templates have none
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY, Score(PENALISED_SCORE, 0, 100))
     draw_help = DrawHelp(
         more_validation="raise task.validation_instances (with task.data also lower task.instances)",
@@ -105,7 +105,7 @@ class Puzzle(TextTask):
 
     def response(self, answer: str) -> Response:
         """Wrap an answer that no model wrote in a response."""
-        return Response(text=fenced(answer), answer=answer)
+        return Response(text=fence(answer), answer=answer)
 
     # --- what differs from the default ---
 
@@ -174,7 +174,7 @@ class Puzzle(TextTask):
         return closing_passages(text)
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
-        return f"{reasoning}\n{fenced(answer)}".lstrip()
+        return f"{reasoning}\n{fence(answer)}".lstrip()
 
     def solution(self, demonstration: Demonstration) -> str:
         return self.write(demonstration.problem, demonstration.answer, demonstration.reasoning)
@@ -257,7 +257,7 @@ class PuzzleSimulator(TextSimulator):
         "",
     )
     verdict_reason: ClassVar[str] = "It breaks fewer rules."
-    no_errors: ClassVar[str] = fenced("none")
+    no_errors: ClassVar[str] = fence("none")
     solved: ClassVar[type[SolvedPuzzle]]
 
     def __init__(self, task: Puzzle, rows: Sequence[tuple[Problem, str | None]]) -> None:
@@ -279,13 +279,13 @@ class PuzzleSimulator(TextSimulator):
             reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
         elif hints["role"] == "errors":
             # Every detector notices an unreadable answer, however careless it is.
-            reply = fenced(puzzle.errors(answers[0]) if careful or answers[0] is None else "none")
+            reply = fence(puzzle.errors(answers[0]) if careful or answers[0] is None else "none")
         else:
             chance = skill.answer_chance(request, ())
             readable = [answer for answer in answers if answer is not None]
             # A careful model rarely spoils right decisions; without any slips a search could only improve.
             slip = _SLIP_SHARE * max(0.0, 1 - chance)
-            reply = fenced(
+            reply = fence(
                 puzzle.revise(readable, skill.judge_skill, _REPAIR_SHARE * skill.improvement, slip, rng)
                 if readable
                 else puzzle.attempt(chance, rng)

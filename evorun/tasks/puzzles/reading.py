@@ -52,7 +52,7 @@ def last_block(text: str) -> Block | None:
     return last.pop() if last else None
 
 
-def fenced(content: str) -> str:
+def fence(content: str) -> str:
     """Put a text into a fenced block."""
     return f"```\n{content}\n```"
 

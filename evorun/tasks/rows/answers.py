@@ -138,7 +138,7 @@ class TextRows(BillSum):
     name = "rows"
     draw_help = DRAW_HELP
     prompt_folders: ClassVar[Sequence[Path]] = (FOLDER / "rouge", PROMPTS)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "a careful writer",
         "subject": "request",
         "source": "Request",

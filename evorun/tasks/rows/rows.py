@@ -129,7 +129,7 @@ class RowsConfig(BenchmarkConfig):
         """
         return self._loaded(self.split)
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         """Return the train split. Raises ConfigError with task.split=train, and DataError as `load` does."""
         refuse_training_on(self.split)
         return self._loaded("train")
@@ -158,7 +158,7 @@ class RowsConfig(BenchmarkConfig):
         )
         task = self.make_task()
         self._read_back(task, [*selected, *held_out])
-        digest = hash_content([[question.identity for question in selected], self.grader])
+        digest = hash_content([[question.identifying_fields for question in selected], self.grader])
         return self.assemble(task, selected, held_out, self.provenance("benchmark", description, digest))
 
     def _locate(self) -> tuple[list[Source], str]:

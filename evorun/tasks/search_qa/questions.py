@@ -111,7 +111,7 @@ class SearchQaConfig(SplitBenchmark):
         held_out = self._drawn(found, "train")[: self.validation_problems] if self.split == "test" else []
         return self._with_corpus(found, self._drawn(found, self.split)[: self.limit], held_out)
 
-    def training(self) -> LoadedTask:
+    def load_training(self) -> LoadedTask:
         refuse_training_on(self.split)
         found = self.find("train")
         return self._with_corpus(found, self._drawn(found, "train"), ())
@@ -142,7 +142,7 @@ class SearchQaConfig(SplitBenchmark):
         )
         # The corpus belongs to the problems: another corpus makes them easier or harder.
         searched = self.retriever_url if corpus is None else corpus.digest
-        digest = hash_content(([question.identity for question in selected], searched))
+        digest = hash_content(([question.identifying_fields for question in selected], searched))
         counts = Counter(question.problem.stratum for question in found.questions)
         pool = ", ".join(f"{stratum} {count}" for stratum, count in counts.items())
         place = "a search server" if corpus is None else f"the passages of {corpus.path.name}"

@@ -41,7 +41,7 @@ class SearchQa(TextTask):
     name = "search_qa"
     scores = (ACCURACY, Score("f1", 0, 1), Score("format", 0, 1))
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "a careful researcher",
         "subject": "question",
         "requirement": "The answer has to be one to five words. ",

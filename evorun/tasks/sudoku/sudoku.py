@@ -111,7 +111,7 @@ class SolvedSudoku(SolvedPuzzle):
         cells = list(self._right)
         for cell, luck in zip(self._empty, rng.random(len(self._empty)).tolist(), strict=True):
             if luck >= skill:
-                cells[cell] = self._wrong(cell, rng)
+                cells[cell] = self._draw_wrong_number(cell, rng)
         return join_cells(cells, self._size)
 
     def revise(
@@ -127,12 +127,12 @@ class SolvedSudoku(SolvedPuzzle):
             # lucky.
             good = not wrong or (len(wrong) < len(shown) and merging < choice)
             if good and mending < slip:
-                cells[cell] = self._wrong(cell, rng)
+                cells[cell] = self._draw_wrong_number(cell, rng)
             elif not good and mending >= repair:
                 cells[cell] = wrong[int(pick * len(wrong))]
         return join_cells(cells, self._size)
 
-    def _wrong(self, cell: int, rng: np.random.Generator) -> str:
+    def _draw_wrong_number(self, cell: int, rng: np.random.Generator) -> str:
         """Return another number in 1..n than the right one."""
         number = 1 + int(rng.integers(self._size - 1))
         return str(number + (number >= int(self._right[cell])))

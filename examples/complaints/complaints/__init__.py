@@ -26,7 +26,7 @@ class Complaints(Prose):
     graded_by_opinion = True
     free_text = True
     prompt_folders: ClassVar[Sequence[Path]] = (FOLDER / "prompts", PROMPTS)
-    words: Mapping[str, str] = {
+    wording: Mapping[str, str] = {
         "persona": "a member of a shop's customer service",
         "subject": "complaint",
         "source": "Complaint",

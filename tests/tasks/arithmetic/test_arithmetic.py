@@ -88,7 +88,7 @@ def test_splits_share_no_problem_in_any_order_of_its_operands(settings: dict[str
     test, train = set[str](), set[str]()
     for draw_seed in range(3):
         config = task_config("arithmetic", **settings, draw_seed=draw_seed)
-        loaded, training = config.load(), config.training()
+        loaded, training = config.load(), config.load_training()
         assert len(texts(loaded)) == config.test_problems
         assert len(texts(training)) == config.train_problems
         shown = {text_of(demonstration.problem) for demonstration in loaded.validation}

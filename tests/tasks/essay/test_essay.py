@@ -90,7 +90,7 @@ async def test_its_score_is_the_gold_judges_by_the_expert_rubric() -> None:
     assert (first.correct, first.scores) == (None, {"rubric": 0.75})
     assert second.scores == {"rubric": 0.5}  # asked again where the first opinion could not be read
     assert len(judge.asked) == 3
-    expert = TASK.given_rubric("expert", "")
+    expert = TASK.starting_rubric("expert", "")
     assert expert.maximum == 24
     for text, essay in zip(judge.asked, (GOOD, BAD, BAD), strict=True):
         assert expert.text in text

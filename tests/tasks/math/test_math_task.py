@@ -177,11 +177,11 @@ def test_the_problems_at_hand_have_21_rubrics_and_strata_by_subject() -> None:
 def test_rubrics_to_begin_with_are_the_same_for_all_clusters() -> None:
     task: Any = load_task("math", source="sample").task
     for name, maximum in (("initial", 5), ("expert", 20)):
-        given = {task.given_rubric(name, key) for key in task.rubric_keys()}
+        given = {task.starting_rubric(name, key) for key in task.rubric_keys()}
         assert [rubric.maximum for rubric in given] == [maximum]
     assert "mathematics competition" in task.task_description()
     with pytest.raises(ConfigError, match="expected one of expert, initial"):
-        task.given_rubric("oracle", "algebra/1")
+        task.starting_rubric("oracle", "algebra/1")
 
 
 def test_worked_solutions_are_known_to_the_driver_alone() -> None:

@@ -52,13 +52,13 @@ def test_what_is_tested_on_is_not_trained_on_even_from_files_of_their_own(tmp_pa
     write(tmp_path / "train_a.jsonl", [*prompts(6, 100), *repeated])
     write(tmp_path / "test_a.jsonl", prompts(5))
     loaded = task_config("essay", data=str(tmp_path), limit=2)
-    training = loaded.training()
+    training = loaded.load_training()
     assert len(training.problems) == 6
     assert "other" not in ids(training)
     assert training.validation == ()
     assert len(loaded.load().validation) == 6  # 12 are asked for
     with pytest.raises(ConfigError, match=r"task.split: expected test for a run that trains"):
-        task_config("essay", data=str(tmp_path), split="train").training()
+        task_config("essay", data=str(tmp_path), split="train").load_training()
 
 
 def test_results_tell_the_benchmark_from_part_of_it(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

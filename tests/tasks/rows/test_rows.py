@@ -51,7 +51,7 @@ def test_the_sample_passes_the_conformance_suite_under_every_grader(grader: str)
     config = task_config("rows", source="sample", grader=grader, **OF_GRADER.get(grader, {}))
     check_task(config)
     loaded = config.load()
-    assert (len(loaded.problems), len(loaded.validation), len(config.training().problems)) == (8, 4, 12)
+    assert (len(loaded.problems), len(loaded.validation), len(config.load_training().problems)) == (8, 4, 12)
     assert loaded.provenance.source == "sample"
 
 
@@ -192,13 +192,13 @@ def test_all_rows_are_tested_unless_there_are_splits(tmp_path: Path) -> None:
     assert len(loaded.problems) == 20
     assert loaded.validation == ()
     with pytest.raises(DataError, match=r"expected rows of the train split, mine\.jsonl has none; name the column"):
-        task_config("rows", data=str(path)).training()
+        task_config("rows", data=str(path)).load_training()
 
 
 def test_shares_are_drawn_and_apart(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", [row(n) for n in range(20)])
     shares = {"train_share": 0.5, "validation_share": 0.2}
-    loaded, training = load(path, **shares), task_config("rows", data=str(path), **shares, limit=2).training()
+    loaded, training = load(path, **shares), task_config("rows", data=str(path), **shares, limit=2).load_training()
     parts = [ids(loaded.problems), held_out(loaded), ids(training.problems)]
     assert [len(part) for part in parts] == [6, 4, 10]
     assert len(set().union(*parts)) == 20
@@ -216,12 +216,12 @@ def test_shares_are_drawn_and_apart(tmp_path: Path) -> None:
 def test_a_column_says_which_split_a_row_is_in(tmp_path: Path) -> None:
     rows = [row(n, part=("Train", "test", "validation")[n % 3]) for n in range(9)]
     path = write(tmp_path / "mine.jsonl", rows)
-    loaded, training = load(path, split_by="part"), task_config("rows", data=str(path), split_by="part").training()
+    loaded, training = load(path, split_by="part"), task_config("rows", data=str(path), split_by="part").load_training()
     assert sorted(ids(loaded.problems)) == ["mine/2", "mine/5", "mine/8"]
     assert sorted(ids(training.problems)) == ["mine/1", "mine/4", "mine/7"]
     assert sorted(held_out(loaded)) == ["mine/3", "mine/6", "mine/9"]
     with pytest.raises(ConfigError, match=r"^task\.split: expected test for a run that trains"):
-        task_config("rows", data=str(path), split_by="part", split="train").training()
+        task_config("rows", data=str(path), split_by="part", split="train").load_training()
 
 
 def test_a_repeated_row_is_left_out_and_told_of(tmp_path: Path) -> None:

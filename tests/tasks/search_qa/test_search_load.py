@@ -59,10 +59,10 @@ def test_both_splits_are_drawn_from_both_sets_by_the_seed(folder: Path) -> None:
 
 def test_the_train_split_is_what_is_trained_on(folder: Path) -> None:
     settings = {"data": str(folder), "source": "auto", "train_problems": 25, "test_problems": 10}
-    training = config(**settings, limit=2).training()
+    training = config(**settings, limit=2).load_training()
     assert ids(training) == ids(of_folder(folder, split="train"))
     with pytest.raises(ConfigError, match=r"task.split: expected test for a run that trains"):
-        config(**settings, split="train").training()
+        config(**settings, split="train").load_training()
 
 
 def test_results_tell_the_questions_and_the_corpus(folder: Path) -> None:
