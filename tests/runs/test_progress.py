@@ -8,10 +8,9 @@ import pytest
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
-from evorun.runs.progress import Progress, show_progress
+from evorun.runs.progress import Progress, TimeLeft, show_progress
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.terminal import Terminal
-from evorun.runs.time_left import TimeLeft
 
 
 def test_generations_are_those_that_were_reached() -> None:

@@ -9,7 +9,7 @@ from test_sudoku_solver import is_right
 from building import load_task, task_config
 from evorun.errors import ConfigError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.sudoku.generator import random_grid
+from evorun.tasks.sudoku.instances import random_grid
 
 
 def plain_count(values: list[int], box: int) -> int:
