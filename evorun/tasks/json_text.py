@@ -92,6 +92,16 @@ def find_valid_object(text: str, key: str) -> Found | None:
     return None
 
 
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """Return the JSON schema of an object with exactly these properties, in their order."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def replace_lone_surrogates(text: str) -> str:
     """Return `text` with lone surrogates replaced, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()

@@ -5,25 +5,14 @@ The verdicts are Duel-Evolve's (B.1.4, B.2.4), errors and scores are those of Ly
 """
 
 import re
-from typing import Any
 
 from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import find_object, read_object, replace_lone_surrogates
+from evorun.tasks.json_text import find_object, object_schema, read_object, replace_lone_surrogates
 from evorun.tasks.thinking import without_thinking
 from evorun.tasks.verdicts import read_verdict
-
-
-def _schema(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
 
 # --- verdicts ---
 
@@ -35,9 +24,11 @@ REASONED_VERDICT_CHARS = 400
 
 _SOLUTION = {"type": "string", "enum": ["A", "B", "T"]}
 
-VERDICT_SCHEMA = _schema(solution=_SOLUTION, reasoning={"type": "string", "maxLength": VERDICT_CHARS})
+VERDICT_SCHEMA = object_schema(solution=_SOLUTION, reasoning={"type": "string", "maxLength": VERDICT_CHARS})
 """Verdict first, then one sentence of reasoning (Duel-Evolve, B.1.4)."""
-REASONED_VERDICT_SCHEMA = _schema(reasoning={"type": "string", "maxLength": REASONED_VERDICT_CHARS}, solution=_SOLUTION)
+REASONED_VERDICT_SCHEMA = object_schema(
+    reasoning={"type": "string", "maxLength": REASONED_VERDICT_CHARS}, solution=_SOLUTION
+)
 """One sentence of reasoning, then the verdict (B.2.4)."""
 
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "t": "T", "tie": "T"}
@@ -98,9 +89,9 @@ _NO_ERROR = ("none", "no error", "no errors")
 _REASONING = {"type": "string", "maxLength": REASONING_CHARS}
 _ERROR = {"type": "string", "maxLength": ERROR_CHARS}
 
-ERRORS_SCHEMA = _schema(reasoning=_REASONING, errors={"type": "array", "items": _ERROR, "maxItems": _MAX_ERRORS})
+ERRORS_SCHEMA = object_schema(reasoning=_REASONING, errors={"type": "array", "items": _ERROR, "maxItems": _MAX_ERRORS})
 """Reasoning, then a list of errors."""
-FITNESS_SCHEMA = _schema(reasoning=_REASONING, score={"type": "number"})
+FITNESS_SCHEMA = object_schema(reasoning=_REASONING, score={"type": "number"})
 """Reasoning, then a score, in [0, 100] according to the prompts."""
 
 

@@ -10,7 +10,7 @@ from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
 from evorun.tasks.boxes import boxes
 from evorun.tasks.conclusions import emphasized
 from evorun.tasks.corrections import settled
-from evorun.tasks.json_text import read_object
+from evorun.tasks.json_text import object_schema, read_object
 from evorun.tasks.math_contest.equations import stated_value
 from evorun.tasks.math_contest.reading import canonical, read_integer
 
@@ -146,15 +146,10 @@ def option_text(answer: str, options: Sequence[str]) -> str:
 
 def answer_schema(count: int, reasoning_chars: int) -> dict[str, Any]:
     """Return the schema of a reply to a question with `count` options, reasoning first (Duel-Evolve, B.1.1)."""
-    return {
-        "type": "object",
-        "properties": {
-            "reasoning": {"type": "string", "maxLength": reasoning_chars},
-            "solution": {"type": "string", "enum": list(letters(count))},
-        },
-        "required": ["reasoning", "solution"],
-        "additionalProperties": False,
-    }
+    return object_schema(
+        reasoning={"type": "string", "maxLength": reasoning_chars},
+        solution={"type": "string", "enum": list(letters(count))},
+    )
 
 
 def read_letter(text: str, options: Sequence[str]) -> str:

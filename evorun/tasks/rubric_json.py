@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evorun.tasks.json_text import Found, find_valid_object
+from evorun.tasks.json_text import Found, find_valid_object, object_schema
 from evorun.tasks.rubrics import Rubric, RubricItem
 from evorun.tasks.tags import escape_tags
 
@@ -44,7 +44,7 @@ def scores_schema(rubric: Rubric, item: RubricItem | None = None) -> dict[str, A
     number: dict[str, Any] = {"type": "integer" if is_integer else "number", "minimum": 0}
     number["maximum"] = int(maximum) if is_integer else maximum
     points = {"type": "array", "items": number, "minItems": len(parts), "maxItems": len(parts)}
-    return _object(reasons={"type": "string", "maxLength": MAX_REASONS}, points=points)
+    return object_schema(reasons={"type": "string", "maxLength": MAX_REASONS}, points=points)
 
 
 def digits_schema(maximum: float) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def rubric_schema(max_items: int) -> dict[str, Any]:
     """Return the schema of a rubric of at most `max_items` items."""
     description = {"type": "string", "minLength": 1, "maxLength": MAX_DESCRIPTION}
     levels = {"type": "array", "items": description, "minItems": 2, "maxItems": MAX_LEVELS}
-    item = _object(title={"type": "string", "minLength": 1, "maxLength": MAX_TITLE}, levels=levels)
-    return _object(items={"type": "array", "items": item, "minItems": 1, "maxItems": max_items})
+    item = object_schema(title={"type": "string", "minLength": 1, "maxLength": MAX_TITLE}, levels=levels)
+    return object_schema(items={"type": "array", "items": item, "minItems": 1, "maxItems": max_items})
 
 
 def tagged_scores(text: str, rubric: Rubric, item: RubricItem | None = None) -> str:
@@ -96,15 +96,6 @@ def tagged_rubric(text: str) -> str:
         levels = [f"- {points}: {_one_line(description)}" for points, description in enumerate(item.levels)]
         lines += ["<item>", _one_line(item.title), *reversed(levels), "</item>"]
     return "\n".join([*lines, "</rubric>"])
-
-
-def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def _find_object(text: str, key: str) -> Found | None:

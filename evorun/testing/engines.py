@@ -11,6 +11,7 @@ import msgspec
 
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, Sampling
 from evorun.models.encoding import encode_request
+from evorun.tasks.json_text import object_schema
 from evorun.testing.expectations import expect, expect_equal
 
 Decode = Callable[[Sequence[int]], str]
@@ -24,15 +25,9 @@ EOS = "<end of sequence>"
 OVERLONG_WORDS = 40_000
 """Length of a prompt that exceeds the context of any model used in these checks."""
 
-VERDICT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "solution": {"type": "string", "enum": ["A", "B", "T"]},
-        "reasoning": {"type": "string", "maxLength": 40},
-    },
-    "required": ["solution", "reasoning"],
-    "additionalProperties": False,
-}
+VERDICT_SCHEMA = object_schema(
+    solution={"type": "string", "enum": ["A", "B", "T"]}, reasoning={"type": "string", "maxLength": 40}
+)
 
 
 def ask(text: str, **more: Any) -> Request:

@@ -15,7 +15,7 @@ import msgspec
 from evorun.errors import ConfigError
 from evorun.models.base import Reply
 from evorun.runs.files import read_regular
-from evorun.tasks.json_text import read_object, replace_lone_surrogates
+from evorun.tasks.json_text import object_schema, read_object, replace_lone_surrogates
 from evorun.tasks.tags import escape_tags, tags_in
 from evorun.tasks.thinking import without_thinking
 
@@ -226,16 +226,20 @@ def reply_schema(principles: int, limits: Limits) -> dict[str, Any]:
     analysis = {"type": "string", "maxLength": ANALYSIS_CHARS}
     text = _text(limits.principle_chars)
     ids = {"type": "string", "enum": [f"G{number}" for number in range(1, principles + 1)]}
-    shapes = [_shape(op=_constant("add"), text=text)]
+    shapes = [object_schema(op=_constant("add"), text=text)]
     if principles:
-        shapes.append(_shape(op=_constant("modify"), id=ids, text=text))
-        shapes.append(_shape(op=_constant("remove"), id=ids))
+        shapes.append(object_schema(op=_constant("modify"), id=ids, text=text))
+        shapes.append(object_schema(op=_constant("remove"), id=ids))
     if limits.preamble_chars is not None:
-        shapes.append(_shape(op=_constant("modify"), id=_constant(f"G{PREAMBLE}"), text=_text(limits.preamble_chars)))
+        shapes.append(
+            object_schema(op=_constant("modify"), id=_constant(f"G{PREAMBLE}"), text=_text(limits.preamble_chars))
+        )
     if principles > 1:
         merged_ids = {"type": "array", "items": ids, "minItems": 2, "maxItems": principles}
-        shapes.append(_shape(op=_constant("merge"), ids=merged_ids, text=text))
-    return _shape(analysis=analysis, edits={"type": "array", "items": {"anyOf": shapes}, "maxItems": limits.edits})
+        shapes.append(object_schema(op=_constant("merge"), ids=merged_ids, text=text))
+    return object_schema(
+        analysis=analysis, edits={"type": "array", "items": {"anyOf": shapes}, "maxItems": limits.edits}
+    )
 
 
 def _text(chars: int) -> dict[str, Any]:
@@ -244,15 +248,6 @@ def _text(chars: int) -> dict[str, Any]:
 
 def _constant(value: str) -> dict[str, Any]:
     return {"type": "string", "enum": [value]}
-
-
-def _shape(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def _object_in(reply: Reply) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from evorun.sandbox.base import Case, CaseResult, Limits, Suite
 from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.corrections import read_unless_withdrawn
-from evorun.tasks.json_text import end_of_object
+from evorun.tasks.json_text import end_of_object, object_schema
 from evorun.tasks.judging import ERRORS_SCHEMA, REASONED_VERDICT_SCHEMA, format_as_bullets, read_errors
 from evorun.tasks.livecodebench import operators
 from evorun.tasks.livecodebench.feedback import Failure, list_failures, make_feedback
@@ -208,9 +208,4 @@ def _program_schema(reasoning_chars: int, solution_chars: int, *, with_memory: b
     if with_memory:
         properties["evolving_memory"] = {"type": "string", "maxLength": MEMORY_CHARS}
     properties["solution"] = {"type": "string", "maxLength": solution_chars}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return object_schema(**properties)
