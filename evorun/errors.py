@@ -69,7 +69,7 @@ _MACHINE = {
 }
 
 
-def of_machine(error: Exception) -> EvorunError | None:
+def as_machine_error(error: Exception) -> EvorunError | None:
     """Return what a full disk, too few file descriptors and the like are to the user; None for another error."""
     if isinstance(error, OSError) and error.errno in _MACHINE:
         return EvorunError(f"{error.strerror}: {_MACHINE[error.errno]}")

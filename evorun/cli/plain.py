@@ -82,11 +82,11 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with absolute paths of files, folders, runs and local models."""
     absolute = with_absolute_runs(config)
     _replace(absolute, PATHS)
-    method = _settings_of(absolute, "method")
+    method = _get_settings(absolute, "method")
     if isinstance(method.get("rubric"), str) and is_rubric_file(method["rubric"]):
         method["rubric"] = _absolute(method["rubric"])
     for group, keys in FOLDERS_OR_NAMES.items():
-        values = _settings_of(absolute, group)
+        values = _get_settings(absolute, group)
         values |= {key: _absolute(values[key]) for key in keys if _is_folder(values.get(key))}
     for role, engine_key in _MODELS.items():
         engines = _panel(absolute, engine_key)
@@ -131,7 +131,7 @@ def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
 def _replace(config: dict[str, Any], paths: Mapping[str, Sequence[str]]) -> None:
     """Make the texts under these keys absolute paths."""
     for group, keys in paths.items():
-        values = _settings_of(config, group)
+        values = _get_settings(config, group)
         for key in keys:
             given = values.get(key)
             if isinstance(given, str) and given:
@@ -141,7 +141,7 @@ def _replace(config: dict[str, Any], paths: Mapping[str, Sequence[str]]) -> None
                 values[key] = [_absolute(root) if isinstance(root, str) and root else root for root in given]
 
 
-def _settings_of(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _get_settings(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     values = config.get(name)
     return values if isinstance(values, dict) else {}
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorun.errors import EvorunError, RunDirectoryError, of_machine
+from evorun.errors import EvorunError, RunDirectoryError, as_machine_error
 from evorun.models.base import LanguageModel, Trained
 from evorun.runner.gold import MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
@@ -128,7 +128,7 @@ def carry_out(begin: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
             return Outcome("interrupted", KeyboardInterrupt(reason))
         except Exception as error:
             log.exception("failed")
-            return Outcome("failed", of_machine(error) or error)
+            return Outcome("failed", as_machine_error(error) or error)
     except KeyboardInterrupt as stop:  # while the end was logged
         return Outcome("interrupted", KeyboardInterrupt(str(stop) or "stopped"))
     return Outcome("completed")

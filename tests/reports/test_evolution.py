@@ -224,7 +224,7 @@ def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sampling, "MAX_BYTES", 20_000)
     rng = random.Random(0)
     texts = {f"call {i}": "".join(rng.choices("abcdefgh", k=2000)) for i in range(60)}
-    monkeypatch.setattr(sampling, "_texts", lambda journal, chosen: texts)
+    monkeypatch.setattr(sampling, "_read_texts", lambda journal, chosen: texts)
     sample = load_sample(tmp_path, [_rollout(i) for i in range(60)], [], {})
     assert len(sample.packed.content) <= 20_000
     assert sample.packed.limit == 300
