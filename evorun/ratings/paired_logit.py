@@ -121,10 +121,10 @@ class PairedLogit:
         hessian[np.diag_indices(len(at))] += self._precision
         return gradient + self._precision * at, hessian
 
-    def intervals(self, fitted: Fit, draws: Iterable[npt.ArrayLike], confidence: float = 0.95) -> Intervals:
-        """Return percentile intervals over fits to resampled matches; `draws` yields the weights of each resample."""
+    def intervals(self, fitted: Fit, draws: Iterable[npt.ArrayLike]) -> Intervals:
+        """Return 95 % percentile intervals over fits to resampled matches. draws: the weights of each resample."""
         fits = [np.concatenate(self.fit(weights, start=fitted)) for weights in draws]
-        tail = (1 - confidence) / 2
+        tail = (1 - 0.95) / 2
         ends = np.quantile(fits, [tail, 1 - tail], axis=0)
         low, high = (Fit(end[: self.n_players], end[self.n_players :]) for end in ends)
         return Intervals(low, high)

@@ -60,6 +60,9 @@ class Proportion:
         return Metric(self.value, self.ci95, self.n)
 
 
+_TAILS = (1 - 0.95) / 2, (1 + 0.95) / 2
+"""The ends of a 95 % interval, as quantiles."""
+
 RESAMPLES = 9_999
 """Resamples of a bootstrap whose ends are read to three figures (ours)."""
 
@@ -77,10 +80,8 @@ _TOLERANCE = 1e-9
 """Values that differ by no more count as equal: scores are no finer, and BCa's acceleration would not be finite."""
 
 
-def mean_interval(
-    values: Sequence[float], confidence: float = 0.95, resamples: int = RESAMPLES
-) -> tuple[float, float] | None:
-    """Return the bootstrap interval (BCa) of a mean, or None where all values are equal.
+def mean_interval(values: Sequence[float], resamples: int = RESAMPLES) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval (BCa) of a mean, or None where all values are equal.
 
     Scores are bounded and skewed, with many values at a bound. A t interval is symmetric and can leave the range of
     possible values. BCa follows the skew, is second-order accurate and stays between the minimum and the maximum.
@@ -88,12 +89,12 @@ def mean_interval(
     B. Efron (1987), "Better bootstrap confidence intervals"; DiCiccio and Efron (1996), "Bootstrap confidence
     intervals". The same values always give the same interval.
     """
-    return _mean_interval(tuple(values), confidence, resamples)
+    return _mean_interval(tuple(values), resamples)
 
 
 # cached: along a run most scores stay the same from step to step, and a bootstrap takes tens of milliseconds
 @lru_cache(maxsize=1024)
-def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int) -> tuple[float, float] | None:
+def _mean_interval(values: tuple[float, ...], resamples: int) -> tuple[float, float] | None:
     if not values or max(values) - min(values) <= _TOLERANCE:
         return None
     from scipy.stats import bootstrap  # takes half a second to import
@@ -102,7 +103,6 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
         (np.array(values),),
         np.mean,
         vectorized=True,
-        confidence_level=confidence,
         n_resamples=resamples,
         batch=_batch_size(len(values)),
         method="BCa",
@@ -131,8 +131,8 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     return mean - float(half), mean + float(half)
 
 
-def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float] | None:
-    """Return Student's t interval of the mean of values [seeds, problems] for new seeds and new problems.
+def crossed_interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return Student's 95 % interval of the mean of values [seeds, problems] for new seeds and new problems.
 
     A seed's values share its luck; a problem's values share its difficulty. The variance of the mean is the variance
     between seeds plus that between problems, less the residual, which both contain; it is at least the larger of the
@@ -149,14 +149,14 @@ def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> t
     residual_variance = float((residual**2).sum()) / ((seeds - 1) * (problems - 1)) / (seeds * problems)
     seed_variance, problem_variance = by_seed.var(ddof=1) / seeds, by_problem.var(ddof=1) / problems
     variance = max(seed_variance + problem_variance - residual_variance, seed_variance, problem_variance)
-    half = float(stdtrit(min(seeds, problems) - 1, (1 + confidence) / 2)) * math.sqrt(variance)
+    half = float(stdtrit(min(seeds, problems) - 1, _TAILS[1])) * math.sqrt(variance)
     return mean - half, mean + half
 
 
 def two_way_bootstrap_interval(
-    seeds: Sequence[Mapping[str, float]], confidence: float = 0.95, resamples: int = RESAMPLES
+    seeds: Sequence[Mapping[str, float]], resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of the mean of seeds' means, for new seeds and new problems.
+    """Return the 95 % bootstrap percentile interval of the mean of seeds' means, for new seeds and new problems.
 
     Each seed has a value by problem. Seeds and problems are resampled independently; a resampled problem keeps all its
     seeds, since they share its difficulty. None below `MIN_BOOTSTRAP_SEEDS` seeds or two problems, or where all values
@@ -182,7 +182,7 @@ def two_way_bootstrap_interval(
         weights = seed_counts * (values_per_seed > 0)
         sums = (weights * (problem_counts @ values.T) / np.maximum(values_per_seed, 1)).sum(axis=1)
         means.append(sums[weights.any(axis=1)] / weights.sum(axis=1)[weights.any(axis=1)])
-    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(np.concatenate(means), _TAILS)
     return float(low), float(high)
 
 
@@ -198,9 +198,9 @@ def pass_at(k: int, responses: int, right: int) -> float:
 
 
 def clustered_mean(
-    sums: Sequence[float], counts: Sequence[int], confidence: float = 0.95, resamples: int = RESAMPLES
+    sums: Sequence[float], counts: Sequence[int], resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of a mean pooled over clusters, or None with fewer than two of them.
+    """Return the 95 % bootstrap percentile interval of a mean pooled over clusters, or None below two of them.
 
     Cluster i has `counts[i]` trials that add up to `sums[i]` (for a share, its successes). Trials within a cluster
     (the duels of one problem, the two verdicts of one duel) are not independent, so whole clusters are resampled.
@@ -220,7 +220,6 @@ def clustered_mean(
         (clusters[:, 0], clusters[:, 1]),
         pooled,
         paired=True,
-        confidence_level=confidence,
         n_resamples=resamples,
         batch=_batch_size(len(clusters)),
         method="percentile",
@@ -246,9 +245,7 @@ def pooled_share(shares: Sequence[Proportion]) -> Metric:
     return Metric(pooled.value, None if ci95 == (0, 1) else ci95, pooled.n)
 
 
-def rank_correlation(
-    groups: Sequence[Sequence[tuple[str, float, float]]], confidence: float = 0.95, resamples: int = RESAMPLES
-) -> Metric:
+def rank_correlation(groups: Sequence[Sequence[tuple[str, float, float]]], resamples: int = RESAMPLES) -> Metric:
     """Return the mean over groups of Spearman's rank correlation of two values within the group; n: members.
 
     groups: the name, first value and second value of each member. A member may be in several groups; each group has
@@ -276,7 +273,7 @@ def rank_correlation(
     value = float(means[0])
     if len(names) < 4:
         return Metric(value, None, len(names))
-    low, high = np.nanquantile(means[1:], [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.nanquantile(means[1:], _TAILS)
     return Metric(value, (float(low), float(high)), len(names))
 
 
