@@ -7,6 +7,7 @@ import yaml
 
 from building import composed
 from evorun.cli.compose import config_folder
+from evorun.runner.settings import check
 
 TABLES: dict[str, dict[tuple[str, str], tuple[int, float]]] = {
     # (student, method) -> (CR in percent, PS)
@@ -182,7 +183,8 @@ NUMBERS: tuple[tuple[str, str, str, Any], ...] = (
 @pytest.mark.parametrize("task", TABLES)
 @pytest.mark.parametrize(("student", "method"), sorted({(student, method) for student, method, *_ in NUMBERS}))
 def test_a_composed_configuration_has_the_papers_numbers(task: str, student: str, method: str) -> None:
-    config = composed(f"experiment=laft/{task}", f"student={student}", f"method={method}")
+    config = composed(f"experiment=laft/{task}", f"student={student}", f"method={method}", "engine=vllm")
+    check(config)  # the student's settings are none of the method's
     for requires_student, of_method, key, value in NUMBERS:
         if (requires_student, of_method) == (student, method):
             assert _at(config, key) == value, key

@@ -103,7 +103,7 @@ def _resolve(group: str, name: str) -> Mapping[str, Key]:
     found: dict[str, Key] = {}
     for default in yaml.safe_load(file.read_text()).get("defaults", ()):
         if isinstance(default, str) and default != "_self_":
-            found |= _resolve(group, default)
+            found |= _resolve(group, default.removesuffix("@_here_"))
         elif isinstance(default, dict) and PARTS in default:
             for part in default[PARTS]:
                 found |= read_yaml(CONF / "method_parts" / f"{part}.yaml")

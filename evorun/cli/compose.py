@@ -76,7 +76,7 @@ def yaml_values(group: str, name: str) -> Mapping[str, Any]:
     inherited: dict[str, Any] = {}
     for default in values.pop("defaults", ()):
         if isinstance(default, str) and default != "_self_":
-            inherited |= yaml_values(group, default)
+            inherited |= yaml_values(group, default.removesuffix("@_here_"))
         elif isinstance(default, dict) and PARTS in default:
             for part in default[PARTS]:
                 inherited |= yaml_values("method_parts", part)
