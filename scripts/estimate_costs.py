@@ -8,6 +8,7 @@ scripts/write_paper_tables.py writes the estimates into docs/papers/.
 """
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -15,17 +16,25 @@ from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import config_folder, register, yaml_values
+from evorun.cli.compose import choices, config_folder, register, yaml_values
+from evorun.cli.explain import explain
+from evorun.cli.output import print_error
 from evorun.cli.overrides import words
 from evorun.cli.plain import plain
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
+from evorun.errors import ConfigError, EvorunError
 from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
+from evorun.methods.search.proposals import MIN_SAMPLES
 from evorun.rollouts.rubric_settings import DIGIT_TOKENS
+from evorun.runner import registry
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
 from evorun.runner.student import teacher_composition
 from evorun.runner.typed import typed
+from evorun.runs.budget import BudgetConfig
 
 PEAK = 989e12
 """FLOP per second of an H100 SXM in bfloat16, by its data sheet."""
@@ -90,26 +99,89 @@ def name_model(config: Mapping[str, Any], role: str) -> str:
     return config["model"]["name"] if name == "policy" else name
 
 
-def count_problems(task: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of training and test problems, or of a puzzle's training and evaluation instances."""
+def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return the numbers of training and test problems, or of a puzzle's training and evaluation instances.
+
+    Where the configuration gives no sizes, as for files of one's own, None and the limit; without a limit, raises
+    ConfigError.
+    """
+    limit = task.get("limit")
     if task["name"] in SPLITS:
         train, test = SPLITS[task["name"]]
     elif "instances" in task:
         train, test = task["training_instances"], task["instances"]
-    elif "per_stratum" in task:  # three strata; half of at most as many validation problems
+    elif "test_problems" in task:
+        train, test = task["train_problems"], task["test_problems"]
+    elif task.get("per_stratum"):  # three strata; half of at most as many validation problems
         train, test = 3 * (task["validation_per_stratum"] or task["per_stratum"]) // 2, 3 * task["per_stratum"]
-    else:
+    elif "train" in task and "test" in task:
         train, test = (task[split]["draw"] or task[split]["size"] for split in ("train", "test"))
-    return train, min(test, task["limit"] or test)
+    elif limit is None:
+        raise ConfigError(
+            f"task={task['name']}: expected a known number of problems, got a task of any size; set task.limit=N"
+        )
+    else:
+        return None, limit
+    return train, min(test, limit or test)
+
+
+def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, Any], int | None]:
+    """Return a method's settings with numbers where a budget decides, and the budget's calls per problem.
+
+    Raises ConfigError for a setting that only a budget bounds, where there is no limit on calls.
+    """
+    method, budget = dict(config["method"]), typed(BudgetConfig, config["budget"], "budget")
+    shares = (budget.calls_per_problem, budget.calls and budget.calls // problems)
+    limit: int | None = min((share for share in shares if share is not None), default=None)
+    if budget.generations is not None and "generations" in method:
+        own = method["generations"]
+        method["generations"] = budget.generations if own is None else min(own, budget.generations)
+    for key in ("samples", "rounds", "generations"):
+        if key in method and method[key] is None:
+            if limit is None:
+                raise ConfigError(
+                    f"method.{key}: expected a number, or a limit on calls, got null and none; set method.{key}=N or "
+                    "budget.calls_per_problem=N"
+                )
+            method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit)) if key == "samples" else limit
+    return method, limit
+
+
+IN_ORDER = ("few_shot", "best_of_n", "feedback_descent", "duel_evolve")
+"""Methods whose calls are counted in the order in which they make them, so that a budget leaves out the last ones."""
 
 
 def count_calls(config: Mapping[str, Any]) -> list[Part]:
-    """Return the calls of a run without those of its students' stages, by role.
+    """Return the calls of a run without those of its students' stages, by role; a limit on calls bounds them.
 
-    Those of GEPA, of E-SPL's reflections and of turns with a tool are their maximum.
+    Those of GEPA, of E-SPL's reflections and of turns with a tool are their maximum. Raises ConfigError for a method or
+    task whose calls or problems have no formula here.
     """
-    method, policy = config["method"], config["model"]["name"]
     train, test = count_problems(config["task"])
+    method, limit = settle_budget(config, test)
+    if train is None and (method["name"] == "gepa" or not method.get("steps", 1)):
+        raise ConfigError(
+            f"task={config['task']['name']}: expected a known number of training problems for method={method['name']}, "
+            "got a task of any size; count the calls of a run with engine=simulated"
+        )
+    parts = count_unlimited_calls({**config, "method": method}, train or 0, test)
+    if limit is None:
+        return parts
+    left: float = limit * test
+    metered = [part for part in parts if part.role != "gold"]  # its opinions count against no budget
+    if method["name"] not in IN_ORDER:
+        share = min(1.0, left / sum(part.calls for part in metered))
+        return [part._replace(calls=part.calls * (share if part in metered else 1)) for part in parts]
+    kept = []
+    for part in parts:
+        kept.append(part._replace(calls=min(part.calls, left)))
+        left -= kept[-1].calls
+    return kept
+
+
+def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
+    """Return the calls of a run that no budget ends; a role may have several parts."""
+    method, policy = config["method"], config["model"]["name"]
     judge = name_model(config, "judge")
     limit = method.get("max_tokens", 0)
     match method["name"]:
@@ -125,16 +197,16 @@ def count_calls(config: Mapping[str, Any]) -> list[Part]:
             drawn = Part("generate", policy, test * method["samples"], limit)
             return [drawn, Part("judge", judge, test * duels, method["judge_max_tokens"])]
         case "feedback_descent":
-            generations = method["generations"]
-            proposed = Part("generate", policy, test * (generations + 1), limit)
-            return [proposed, Part("judge", judge, test * generations, method["judge_max_tokens"])]
-        case "duel_evolve":
-            born = method["initial_candidates"] + method["generations"] * method["children"]
-            duels = (method["generations"] + 1) * method["duels"] * method["orders"]
+            proposed = Part("generate", policy, test, limit)
             return [
-                Part("generate", policy, test * born, limit),
-                Part("judge", judge, test * duels, method["judge_max_tokens"]),
+                proposed,
+                *[proposed, Part("judge", judge, test, method["judge_max_tokens"])] * method["generations"],
             ]
+        case "duel_evolve":
+            duels = Part("judge", judge, test * method["duels"] * method["orders"], method["judge_max_tokens"])
+            first = Part("generate", policy, test * method["initial_candidates"], limit)
+            born = Part("generate", policy, test * method["children"], limit)
+            return [first, duels, *[born, duels] * method["generations"]]
         case "gepa":  # a minibatch under both prompts, a reflection, and all that a better prompt is chosen by
             choosing = test if config["task"]["name"] == "livecodebench" else train
             tried = method["generations"] * (2 * method["minibatch"] + choosing) + choosing
@@ -147,8 +219,13 @@ def count_calls(config: Mapping[str, Any]) -> list[Part]:
                 Part("generate", policy, written, limit),
                 Part("fitness", judge, scored, method["evaluator_max_tokens"]),
             ]
-        case _:
+        case name if name in registry.METHODS and "problems_per_step" in method:
             return count_learning_calls(config, train, test)
+        case name:
+            raise ConfigError(
+                f"method={name}: expected a method whose calls have a formula (docs/guides/costs.md), got one without; "
+                "count the calls of a run with engine=simulated task.limit=2"
+            )
 
 
 def count_learning_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
@@ -246,24 +323,42 @@ def estimate(configs: Sequence[Mapping[str, Any]]) -> Cost:
 
 
 def compose_jobs(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the configurations of a sweep's runs but those of the random model; given: overrides of its command."""
-    register()
-    sweeper: Any = yaml_values("experiment", experiment)["hydra"]["sweeper"]
+    """Return the configurations of a sweep's runs but those of the random model; given: overrides of its command.
+
+    An experiment that sweeps nothing has one run. Raises ConfigError for an unknown experiment or key.
+    """
+    register(given)
+    if experiment not in choices("experiment"):
+        raise registry.unknown("experiment", experiment, choices("experiment"))
+    sweeper: Any = yaml_values("experiment", experiment).get("hydra", {}).get("sweeper", {})
     parser = OverridesParser.create()
-    swept = {**sweeper["params"], **dict(override.split("=", 1) for override in given)}
+    swept = [*make_overrides(sweeper.get("params", {})), *(word for one in given for word in words(one))]
     variants = [one for one in sweeper.get("variants", ()) if one.get("model") != "random"]
-    jobs = jobs_of_sweep(parser.parse_overrides(make_overrides(swept)), variants, parser)
+    jobs = jobs_of_sweep(parser.parse_overrides(swept), variants, parser)
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        return [
+        composed = [
             plain(compose("config", [f"experiment={experiment}", *(word for one in job for word in words(one))]))
             for job in jobs
         ]
+    for config in composed:
+        typed(registry.method_class(config["method"]["name"]).Config, config["method"], "method")
+        typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
+    return composed
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the estimate that the arguments ask for; exit with 1 and one line on an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", help="of conf/experiment/, such as lyria/table1")
     parser.add_argument("overrides", nargs="*", help="as on the command line: model=NAME, task.limit=N, ...")
-    asked = parser.parse_args()
-    cost = estimate(compose_jobs(asked.experiment, asked.overrides))
+    asked = parser.parse_args(arguments)
+    try:
+        cost = estimate(compose_jobs(asked.experiment, asked.overrides))
+    except (EvorunError, HydraException, OmegaConfBaseException) as error:
+        print_error(str(error) if isinstance(error, EvorunError) else explain(error))
+        sys.exit(1)
     print(f"{cost.runs} runs, {cost.calls:,.0f} calls, {cost.tokens:,.0f} tokens, {cost.hours:,.1f} hours of an H100")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ from estimate_costs import DECODING, ITEMS, PEAK, TRAINING, Cost, Part, compose_
 from write_paper_tables import ROWS, find_measured, find_reported, make_comparison, make_cost_row, negate, shorten
 
 from building import composed, simulated_run
+from evorun.errors import ConfigError
 
 PAPERS = Path(__file__).parents[1] / "docs" / "papers"
 SMALL = ("task.source=sample", "task.limit=2", "engine=simulated")
@@ -40,8 +41,14 @@ def measure(folder: Path, *words: str) -> dict[str, int]:
         ("method=best_of_n", "task=mathbench", "method.samples=12", "method.rounds=2"),
         ("method=feedback_descent", "task=mathbench", "method.generations=4"),
         ("method=duel_evolve", "task=mathbench", "method.generations=2"),
+        ("method=self_consistency", "task=mathbench", "budget=tiny"),
+        ("method=best_of_n", "task=mathbench", "budget=tiny"),
+        ("method=feedback_descent", "task=mathbench", "budget=tiny"),
+        ("method=feedback_descent", "task=mathbench", "budget.calls=80"),
+        ("method=duel_evolve", "task=mathbench", "budget=tiny"),
+        ("method=duel_evolve", "task=mathbench", "budget.generations=1"),
     ],
-    ids=lambda words: words[0],
+    ids=" ".join,
 )
 def test_calls_are_those_of_a_run_without_repeats(words: tuple[str, ...], tmp_path: Path) -> None:
     words = (*SMALL, "method.retries=0", *words)
@@ -70,6 +77,56 @@ def test_calls_of_a_rubrics_refinement_are_those_of_a_run(tmp_path: Path) -> Non
         assert measured[role] == estimated[role], role
     assert measured["refine"] + measured["merge"] == estimated["refine"]
     assert estimated["score"] <= measured["score"] < 1.3 * estimated["score"]  # unreadable scores are asked for again
+
+
+def test_a_budget_bounds_the_calls_of_any_method_but_those_of_the_gold_judge() -> None:
+    limited = (*MPO, "budget.calls_per_problem=3")
+    assert sum(count(*limited).values()) == pytest.approx(2 * 3 + count(*MPO)["gold"])
+    assert sum(count(*SMALL, "method=gepa", "task=mathbench", "budget=calls_300").values()) == pytest.approx(600)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["hydra"], "experiment=hydra: unknown experiment; choose one of duel_evolve/ablations, "),
+        (["quickstart", "model=nosuch"], "model=nosuch: unknown model; choose one of api, "),
+        (["quickstart", "method.generatoins=3"], "method.generatoins: unknown key; did you mean method.generations?"),
+        (["quickstart", "modell=api"], "modell: unknown key; did you mean model?"),
+        (
+            ["duel_evolve/simulated_study", "method=zero_shot", "task=rows", "task.limit=null"],
+            "task=rows: expected a known number of problems, got a task of any size; set task.limit=N",
+        ),
+        (
+            ["duel_evolve/simulated_study", "method=gepa", "task=rows"],
+            "task=rows: expected a known number of training problems for method=gepa, got a task of any size; ",
+        ),
+        (
+            ["duel_evolve/simulated_study", "method=feedback_descent", "budget=unlimited", "budget.tokens=9000"],
+            "method.generations: expected a number, or a limit on calls, got null and none; set method.generations=N ",
+        ),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_estimated_is_said_in_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        estimate_costs.main(words)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {line}")
+
+
+@pytest.mark.parametrize("settings", [{}, {"problems_per_step": 4}])
+def test_a_method_without_a_formula_is_named(settings: dict[str, int]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^method=hill: expected a method whose calls have a formula .* got one without"
+    ):
+        count_calls(composed(*SMALL) | {"method": {"name": "hill", **settings}})
+
+
+def test_an_experiment_that_sweeps_nothing_is_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    estimate_costs.main(["quickstart"])
+    assert capsys.readouterr().out.startswith("1 runs, 216 calls, ")  # 6 problems · (4 + 2 · 4 + 3 · 4 · 2)
 
 
 def test_hours_are_those_of_the_pages_formula() -> None:
