@@ -1,6 +1,7 @@
 """The facts that a reader must know of a run first: warnings, key figures, what identifies it, and its settings."""
 
 import shlex
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from evorun.reports import text
 from evorun.reports.overview import Outcome
 from evorun.runs.aggregates import Aggregates
+from evorun.runs.budget import LIMITS
 from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import identity
 from evorun.runs.schema import Manifest, ModelInRun
@@ -39,6 +41,36 @@ def describe_early_ends(outcome: Outcome) -> str | None:
         f"{'generation' if evolves else 'step'} {text.number(cut.mean)}{span} of {text.count(planned)}."
         + (f" {EQUAL_CALLS}" if evolves else "")
     )
+
+
+def describe_unevolved(outcome: Outcome) -> str | None:
+    """Say that no problem left generation 0, since the budget ended it there; None if any did."""
+    planned, settings = outcome.planned_steps, outcome.manifest.config.get("method")
+    if "budget" not in outcome.reached or any(reached.most for reached in outcome.reached.values()):
+        return None
+    if planned == 0 or not isinstance(settings, dict) or "generations" not in settings:
+        return None
+    needed = _first_generation(settings)
+    budget = outcome.manifest.config.get("budget")
+    limits = [
+        f"{text.count(limit)} {key.replace('_', ' ')}"
+        for key in LIMITS
+        if isinstance(budget, dict) and (limit := budget.get(key)) is not None
+    ]
+    return (
+        f"Never left generation 0: the budget{' of ' if limits else ''}{' and '.join(limits)} ended before the first "
+        "step of evolution"
+        + (f"; generation 0 takes up to {text.count(needed)} calls per problem." if needed is not None else ".")
+    )
+
+
+def _first_generation(settings: Mapping[str, Any]) -> int | None:
+    """Return the calls per problem of generation 0 by a method's settings; None where they do not say."""
+    drawn, duels, orders = (settings.get(key) for key in ("initial_candidates", "duels", "orders"))
+    if isinstance(drawn, int) and isinstance(duels, int) and isinstance(orders, int):
+        return drawn + duels * orders
+    population = settings.get("population")
+    return population if isinstance(population, int) else None
 
 
 def list_warnings(outcome: Outcome) -> list[str]:

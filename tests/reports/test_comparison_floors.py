@@ -147,17 +147,22 @@ def test_the_search_of_runs_that_train_speaks_of_their_steps_and_explains_its_ow
     assert "Judge agreement" not in note
 
 
+def _ended_by_budget(folder: Path, *, reached: int, planned: int | None = 15, **fields: Any) -> Path:
+    """Write a run whose budget ended all problems in the same generation."""
+    run = write_method(folder, GOOD, **fields)
+    ended = {"budget": {"problems": 10, "fewest": reached, "mean": reached, "most": reached}}
+    results = json.loads((run / "results.json").read_text())
+    (run / "results.json").write_text(json.dumps({**results, "reached": ended, "planned_steps": planned}))
+    edit_manifest(run, files={})
+    return run
+
+
 def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp_path: Path) -> None:
-    runs = []
-    for seed, reached in enumerate((3, 5)):
-        run = write_method(
-            tmp_path / str(seed), GOOD, method="lyria", seed=seed, config={"method": {"generations": 15}}
-        )
-        ended = {"budget": {"problems": 10, "fewest": reached, "mean": reached, "most": reached}}
-        results = json.loads((run / "results.json").read_text())
-        (run / "results.json").write_text(json.dumps({**results, "reached": ended, "planned_steps": 15}))
-        edit_manifest(run, files={})
-        runs.append(run)
+    config = {"method": {"generations": 15}}
+    runs = [
+        _ended_by_budget(tmp_path / str(seed), reached=reached, method="lyria", seed=seed, config=config)
+        for seed, reached in enumerate((3, 5))
+    ]
     comparison = compare([*runs, write_method(tmp_path / "other", POOR)])
     (line,) = comparison.warnings
     assert line.startswith("lyria: The budget ended problems early. ")
@@ -165,6 +170,32 @@ def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp
     assert reached_by["lyria"] == "4 of 15"
     assert reached_by["lyria, seed 1"] == "5 of 15"
     assert reached_by["zero_shot"] == "\u2013"
+
+
+@pytest.mark.parametrize(
+    ("method", "planned", "settings", "needed"),
+    [
+        (
+            "duel_evolve",
+            150,
+            {"generations": 150, "initial_candidates": 12, "duels": 24, "orders": 2},
+            "; generation 0 takes up to 60 calls per problem.",
+        ),
+        ("lyria", 15, {"generations": 15, "population": 50}, "; generation 0 takes up to 50 calls per problem."),
+        ("feedback_descent", None, {"generations": None}, "."),
+    ],
+)
+def test_a_method_that_never_left_generation_0_is_named(
+    method: str, planned: int | None, settings: dict[str, Any], needed: str, tmp_path: Path
+) -> None:
+    config = {"method": settings, "budget": {"calls_per_problem": 40, "tokens": None}}
+    run = _ended_by_budget(tmp_path / "short", reached=0, planned=planned, method=method, config=config)
+    other = _ended_by_budget(tmp_path / "long", reached=1, planned=planned, method="other", config=config)
+    found = [line for line in compare([run, other]).warnings if "generation 0" in line]
+    assert found == [
+        f"{method}: Never left generation 0: the budget of 40 calls per problem ended before the first step of "
+        f"evolution{needed}"
+    ]
 
 
 def test_figures_and_tables_are_written_as_files(

@@ -20,7 +20,7 @@ from evorun.reports.comparison.reported import (
 )
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
-from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, list_warnings
+from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, describe_unevolved, list_warnings
 from evorun.reports.run_tables import is_flat
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
@@ -244,11 +244,15 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
     for run in (run for arm in arms for run in arm.runs):
-        early_ends = describe_early_ends(run.outcome)
+        early_ends, unevolved = describe_early_ends(run.outcome), describe_unevolved(run.outcome)
+        if unevolved is not None:
+            holders[unevolved].add(run.name)
         hacked = run.outcome.hacking.lines if run.outcome.hacking is not None else {}
         for warning in list_warnings(run.outcome):
             line = hacked.get(warning, warning)
             if line == early_ends:  # the generations have a column
+                if unevolved is not None:
+                    continue
                 line = f"The budget ended problems early. {EQUAL_CALLS}"
             if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
                 holders[line].add(run.name)
