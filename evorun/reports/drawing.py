@@ -205,6 +205,7 @@ def finish_drawing(axes: "Axes", name: str, title: str, labels: tuple[str, str],
 
 def _save(figure: "Figure", buffer: Any, format: str, settings: Any, metadata: dict[str, Any]) -> None:
     import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # on a page the browser sets the text, in its own fonts; Matplotlib's font only measures it
@@ -213,7 +214,11 @@ def _save(figure: "Figure", buffer: Any, format: str, settings: Any, metadata: d
         if layout := figure.get_layout_engine():
             layout.execute(figure)
             figure.set_layout_engine("none")
-        figure.savefig(buffer, format=format, metadata=metadata)
+        if format == "svg":
+            canvas: Any = FigureCanvasSVG(figure)
+            canvas.print_svg(buffer, metadata=metadata)  # savefig would draw it twice
+        else:
+            figure.savefig(buffer, format=format, metadata=metadata)
 
 
 _NAME_SIZE = 8.5

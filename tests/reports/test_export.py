@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports import drawing
@@ -72,3 +74,17 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match=r"cannot make the folder .*file/inside"):
         export(tmp_path / "file" / "inside", [], [])
+
+
+def test_a_drawing_is_drawn_once_and_as_matplotlib_saves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    draw = Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: (drawn.append(self), draw(self, renderer))[1])
+    with drawing.open_figure(4, 2) as figure:
+        figure.subplots().plot([0, 1], [0, 1], label="a line")
+        made = drawing.make_drawing(figure, "line", "a line")
+        assert drawn == [figure]
+        saved = io.StringIO()
+        with matplotlib.rc_context({"svg.hashsalt": "evorun-line", "svg.fonttype": "none"}):
+            figure.savefig(saved, format="svg")
+    assert made.svg.partition("<defs>")[2] == saved.getvalue().partition("<defs>")[2]
