@@ -211,6 +211,19 @@ def test_a_complete_run_without_its_report_has_begun(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-2:] == ["  report missing: seed=0", "  not begun: seed=1"]
 
 
+def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
+    sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
+    assert "Report: " in evorun_here(*sweep, cwd=tmp_path).stdout
+    *jobs, end = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
+    assert len(jobs) == 2
+    for folder, line in zip(sorted(tmp_path.glob("sweep/*seed-*")), jobs, strict=True):
+        accuracy = json.loads((folder / "results.json").read_text())["metrics"]["accuracy"]
+        low, high = (f"{100 * bound:.1f}" for bound in accuracy["ci95"])
+        said = f"accuracy {100 * accuracy['value']:.1f} % (95 % interval {low} to {high} %)"
+        assert line == f"sweep/{folder.name}: complete, {said}"
+    assert end == "compare the jobs of the sweep: evorun report sweep"
+
+
 def test_the_command_of_a_job_composes_it_alone(tmp_path: Path) -> None:
     for folder, name, budget in (("conf", "mine", 3), ("more", "small", 4)):
         (tmp_path / folder / "budget").mkdir(parents=True)

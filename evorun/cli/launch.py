@@ -103,7 +103,8 @@ def run_composed(composed: DictConfig) -> str:
             if job.mode == RunMode.RUN and launcher != "basic":
                 raise ConfigError(f"hydra/launcher={launcher}: launches the jobs of a sweep: add -m, or leave it out")
             refuse_secrets(composed)
-            status = carry_out(with_absolute_paths(plain(composed)), folder, command, Terminal())
+            values, of_sweep = with_absolute_paths(plain(composed)), job.mode == RunMode.MULTIRUN
+            status = carry_out(values, folder, command, Terminal(), of_sweep=of_sweep)
         except EvorunError as error:
             remove_unused_run_dir(folder)
             settings: Any = composed.get("evorun")

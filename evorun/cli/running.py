@@ -14,14 +14,20 @@ from evorun.runs.terminal import Terminal
 
 
 def carry_out(
-    config: Mapping[str, Any], path: Path, command: Sequence[str], console: Terminal, *, redo_calls: bool = False
+    config: Mapping[str, Any],
+    path: Path,
+    command: Sequence[str],
+    console: Terminal,
+    *,
+    redo_calls: bool = False,
+    of_sweep: bool = False,
 ) -> str:
     """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin.
 
-    redo_calls: see `run_experiment`.
+    redo_calls: see `run_experiment`. of_sweep: a run that was complete gets a line instead of its tables.
     """
     from evorun.reports.html import is_up_to_date
-    from evorun.reports.summary import print_summary
+    from evorun.reports.summary import describe_complete, print_summary
     from evorun.runner.experiment import run_experiment
     from evorun.runner.registry import blaming_plugins, fault_of_plugin
     from evorun.runner.settings import check
@@ -30,10 +36,15 @@ def carry_out(
     try:
         with blaming_plugins():
             checked = check(config)
-            outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
+            outcome = run_experiment(
+                checked, path, command, console, redo_calls=redo_calls, silent_if_complete=of_sweep
+            )
         if outcome.status == "completed":
             if outcome.already_complete and is_up_to_date(path):
-                print_summary(path, console)
+                if of_sweep:
+                    console.print(describe_complete(path), soft_wrap=True)
+                else:
+                    print_summary(path, console)
             else:
                 _report(path, config, console, transplants=checked.method.transplants)
             return outcome.status

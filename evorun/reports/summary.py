@@ -55,6 +55,17 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
     console.print(f"Report: {path}", soft_wrap=True)
 
 
+def describe_complete(run_dir: Path) -> str:
+    """Return a line on a complete run: its primary score with its interval. Raises RunDirectoryError or DataError."""
+    outcome = load_outcome(run_dir)
+    score, metric = outcome.primary, outcome.metrics.get(outcome.primary.name)
+    line = f"{display(run_dir)}: complete"
+    if metric is None:
+        return line
+    interval = f" (95 % interval {text.value_interval(score, metric.ci95)})" if metric.ci95 else ""
+    return f"{line}, {text.label(score)} {text.value(score, metric.value)}{interval}"
+
+
 def _make_training_table(records: Sequence[TrainingRecord]) -> Table:
     """Return each figure's mean over the first and the last steps."""
     n = min(max(len(records) // 2, 1), STEPS_OF_A_MEAN)

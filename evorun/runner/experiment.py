@@ -54,11 +54,17 @@ log = logging.getLogger("evorun")
 
 
 def run_experiment(
-    config: RunConfig, path: Path, command: Sequence[str], console: Terminal, *, redo_calls: bool = False
+    config: RunConfig,
+    path: Path,
+    command: Sequence[str],
+    console: Terminal,
+    *,
+    redo_calls: bool = False,
+    silent_if_complete: bool = False,
 ) -> Outcome:
-    """Carry out a run in the directory `path`, or continue it there; leave a complete run unchanged.
+    """Carry out a run in the directory `path`, or continue it there; leave a complete run unchanged, and say so.
 
-    redo_calls: repeat all calls when the journal is missing.
+    redo_calls: repeat all calls when the journal is missing. silent_if_complete: the caller says it.
 
     Raises EvorunError when the run cannot begin (missing data, a directory in use or of another run). After that, the
     manifest and the returned outcome say how the run ended.
@@ -77,7 +83,8 @@ def run_experiment(
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):
             line = f"{display(path)}: this run is complete and its files are unchanged: nothing to do"
-            console.print(line, soft_wrap=True)
+            if not silent_if_complete:
+                console.print(line, soft_wrap=True)
             return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"):
             started = time.monotonic()
