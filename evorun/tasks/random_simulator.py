@@ -15,6 +15,8 @@ from evorun.tasks.text_task import TextTask
 
 _FILLER = Filler("It may be this or that and one is as good as another to me.")
 _WORDS = 30
+_MAX_DRAWS = 50
+"""Maximum answers to other problems that are drawn in search of a readable one."""
 _BLIND = World(reflection_skill=0, meta_skill=0, malformed=0)
 """Its reflections and its reviews of rubrics know nothing either."""
 
@@ -55,9 +57,17 @@ class RandomSimulator:
         return _FILLER.text(_WORDS).strip() if answer is None else self._task.write(problem, answer)
 
     def _draw_other_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
-        """Return a right answer to a random other problem; None where there is none."""
+        """Return a right answer to a random other problem, one that the task reads as an answer to this one.
+
+        After `_MAX_DRAWS` unreadable ones, return the last of them; None where there is none.
+        """
         others = sorted({answer for other, answer in self._rows if other.id != problem.id and answer is not None})
-        return others[int(rng.integers(len(others)))] if others else None
+        answer = None
+        for _ in range(_MAX_DRAWS if others else 0):
+            answer = others[int(rng.integers(len(others)))]
+            if self._task.parse(problem, self._task.write(problem, answer)).answer is not None:
+                break
+        return answer
 
 
 def _json(**reply: object) -> str:

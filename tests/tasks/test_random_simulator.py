@@ -23,7 +23,7 @@ from evorun.tasks.puzzles.puzzle import PENALISED_SCORE
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
-from text_tasks import Essays, Sums, essays, sums
+from text_tasks import Essays, OwnSums, Sums, essays, sums
 
 NO_TOOLS: Any = None
 REFINING = Prompt(messages=(), hints={"role": "merging"})
@@ -184,3 +184,11 @@ def test_every_engine_leaves_it_to_the_simulated_one(engine: str) -> None:
     tossed = check(composed(f"engine={engine}", "judge=random"))
     assert isinstance(tossed.others["judge"].engine, SimulatedConfig)
     assert tossed.engine == check(composed(f"engine={engine}")).engine
+
+
+def test_another_problems_answer_is_one_that_the_task_reads() -> None:
+    """Of eight sums, two have the last digit 5, and each reads only answers with its own last digit."""
+    loaded = load_rows(OwnSums(), [*sums(8), (Problem(id="far", stratum="all", data={"question": "20 + 5"}), "25")])
+    task: Any = loaded.task
+    said = replies(loaded.simulator.at_random(), task.generation_prompt(loaded.problems[0]), 200)
+    assert {task.parse(loaded.problems[0], text).answer for text in said} == {"25"}
