@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.fields import Checked, NonNegativeInt, require_at_least
+from evorun.fields import Checked, NonNegativeInt, PositiveInt
 from evorun.models.base import Reply, Wasted
 
 LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")
@@ -26,21 +26,16 @@ class BudgetConfig(Checked):
     section = "budget"
 
     name: str = "unlimited"
-    calls: int | None = None
+    calls: PositiveInt | None = None
     """Model calls of the whole run, all roles together; divided evenly between the problems."""
-    tokens: int | None = None
+    tokens: PositiveInt | None = None
     """Prompt plus completion tokens of the whole run; divided evenly between the problems."""
-    calls_per_problem: int | None = None
-    tokens_per_problem: int | None = None
+    calls_per_problem: PositiveInt | None = None
+    tokens_per_problem: PositiveInt | None = None
     generations: NonNegativeInt | None = None
     """Maximum generations, for methods that have any; the method's own limit holds where it is lower."""
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Settings that a method takes under this budget, by method. They are composed beneath `method`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for key in LIMITS:
-            require_at_least(f"budget.{key}", getattr(self, key), 1)
 
     @property
     def limited(self) -> bool:
