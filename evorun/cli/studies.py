@@ -98,9 +98,9 @@ def resume_rescore(folder: Path, changes: Sequence[str], console: Terminal, *, t
 def report_rescore(folder: Path, console: Terminal) -> None:
     """Print the scores of a study by rubrics that has ended. Raises RunDirectoryError."""
     from evorun.runs.directory import RUBRIC_SCORES
-    from evorun.runs.studies import read_study_file
+    from evorun.runs.files import read_json
 
-    scores = read_study_file(folder / RUBRIC_SCORES, list[RubricScore])
+    scores = read_json(folder / RUBRIC_SCORES, list[RubricScore])
     console.print_table(_make_strictness_table(scores).to_rich())
 
 

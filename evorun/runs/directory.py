@@ -18,7 +18,7 @@ from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
-from evorun.runs.files import open_lock, read_regular, reject_links
+from evorun.runs.files import open_lock, read_json, reject_links
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
@@ -75,15 +75,8 @@ SIMULATED = "simulated"
 
 def load_manifest(path: Path) -> Manifest:
     """Read a run directory's manifest. Raises RunDirectoryError when there is none or it is malformed."""
-    file = path / MANIFEST
-    try:
-        return msgspec.json.decode(read_regular(file), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunDirectoryError(f"{path} is not a run directory: expected a file {MANIFEST} in it") from error
-    except OSError as error:
-        raise RunDirectoryError(f"cannot read {file}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunDirectoryError(f"{file} is malformed: {error}") from error
+    missing = f"{path} is not a run directory: expected a file {MANIFEST} in it"
+    return read_json(path / MANIFEST, Manifest, missing=missing)
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,14 @@ import stat
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from evorun.errors import RunDirectoryError
+from evorun.runs.paths import display
+
+T = TypeVar("T")
 
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """Last bytes of an SQLite rollback journal that names a super-journal (sqlite.org/fileformat2.html, section 3)."""
@@ -37,6 +42,21 @@ def read_regular(path: Path) -> bytes:
     if len(content) > MAX_RECORD:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return content
+
+
+def read_json(file: Path, kind: type[T], *, missing: str | None = None) -> T:
+    """Return what a JSON file in a run's or a study's folder holds. Raises RunDirectoryError.
+
+    missing: the error's text where there is no such file.
+    """
+    try:
+        return msgspec.json.decode(read_regular(file), type=kind)
+    except OSError as error:
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        unread = f"cannot read {display(file)}: {error.strerror}"
+        raise RunDirectoryError(missing if missing and absent else unread) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[bytes]:

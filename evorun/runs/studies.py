@@ -1,16 +1,12 @@
 """The manifests of studies of runs: tournaments between runs, and a run's responses scored by each of its rubrics."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from evorun.errors import RunDirectoryError
-from evorun.runs.files import read_regular
-from evorun.runs.paths import display
+from evorun.runs.files import read_json
 from evorun.runs.schema import ModelInRun, Status, refuse_depth
-
-T = TypeVar("T")
 
 RESCORED = "rescore.json"
 
@@ -51,14 +47,4 @@ class RescoreManifest(StudyManifest, kw_only=True):
 
 def load_rescore(folder: Path) -> RescoreManifest:
     """Read the manifest of a study by rubrics. Raises RunDirectoryError."""
-    return read_study_file(folder / RESCORED, RescoreManifest)
-
-
-def read_study_file(file: Path, kind: type[T]) -> T:
-    """Read a JSON file of a study's folder. Raises RunDirectoryError."""
-    try:
-        return msgspec.json.decode(read_regular(file), type=kind)
-    except OSError as error:
-        raise RunDirectoryError(f"cannot read {display(file)}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
+    return read_json(folder / RESCORED, RescoreManifest)

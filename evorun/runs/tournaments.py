@@ -12,8 +12,9 @@ from evorun.ratings import elo
 from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, resample_clusters, resample_matches
 from evorun.runs.candidates import Verdict
 from evorun.runs.directory import TOURNAMENT
+from evorun.runs.files import read_json
 from evorun.runs.schema import Metric, ModelInRun, Spent
-from evorun.runs.studies import StudyManifest, read_study_file
+from evorun.runs.studies import StudyManifest
 
 MATCHES = "matches.jsonl"
 JUDGMENTS = "judgments.jsonl"
@@ -131,12 +132,12 @@ class TournamentResults(msgspec.Struct, kw_only=True):
 
 def load_tournament(folder: Path) -> TournamentManifest:
     """Read a tournament's manifest. Raises RunDirectoryError."""
-    return read_study_file(folder / TOURNAMENT, TournamentManifest)
+    return read_json(folder / TOURNAMENT, TournamentManifest)
 
 
 def load_tournament_results(folder: Path) -> TournamentResults:
     """Read a tournament's results. Raises RunDirectoryError."""
-    return read_study_file(folder / RESULTS, TournamentResults)
+    return read_json(folder / RESULTS, TournamentResults)
 
 
 class Games(NamedTuple):

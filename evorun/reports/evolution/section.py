@@ -25,7 +25,8 @@ from evorun.reports.population import (
     parse_key,
     summarise_rollouts,
 )
-from evorun.reports.tables import Table, figure_columns, make_data_table, word_columns
+from evorun.reports.run_tables import list_ends
+from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, word_columns
 from evorun.reports.training import count_edits, make_edits_table
 from evorun.runs.candidates import CandidateId
 from evorun.runs.reading import read_artifact, read_rollouts, read_training
@@ -54,8 +55,9 @@ def make_members_table(population: Population, played: Mapping[CandidateId, Roll
     rows = []
     for member in population.members:
         own = played.get(member.id)
-        low, high = own.reward.ci95 or (None, None) if own else (None, None)
-        reward = (own.rollouts, own.reward.value, low, high, own.gain) if own else (0, None, None, None, None)
+        reward: tuple[Cell, ...] = (0, None, None, None, None)
+        if own:
+            reward = (own.rollouts, own.reward.value, *list_ends(own.reward.ci95), own.gain)
         origin = (member.id, member.kind, member.generation, member.operator, " ".join(member.parents))
         rows.append((*origin, member.mean, member.sd, int(member.survivor), *reward))
     columns = ("id", "kind", "step", "operator", "parents", "rating_mean", "rating_sd", "kept")
