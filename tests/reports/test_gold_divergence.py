@@ -8,7 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 
 import evorun
+from building import composed
 from evorun.reports.hacking import USUAL_THRESHOLDS, Divergence, describe_alarms, find_divergence
+from evorun.runner.settings import check
 from evorun.runs.schema import TrainingRecord
 
 STEPS = range(1, 51)
@@ -114,3 +116,16 @@ def test_a_monitor_is_told_by_means_over_steps() -> None:
 def test_the_thresholds_are_those_of_the_method() -> None:
     conf = Path(evorun.__file__).parents[1] / "conf" / "method_parts" / "refinement.yaml"
     assert OmegaConf.load(conf).monitors_above == USUAL_THRESHOLDS
+
+
+def test_a_score_that_rose_and_fell_between_evaluations_is_foretold_at_the_start() -> None:
+    """The start and the end alone: the fall below the start is seen, that from a peak is not, and a run says so."""
+    rewards, falling = {step: _rising(step) for step in STEPS}, {f"p{n}": 0.5 + n / 1000 for n in range(30)}
+    ends = {name: value - 0.2 - value / 50 for name, value in falling.items()}
+    assert find_divergence(rewards, {0: falling, 50: ends}) is not None
+    assert find_divergence(rewards, {0: ends, 50: falling}) is None
+    assert find_divergence(rewards, {0: ends, 25: dict.fromkeys(ends, 0.9), 50: falling}) is not None
+    words = ("method=mpo", "task=essay", "engine=simulated", "release=mpo")
+    (line,) = check(composed(*words, "method.eval_every=null")).method.warnings(None)
+    assert line.startswith("method.eval_every=null: reward hacking shows only if the test problems' score ends below")
+    assert check(composed(*words, "method.eval_every=5")).method.warnings(None) == []

@@ -138,6 +138,14 @@ class Learning(DatasetLevel):
     def last_step(self) -> int | None:
         return self.config.steps
 
+    def warnings(self, calls: int | None) -> list[str]:
+        if self.rubric_settings is None or self.config.eval_every is not None:
+            return []
+        return [
+            "method.eval_every=null: reward hacking shows only if the test problems' score ends below its start, not "
+            "if it rises and falls again; set method.eval_every=N to see that too"
+        ]
+
     def fit_to(self, training_problems: int) -> str | None:
         config, size = self.config, self.config.problems_per_step
         if config.steps is not None:
