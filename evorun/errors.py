@@ -44,6 +44,10 @@ class JournalError(EvorunError):
     """The journal does not hold what a replay asks for, or holds another request under the same key."""
 
 
+class HistoryError(JournalError):
+    """A fork or an extension would ask otherwise than the run whose recorded calls it shares."""
+
+
 class SandboxError(EvorunError):
     """Programs cannot be run as the settings ask: the isolation is unavailable, or it broke down."""
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import sqlite3
+import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +19,15 @@ def effects_in(path: Path) -> int:
     ):
         return int(db.execute("SELECT coalesce(sum(count), 0) FROM keys").fetchone()[0])
     return 0
+
+
+def wait_for_effects(run: Path, count: int, process: subprocess.Popen[bytes]) -> int:
+    """Return the number of recorded effects once there are `count`."""
+    while process.poll() is None:
+        if (recorded := effects_in(run / "journal.sqlite")) >= count:
+            return recorded
+        time.sleep(0.01)
+    raise AssertionError("the run ended before it could be interrupted")
 
 
 def write_journal(path: Path, effects: Iterable[Effect]) -> None:

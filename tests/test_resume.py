@@ -13,7 +13,7 @@ import pytest
 
 from evorun.runs.journal_reader import read_journal
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, records, start
-from journals import effects_in
+from journals import wait_for_effects
 
 SLOW = (*DRY_RUN, *SMALL, "engine.seconds_per_token=0.0005")
 """Slow enough to be killed in the middle: some tens of milliseconds a call."""
@@ -55,15 +55,6 @@ def test_killed_run_resumes_to_the_same_bytes(undisturbed: tuple[Path, float], t
     assert resumed.returncode == 0, resumed.stderr
     assert records(run) == records(reference)
     assert results_without_times(run) == results_without_times(reference)
-
-
-def wait_for_effects(run: Path, count: int, process: subprocess.Popen[bytes]) -> int:
-    """Return the number of recorded effects once there are `count`."""
-    while process.poll() is None:
-        if (recorded := effects_in(run / "journal.sqlite")) >= count:
-            return recorded
-        time.sleep(0.01)
-    raise AssertionError("the run ended before it could be interrupted")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

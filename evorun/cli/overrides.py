@@ -163,21 +163,32 @@ def _refuse_long_number(argument: str) -> None:
         raise ConfigError(f"{key[:60]}: expected a number of at most 1,000 digits, got {value[:20]}...")
 
 
-def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return a recorded configuration with changes for a resume. Raises ConfigError for a key that may not change."""
+def change(
+    config: Mapping[str, Any], arguments: Sequence[str], also: Sequence[str] = (), verb: str = "resume"
+) -> dict[str, Any]:
+    """Return a recorded configuration with changes. Raises ConfigError for a key that may not change.
+
+    also: groups whose keys may change beside those that only decide how a run executes, and whole keys without a group.
+    verb: what the changes are for.
+    """
     refuse_typed_secrets(arguments)
     changed = OmegaConf.create(dict(config))
+    groups = (*also, *MAY_CHANGE)
     for argument in arguments:
         override = parse(_quoted(argument))
         key = override.key_or_group
-        may_change = key.partition(".")[0] in MAY_CHANGE or key in MAY_CHANGE_IN_TRAINING
-        if not may_change or "." not in key or override.is_delete():
-            allowed = ", ".join([*(f"{group}.KEY=VALUE" for group in MAY_CHANGE), *MAY_CHANGE_IN_TRAINING])
-            raise ConfigError(f"{key}: cannot change on a resume, which may set {allowed}; start a new run instead")
+        group, dot, _ = key.partition(".")
+        may_change = (group in groups and dot) or key in MAY_CHANGE_IN_TRAINING or (key in also and key == "seed")
+        if not may_change or override.is_delete():
+            allowed = ", ".join([*(f"{group}.KEY=VALUE" for group in groups), *MAY_CHANGE_IN_TRAINING])
+            raise ConfigError(f"{key}: cannot change on {_A[verb]}, which may set {allowed}; start a new run instead")
         if override.is_sweep_override() or "${" in argument:
-            raise ConfigError(f"{key}: expected one plain value on a resume, got {argument.partition('=')[2]}")
+            raise ConfigError(f"{key}: expected one plain value on {_A[verb]}, got {argument.partition('=')[2]}")
         try:
             OmegaConf.update(changed, key, override.value(), force_add=True)
         except (OmegaConfBaseException, ValueError) as error:  # ValueError: the recorded group is a list
             raise ConfigError(explain(error)) from error
     return dict(OmegaConf.to_container(changed, resolve=False))  # type: ignore[arg-type]
+
+
+_A = {"resume": "a resume", "fork": "a fork", "extend": "an extension", "replay": "a replay"}

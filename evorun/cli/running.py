@@ -10,6 +10,7 @@ from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, JournalError
 from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.paths import display
+from evorun.runs.schema import Origin
 from evorun.runs.terminal import Terminal
 
 
@@ -21,10 +22,11 @@ def carry_out(
     *,
     redo_calls: bool = False,
     of_sweep: bool = False,
+    origin: Origin | None = None,
 ) -> str:
     """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin.
 
-    redo_calls: see `run_experiment`. of_sweep: a run that was complete gets a line instead of its tables.
+    redo_calls, origin: see `run_experiment`. of_sweep: a run that was complete gets a line instead of its tables.
     """
     from evorun.reports.html import is_up_to_date
     from evorun.reports.summary import describe_complete, print_summary
@@ -37,7 +39,7 @@ def carry_out(
         with blaming_plugins():
             checked = check(config)
             outcome = run_experiment(
-                checked, path, command, console, redo_calls=redo_calls, silent_if_complete=of_sweep
+                checked, path, command, console, redo_calls=redo_calls, silent_if_complete=of_sweep, origin=origin
             )
         if outcome.status == "completed":
             if outcome.already_complete and is_up_to_date(path):

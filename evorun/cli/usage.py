@@ -36,6 +36,35 @@ USAGES = {
         "asks you; --trust agrees beforehand.\n"
         "evorun refuses a run without its journal.sqlite; --redo-calls makes, and pays for, all its calls again.",
     ),
+    "replay": Usage(
+        "branching:replay",
+        "evorun replay RUN_DIR [output=FOLDER]",
+        "repeat a finished run from its journal, without its models",
+        "evorun replay RUN_DIR [output=FOLDER] [KEY=VALUE ...]",
+        "Carries the run out once more into a new folder, with every answer from its journal, and says whether the\n"
+        "records are the same to the byte. Needs no model, no sandbox, no GPU and no key. KEY=VALUE: run.*, evorun.*.",
+    ),
+    "extend": Usage(
+        "branching:extend",
+        "evorun extend RUN_DIR KEY=VALUE ...",
+        "continue a finished run with more steps or budget, paying for what is new only",
+        "evorun extend RUN_DIR KEY=VALUE ... [output=FOLDER] [--trust]",
+        "Continues a finished run, in a new folder, with more steps, budget or problems (method.*, budget.*, task.*).\n"
+        "Its recorded calls answer again; only new ones are made. A change that would alter what is recorded is\n"
+        "refused before anything contradicts it. The extended run stays as it is.\n"
+        "  evorun extend RUN_DIR method.generations=30",
+    ),
+    "fork": Usage(
+        "branching:fork",
+        "evorun fork RUN_DIR --at step=N KEY=VALUE ...",
+        "begin a run with other settings that shares the first steps of another",
+        "evorun fork RUN_DIR --at step=N [KEY=VALUE ...] [output=FOLDER] [--trust]",
+        "Begins a run, in a new folder, that shares all calls of a recorded run before step N and then goes its own\n"
+        "way: with other settings (method.*, model.*, judge.*, task.*, budget.*, seed), at the price of the steps\n"
+        "from N on. Another model, sampling or seed counts from step N on. A setting that changes the prompts of an\n"
+        "earlier step is refused.\n"
+        "  evorun fork RUN_DIR --at step=5 method.temperature=0.3",
+    ),
     "report": Usage(
         "verbs:report",
         "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",

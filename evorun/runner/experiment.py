@@ -39,7 +39,7 @@ from evorun.runs.paths import display
 from evorun.runs.progress import Progress, show_progress
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
-from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun
+from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
@@ -61,10 +61,12 @@ def run_experiment(
     *,
     redo_calls: bool = False,
     silent_if_complete: bool = False,
+    origin: Origin | None = None,
 ) -> Outcome:
     """Carry out a run in the directory `path`, or continue it there; leave a complete run unchanged, and say so.
 
-    redo_calls: repeat all calls when the journal is missing. silent_if_complete: the caller says it.
+    redo_calls: repeat all calls when the journal is missing. silent_if_complete: the caller says it. origin: the run
+    whose recorded calls the new directory's journal holds already.
 
     Raises EvorunError when the run cannot begin (missing data, a directory in use or of another run). After that, the
     manifest and the returned outcome say how the run ended.
@@ -79,6 +81,7 @@ def run_experiment(
     if not (path / MANIFEST).exists():  # a run that has begun may need only its journal
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
+    manifest.origin = origin
     directory = RunDirectory(path)
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):

@@ -19,6 +19,7 @@ from evorun.models.config import OTHER_ROLES
 from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import open_lock, read_json, reject_links
+from evorun.runs.history import History
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
@@ -196,7 +197,10 @@ class RunDirectory:
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
+            fresh.origin = earlier.origin
         self._journal = Journal(self.path / JOURNAL)  # before the manifest, so that a manifest implies a journal
+        if fresh.origin is not None:
+            self._journal.history = History(fresh.origin, self._journal.keys())
         self._reserve()
         self.manifest = fresh
         self._save_manifest()

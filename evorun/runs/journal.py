@@ -7,13 +7,14 @@ transactions; the event loop only waits for them.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -21,7 +22,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
-from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_request
+from evorun.runs.history import History
+from evorun.runs.journal_file import ITEMS, SCHEMA, Effect, Writer, digest_request
 from evorun.runs.journal_reader import BlockReader, decode_result, protect, read_schema
 
 T = TypeVar("T")
@@ -70,6 +72,8 @@ class Journal:
         self._writer = threading.Thread(target=self._write_groups, name="journal", daemon=True)
         self._writer.start()
         self._closed = False
+        self.history: History | None = None
+        """What the run shares with another, if it does."""
 
     def __len__(self) -> int:
         return self._recorded
@@ -100,11 +104,13 @@ class Journal:
         does.
         """
         digest = digest_request(inputs)
-        recorded = self.get(key, digest)
+        recorded = self.get(key, digest, inputs)
+        if recorded is None and self.history is not None:
+            self.history.refuse_new(key)
         if recorded is None or repeat:
             # one lock per key: two candidates with the same program share one execution of it
             async with self._in_flight.setdefault(key, asyncio.Lock()):
-                recorded = self.get(key, digest)
+                recorded = self.get(key, digest, inputs)
                 if recorded is None or repeat:
                     started = time.perf_counter()
                     value = await compute()
@@ -121,27 +127,37 @@ class Journal:
 
     def recall(self, key: str, inputs: bytes, kind: type[T], *, once: bool = False) -> T | None:
         """Return the recorded result of an effect, or None; see `remember`. Raises JournalError as `get` does."""
-        recorded = self.get(key, digest_request(inputs))
+        recorded = self.get(key, digest_request(inputs), inputs)
         if recorded is None:
             return None
         if once:
             del self._numbers[key]
         return decode_result(recorded, kind, key, self.path)
 
-    def get(self, key: str, digest: bytes) -> bytes | None:
+    def get(self, key: str, digest: bytes, inputs: bytes = b"") -> bytes | None:
         """Return the recorded result of `key`, or None.
 
-        Raises JournalError when another request was recorded under the key: the run's inputs have changed.
+        inputs: what the digest is of; needed in a fork, which may ask a shared question in another way. Raises
+        JournalError when another request was recorded under the key: the run's inputs have changed.
         """
         number = self._numbers.get(key)
         if number is None:
             return None
+        if self.history is not None:
+            self.history.note_asked(key)
         if self._reader.key(number)[1] != digest:
-            raise JournalError(
-                f"{self.path}: '{key}' was recorded for another request; prompts, data or code have changed since, "
-                "so this directory cannot be continued: start a new run"
-            )
+            if self.history is None:
+                raise JournalError(
+                    f"{self.path}: '{key}' was recorded for another request; prompts, data or code have changed since, "
+                    "so this directory cannot be continued: start a new run"
+                )
+            if not self.history.has_equal_question(key, self._reader.effect(number).request, inputs):
+                raise self.history.contradiction(key)
         return self._reader.result(number)
+
+    def keys(self) -> Iterator[str]:
+        """Yield the key of each effect, in the order of recording."""
+        return (key for key, _ in self._reader.index())
 
     async def put(self, effect: Effect) -> None:
         """Record an effect; returns when it is durable. Raises RunDirectoryError when it cannot be written."""
@@ -206,6 +222,27 @@ class Journal:
             group += entry[0]
             size += entry[1]
         return group
+
+
+def create_journal(path: Path, effects: Iterable[Effect]) -> list[str]:
+    """Create a journal out of effects of another one, and return their keys.
+
+    Raises RunDirectoryError when the file exists or cannot be written.
+    """
+    keys: list[str] = []
+    if path.exists():
+        raise RunDirectoryError(f"expected no journal at {path}, found one; choose another folder")
+    try:
+        with contextlib.closing(_connect(path)) as connection:
+            _make_tables(connection, path)
+            writer, remaining = Writer(connection), iter(effects)
+            while group := list(itertools.islice(remaining, ITEMS)):
+                writer.write(group)
+                keys += [effect.key for effect in group]
+            connection.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as error:
+        raise RunDirectoryError(f"cannot write {path}: {_reason(error, path)}") from error
+    return keys
 
 
 def _connect(path: Path) -> sqlite3.Connection:

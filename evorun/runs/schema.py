@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from evorun.fields import NonNegativeInt
 from evorun.models.base import FinishReason, Wasted
 from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
 from evorun.runs.scores import ACCURACY, Score
@@ -84,6 +85,23 @@ class SandboxInRun(msgspec.Struct, frozen=True):
     note: str
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The run whose recorded calls this one shares."""
+
+    verb: Literal["fork", "extend"]
+    """The command that began the run."""
+    run: str
+    """Its directory."""
+    at: NonNegativeInt | None
+    """The first step of its own (fork); None where all recorded calls are shared (extend)."""
+    changes: list[str]
+    """The settings that differ, as `key: before -> now`."""
+    effects: NonNegativeInt
+    """Journal entries taken over."""
+    calls: NonNegativeInt
+    """Model calls among them: part of the run's cost, but not paid for again."""
+
+
 class Signed(Protocol):
     """A manifest by which a folder can be resumed."""
 
@@ -114,6 +132,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Origin of a method or a task that is not evorun's own, under `method` or `task`; empty where both are."""
     models: dict[str, ModelInRun]
     """By role."""
+    origin: Origin | None = None
+    """None for a run that began with an empty journal."""
     stages: dict[str, StageInRun] = {}
     """In order; empty until a student has been fine-tuned, and where none is."""
     regime: str

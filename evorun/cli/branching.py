@@ -1,0 +1,191 @@
+"""`evorun replay`, `extend` and `fork`: new runs out of a recorded one, which stays as it is."""
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorun.cli.naming import free_folder, remove_unused_run_dir
+from evorun.cli.overrides import change
+from evorun.cli.trust import TRUST, require_trust
+from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
+from evorun.errors import ConfigError, RunDirectoryError
+from evorun.runs.configs import refuse_interpolations
+from evorun.runs.directory import (
+    ENGINES,
+    MANIFEST,
+    REPLAY,
+    find_recording,
+    identity,
+    list_differences,
+    load_manifest,
+    refuse_other_version,
+)
+from evorun.runs.history import iterate_history
+from evorun.runs.journal import create_journal
+from evorun.runs.journal_file import JOURNAL
+from evorun.runs.journal_reader import open_journal
+from evorun.runs.outputs import refuse_folder_of_records
+from evorun.runs.paths import display
+from evorun.runs.schema import Manifest, Origin
+from evorun.runs.terminal import Terminal
+
+EXTENDABLE = ("method", "budget", "task")
+"""Groups of settings whose change may leave what is recorded as it is."""
+FORKABLE = (*EXTENDABLE, "model", "judge", "reward", "meta", "reflection", "gold", "seed")
+_CODES = {"completed": 0, "interrupted": EXIT_INTERRUPTED}
+
+
+class _Request(NamedTuple):
+    """What a command line of these verbs asks for."""
+
+    run: Path
+    folder: Path | None
+    """Where the new run goes; None for a folder of the usual name."""
+    at: int | None
+    changes: list[str]
+    trust: bool
+
+
+def replay(arguments: Sequence[str], console: Terminal) -> int:
+    """Repeat a finished run from its journal, without its models, and say whether the records are the same."""
+    from evorun.cli.running import carry_out
+
+    request = _parse("replay", arguments)
+    manifest = _load(request.run)
+    config = change(manifest.config, request.changes, verb="replay")
+    recorded = {"name": REPLAY, "run": str(request.run.absolute())}
+    for key in ENGINES:
+        if isinstance(config.get(key), Mapping) and config[key].get("name") != "policy":
+            config[key] = recorded
+    folder = _choose_folder(request, manifest)
+    status = carry_out(config, folder, ["evorun", "replay", *arguments], console)
+    if status == "completed":
+        console.print(_describe_equality(manifest, load_manifest(folder)), soft_wrap=True)
+    return _CODES.get(status, EXIT_FAILED)
+
+
+def _describe_equality(recorded: Manifest, again: Manifest) -> str:
+    """Return a line that says whether a replay has the records of the run that it repeats."""
+    records = [name for name in recorded.files if name.endswith(".jsonl")]
+    differing = [name for name in records if recorded.files[name] != again.files.get(name)]
+    if differing:
+        return f"the records differ in {', '.join(differing)}: the code or the data have changed since the run"
+    return f"the records are the same to the byte: {', '.join(records)}"
+
+
+def extend(arguments: Sequence[str], console: Terminal) -> int:
+    """Continue a finished run with more steps, budget or problems; only what is new is paid for."""
+    return _branch("extend", arguments, console)
+
+
+def fork(arguments: Sequence[str], console: Terminal) -> int:
+    """Begin a run with other settings whose first steps are those of a recorded run."""
+    return _branch("fork", arguments, console)
+
+
+def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
+    from evorun.cli.running import carry_out
+
+    request = _parse(verb, arguments)
+    manifest = _load(request.run)
+    if "training" in manifest.config:
+        raise ConfigError(
+            f"{display(request.run)}: expected a run with frozen weights, got one that trains, whose later updates "
+            f"depend on all settings from the first on: start a new run"
+        )
+    if find_recording(manifest.config) is not None:
+        raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
+    config = change(manifest.config, request.changes, FORKABLE if verb == "fork" else EXTENDABLE, verb)
+    changes = list_differences(identity(manifest.config), identity(config))
+    if not changes and verb == "extend":
+        raise ConfigError(f"expected a change of what the run does: {USAGES[verb].synopsis}; got none")
+    require_trust(request.run, manifest, config, console, given=request.trust)
+    folder = _choose_folder(request, manifest)
+    try:
+        origin = _share(request, folder, verb, changes)
+        shared = f"{origin.calls:,} calls come from {display(request.run)}"
+        console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
+        status = carry_out(config, folder, ["evorun", verb, *arguments], console, origin=origin)
+    except BaseException:
+        if not (folder / MANIFEST).exists():  # the run could not begin
+            (folder / JOURNAL).unlink(missing_ok=True)
+            remove_unused_run_dir(folder.absolute())
+        raise
+    paid = _count_calls(folder) - origin.calls
+    console.print(f"paid for {paid:,} new calls, shared {origin.calls:,}", soft_wrap=True)
+    console.print(
+        f"compare both: evorun report {shlex.join([display(request.run), display(folder)])}",
+        soft_wrap=True,
+    )
+    return _CODES.get(status, EXIT_FAILED)
+
+
+def _share(request: _Request, folder: Path, verb: str, changes: list[str]) -> Origin:
+    """Write the shared calls into the new run's journal."""
+    journal = open_journal(request.run / JOURNAL)
+    try:
+        journal.check()
+        effects = create_journal(folder / JOURNAL, iterate_history(journal, request.at))
+    finally:
+        journal.close()
+    return Origin(
+        verb="fork" if verb == "fork" else "extend",
+        run=str(request.run.absolute()),
+        at=request.at,
+        changes=[line.replace(" in the directory, ", " -> ").removesuffix(" now") for line in changes],
+        effects=len(effects),
+        calls=_count_calls(folder),
+    )
+
+
+def _count_calls(run: Path) -> int:
+    """Return the number of model calls in a run's journal."""
+    journal = open_journal(run / JOURNAL)
+    try:
+        return sum(journal.spent(number)[0] is not None for number, _ in enumerate(journal.index()))
+    finally:
+        journal.close()
+
+
+def _load(run: Path) -> Manifest:
+    manifest = load_manifest(run)
+    refuse_other_version(run, manifest.evorun_version)
+    refuse_interpolations(manifest.config)
+    if manifest.status == "running":
+        raise RunDirectoryError(f"{display(run)} has not ended: wait for it, or resume it first")
+    return manifest
+
+
+def _choose_folder(request: _Request, manifest: Manifest) -> Path:
+    """Return a new folder for the run."""
+    if request.folder is None:
+        return Path(free_folder(f"outputs/{manifest.method}/{manifest.task}/{time.strftime('%Y-%m-%d_%H-%M-%S')}"))
+    refuse_folder_of_records("output", request.folder)
+    if request.folder.exists() and (not request.folder.is_dir() or any(request.folder.iterdir())):
+        raise ConfigError(f"output: expected a new or empty folder, got {display(request.folder)}")
+    request.folder.mkdir(parents=True, exist_ok=True)
+    return request.folder
+
+
+def _parse(verb: str, arguments: Sequence[str]) -> _Request:
+    usage = f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}"
+    words = [word for word in arguments if word != TRUST]
+    at: int | None = None
+    if verb == "fork":
+        given = [index for index, word in enumerate(words) if word == "--at"]
+        if len(given) != 1 or given[0] + 1 >= len(words):
+            raise ConfigError(usage)
+        step = words[given[0] + 1].removeprefix("step=")
+        if not (step.isascii() and step.isdecimal() and int(step) >= 1):
+            raise ConfigError(f"--at: expected step=N, the first step that differs, with N >= 1; got {step}")
+        at = int(step)
+        del words[given[0] : given[0] + 2]
+    if not words or "=" in words[0] or not all("=" in word for word in words[1:]):
+        raise ConfigError(usage)
+    output = [word.partition("=")[2] for word in words[1:] if word.startswith("output=")]
+    if len(output) > 1 or "" in output:
+        raise ConfigError(usage)
+    changes = [word for word in words[1:] if not word.startswith("output=")]
+    return _Request(Path(words[0]), Path(output[0]) if output else None, at, changes, TRUST in arguments)

@@ -1,0 +1,97 @@
+"""The history that a run shares with the run it was forked or extended from: calls that are answered, not made."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import HistoryError
+from evorun.models.encoding import RecordedRequest
+from evorun.runs.journal_file import Effect
+from evorun.runs.journal_reader import JournalReader
+from evorun.runs.paths import display
+from evorun.runs.schema import Origin
+
+
+def parse_step(key: str) -> tuple[str, int] | None:
+    """Return the name (of a problem, or `*`) and the step of a journal key; None for an effect without a step."""
+    parts = key.rsplit("|", 4)
+    if len(parts) != 5 or not (parts[1].isdecimal() and parts[3].isdecimal() and parts[4].isdecimal()):
+        return None
+    return parts[0], int(parts[1])
+
+
+def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:
+    """Yield the effects of a recorded run: all, or those before step `at` and those without a step."""
+    for number, (key, _) in enumerate(journal.index()):
+        place = parse_step(key)
+        if at is None or place is None or place[1] < at:
+            yield journal.effect(number)
+
+
+class History:
+    """Which calls of the shared history a run has asked for, so that none is made that would contradict it.
+
+    A fork takes the answers of its first steps over wherever it asks the same questions, whatever its sampling, seed
+    or model: from step `at` on it goes its own way. An extension must make the same requests.
+    """
+
+    def __init__(self, origin: Origin, keys: Iterator[str]) -> None:
+        """keys: those of the shared effects, which are the first of the run's journal."""
+        self.origin = origin
+        self._last: dict[str, int] = {}
+        """The last recorded step, by name."""
+        self._waiting: Counter[tuple[str, int]] = Counter()
+        """Recorded calls that have not been asked for, by name and step."""
+        places = [place for place in map(parse_step, itertools.islice(keys, origin.effects)) if place is not None]
+        for name, step in places:
+            self._last[name] = max(step, self._last.get(name, step))
+        # A run may end with calls that a longer one does not make, such as a last choice: those may stay unasked.
+        self._waiting.update(place for place in places if place[1] < self._last[place[0]])
+
+    def note_asked(self, key: str) -> None:
+        """Note that a recorded effect has been asked for."""
+        place = parse_step(key)
+        if place is not None and self._waiting.get(place):
+            self._waiting[place] -= 1
+            if not self._waiting[place]:
+                del self._waiting[place]
+
+    def has_equal_question(self, key: str, recorded: bytes, request: bytes) -> bool:
+        """Tell whether a fork's request asks what was recorded: the same messages, whoever answers them and how."""
+        place = parse_step(key)
+        if self.origin.at is None or place is None or place[1] >= self.origin.at:
+            return False
+        try:
+            before, now = (msgspec.json.decode(encoded, type=RecordedRequest) for encoded in (recorded, request))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of a tool or a reward, not of a model
+            return False
+        return before.messages == now.messages and before.json_schema == now.json_schema
+
+    def refuse_new(self, key: str) -> None:
+        """Raise HistoryError where a call that nobody recorded would contradict the shared history."""
+        place = parse_step(key)
+        if place is None:
+            return
+        name, step = place
+        if self.origin.at is not None:
+            if step < self.origin.at:
+                raise self.contradiction(key)
+        elif step < self._last.get(name, 0):
+            raise self.contradiction(key)
+        elif (skipped := min((other for other in self._waiting if other[0] == name), default=None)) is not None:
+            raise self.contradiction(f"{name}|{skipped[1]}")
+
+    def contradiction(self, key: str) -> HistoryError:
+        """Return the error for a request that the shared history does not hold."""
+        origin, place = self.origin, parse_step(key)
+        changes = "; ".join(origin.changes) or "the present code and data"
+        advice = "start a new run"
+        if origin.at is not None and place is not None and place[1] > 0:
+            advice = f"fork at step={place[1]} at the latest, or {advice}"
+        return HistoryError(
+            f"expected a change that leaves the recorded calls of {display(Path(origin.run))} as they are, but with "
+            f"{changes} the run would ask otherwise than recorded, first at {key}: {advice}"
+        )
