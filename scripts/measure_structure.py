@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOMS = (
     *("ratings", "models", "simulation", "sandbox", "runs", "tasks", "traces", "training", "rollouts"),
-    *("methods", "reports", "runner", "cli", "testing"),
+    *("methods", "reports", "tracking", "exports", "runner", "cli", "testing"),
 )
 """Ground floor first."""
 GROUND = ("errors", "fields", "__init__")

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from evorun.tracking.choices import TRACKERS
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SHIPPED_DATA = {".css", ".html", ".j2", ".js", ".json", ".jsonl", ".md", ".txt", ".yaml"}
@@ -160,7 +162,7 @@ ALL = BASE.union(*map(distribution_names, PROJECT["optional-dependencies"].value
 FOR_RUNS = BASE.union(
     *(
         distribution_names(PROJECT["optional-dependencies"][extra])
-        for extra in ("dense", "hub", "train", "transformers", "vllm")
+        for extra in ("dense", "hub", "inspect", *TRACKERS, "train", "transformers", "vllm")
     )
 )
 
@@ -178,7 +180,7 @@ def test_what_a_module_imports_is_declared() -> None:
 
 def test_every_choice_can_be_loaded_without_the_extras() -> None:
     of_extras = {"accelerate", "gguf", "huggingface_hub", "llguidance", "sentence_transformers", "tokenizers"}
-    of_extras |= {"torch", "transformers", "vllm"}
+    of_extras |= {"torch", "transformers", "vllm", *TRACKERS}
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({of_extras!r}))\n"  # None there makes an import fail
         "import evorun.cli\n"
@@ -186,6 +188,8 @@ def test_every_choice_can_be_loaded_without_the_extras() -> None:
         "for name in registry.ENGINES: registry.engine_config_class(name)\n"
         "for name in registry.METHODS: registry.method_class(name)\n"
         "for name in registry.TASKS: registry.task_config_class(name)\n"
+        "from evorun.tracking import choices\n"
+        "for name in choices.TRACKERS: choices.tracker_class(name)\n"
     )
     run(sys.executable, "-c", code, cwd=ROOT)
 

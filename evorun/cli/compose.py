@@ -16,6 +16,7 @@ from evorun.methods.search.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
 from evorun.runs.budget import LIMITS
+from evorun.tracking.choices import plugin_trackers
 
 
 def config_folder() -> Path:
@@ -35,7 +36,7 @@ RUN_GROUPS = (
 )
 """Groups that make a run."""
 
-CHOSEN_GROUPS = (*RUN_GROUPS, "experiment", "release", "student", "teacher", "teacher_engine", "training")
+CHOSEN_GROUPS = (*RUN_GROUPS, "tracker", "experiment", "release", "student", "teacher", "teacher_engine", "training")
 """Groups with a choice by name."""
 
 UNTYPED = ("experiment", "release")
@@ -58,6 +59,8 @@ def choices(group: str) -> list[str]:
         files |= set(choices(LIKE[group]))
     if group in ("method", "task"):
         files |= set(registry.names("method" if group == "method" else "task"))
+    if group == "tracker":
+        files |= set(plugin_trackers())
     return sorted(files)
 
 
@@ -132,6 +135,8 @@ def register(overrides: Sequence[str] = ()) -> None:
         store.store(group="method", name=name, node=inheriting if parent else _plugin_node(method))
     for name, task in registry.usable_plugins("task", chosen["task"]).items():
         store.store(group="task", name=name, node=task)
+    for name in plugin_trackers():
+        store.store(group="tracker", name=name, package=f"tracker.{name}", node={})
     for name in choices("budget"):
         _offer_methods(name)
 

@@ -27,6 +27,9 @@ def explain(error: Exception) -> str:
             group, _, name = f"{group}/{name}".partition("/")  # Hydra takes experiment=FOLDER/NAME for a nested group
         offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
         return str(registry.unknown(group, name, offered))
+    unlisted = re.search(r"Could not load '(\w+)/([^']*)'", text)  # one of a list of choices
+    if unlisted and unlisted.group(1) in CHOSEN_GROUPS:
+        return str(registry.unknown(*unlisted.groups(), choices(unlisted.group(1))))
     stray = re.search(r"Could not override '([^'.]+)([^']*)'", text)
     if stray:
         return _stray(*stray.groups())

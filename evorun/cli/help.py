@@ -17,6 +17,7 @@ GROUPS = {
         )
     },
     "gold": "grades where a task's grade is an opinion; no method can ask it; default: the policy",
+    "tracker": "copies of the figures elsewhere, several as [NAME,NAME]; default: none",
     "student": "how the model is fine-tuned before the run; default: not at all",
     "teacher": "answers the questions that a student learns from",
     "teacher_engine": "how the teacher is served",

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices
+from evorun.cli.compose import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
@@ -23,7 +23,7 @@ from evorun.runs.directory import TRAINING_EXECUTION_KEYS
 from evorun.runs.files import reject_links
 
 # Groups that decide how a run executes but not its results: their keys may change on a resume.
-MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
+MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "tracker", "run", "evorun")
 _LONG_NUMBER = re.compile(r"[0-9][0-9_]{1000}")
 MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in TRAINING_EXECUTION_KEYS)
 
@@ -156,6 +156,17 @@ def parse(argument: str) -> Override:
     return override
 
 
+def _chosen_trackers(argument: str, value: Any) -> dict[str, Any]:
+    """Return the settings of the trackers that an override of the group chooses. Raises ConfigError."""
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{argument}: expected tracker=NAME or tracker=[NAME,NAME]")
+    for name in names:
+        if name not in choices("tracker"):
+            raise registry.unknown("tracker", name, choices("tracker"))
+    return {name: dict(yaml_values("tracker", name)) for name in names if name != "none"}
+
+
 def _refuse_long_number(argument: str) -> None:
     # Python refuses more than 4,300 digits, an error that Hydra does not expect.
     if _LONG_NUMBER.search(argument):
@@ -177,10 +188,13 @@ def change(
     for argument in arguments:
         override = parse(_quoted(argument))
         key = override.key_or_group
+        if key == "tracker":
+            changed[key] = _chosen_trackers(argument, override.value())
+            continue
         group, dot, _ = key.partition(".")
         may_change = (group in groups and dot) or key in MAY_CHANGE_IN_TRAINING or (key in also and key == "seed")
         if not may_change or override.is_delete():
-            allowed = ", ".join([*(f"{group}.KEY=VALUE" for group in groups), *MAY_CHANGE_IN_TRAINING])
+            allowed = ", ".join(["tracker=NAME", *(f"{group}.KEY=VALUE" for group in groups), *MAY_CHANGE_IN_TRAINING])
             raise ConfigError(f"{key}: cannot change on {_A[verb]}, which may set {allowed}; start a new run instead")
         if override.is_sweep_override() or "${" in argument:
             raise ConfigError(f"{key}: expected one plain value on {_A[verb]}, got {argument.partition('=')[2]}")

@@ -45,6 +45,7 @@ from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask
+from evorun.tracking.process import followed
 from evorun.training.base import TrainedPolicy
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
@@ -88,8 +89,9 @@ def run_experiment(
             line = f"{display(path)}: this run is complete and its files are unchanged: nothing to do"
             if not silent_if_complete:
                 console.print(line, soft_wrap=True)
-            return Outcome("completed", already_complete=True)
-        with logging_to(path / "evorun.log"):
+            with followed(path, config.trackers):  # one of them may lack points
+                return Outcome("completed", already_complete=True)
+        with logging_to(path / "evorun.log"), followed(path, config.trackers):
             started = time.monotonic()
 
             def begin() -> Coroutine[Any, Any, None]:

@@ -13,6 +13,7 @@ from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
 from evorun.runner.training_runs import serving, trainer_engine
 from evorun.tasks.capabilities import HasTools
+from evorun.tracking.choices import require_trackers
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_packages, require_trainable, require_tunable
 from evorun.training.settings import require_share
@@ -23,6 +24,7 @@ def require_parts(config: RunConfig) -> None:
 
     Quick: loads no weights. Raises EngineError, TrainingError or ConfigError in one line, which names the stage.
     """
+    require_trackers(config.trackers)
     model = config.model
     if config.student is not None:
         model = dataclasses.replace(model, adapter="made by the stages")

@@ -24,13 +24,15 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Task, TaskConfig
 from evorun.tasks.capabilities import describe
 from evorun.traces.fragments import PENALISED_SCORE
+from evorun.tracking.base import TrackerSettings
+from evorun.tracking.choices import tracker_class
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_fitting
 
 TOP_LEVEL = (
     *("method", "task", "model", "engine"),
     *(key for role in OTHER_ROLES for key in (role, f"{role}_engine")),
-    *("budget", "sandbox", "training"),
+    *("budget", "sandbox", "tracker", "training"),
     *("student", "teacher", "teacher_engine"),
     *("seed", "run", "evorun", "reported"),
 )
@@ -84,6 +86,8 @@ class RunConfig:
     """For methods that train; None for the others."""
     run: RunSettings = field(default_factory=RunSettings)
     evorun: ProgramSettings = field(default_factory=ProgramSettings)
+    trackers: dict[str, TrackerSettings] = field(default_factory=dict)
+    """By name."""
     student: StudentConfig | None = None
     """Fine-tuning of the model before the run, if any."""
     raw: dict[str, Any] = field(default_factory=dict)
@@ -156,9 +160,20 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         training=_training(config, method, model, engine, budget),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
+        trackers=_trackers(config.get("tracker")),
         student=student,
         raw=dict(config),
     )
+
+
+def _trackers(given: Any) -> dict[str, TrackerSettings]:
+    """Return the settings of each tracker. Raises ConfigError."""
+    if not isinstance(given, Mapping | None):
+        raise ConfigError(f"tracker: expected trackers by name (tracker=[wandb,tensorboard]), got {given!r:.60}")
+    return {
+        name: typed(tracker_class(name).Config, values or {}, f"tracker.{name}")
+        for name, values in (given or {}).items()
+    }
 
 
 def _require_digits(engine: EngineConfig) -> None:

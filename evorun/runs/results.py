@@ -1,5 +1,6 @@
 """results.json and metrics.jsonl: a run's figures, computed from its record files, never from memory."""
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -147,8 +148,12 @@ def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
             yield MetricPoint(record.step, f"{TRAINING_PREFIX}{name}", value, None, 1, record.calls, record.tokens)
 
 
-def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> list[MetricPoint]:
+def metric_series(
+    steps: Iterable[StepRecord], declared: Sequence[Score], *, after: int = -1, until: float = math.inf
+) -> list[MetricPoint]:
     """Return each step's means of the primary score (overall, by stratum), of the other scores, and of diagnostics.
+
+    Only the steps in (`after`, `until`] are returned.
 
     A problem that stopped early counts with its last state in all later steps, so that every point is over the same
     problems. `calls` and `tokens` are means per problem up to that step, over all roles.
@@ -161,6 +166,8 @@ def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> lis
     series: list[MetricPoint] = []
     numbers = sorted({record.step for records in by_problem.values() for record in records})
     for number in numbers:
+        if not after < number <= until:
+            continue
         # the last point repeats the figure of results.json, with the same interval
         resamples = RESAMPLES if number == numbers[-1] else RESAMPLES_PER_POINT
         # each problem's last record up to this step, or its first one if it has none yet; bisect, since scanning all
