@@ -113,6 +113,21 @@ USAGES = {
         "Responses that no model wrote, refused requests, truncated texts and duplicates are always dropped;\n"
         "parsed_only=true also drops texts without a readable answer.",
     ),
+    "export": Usage(
+        "export:export_runs",
+        "evorun export RUN_DIR... format=FORMAT output=PATH",
+        "write runs for other programs, papers and readers",
+        "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex output=PATH [paths=keep] "
+        "[dataset=ORG/NAME] [task_id=NAME] [source=URL] [overwrite=true]",
+        "Writes what run directories hold. A sweep's folder stands for its runs.\n"
+        "  archive          FILE.zip: completed runs, to replay without their models; no keys, hosts or paths of this\n"
+        "                   machine (paths=keep: those in journals and records stay), with SHA256SUMS\n"
+        "  csv              FOLDER: all records, a file for each kind, with a column for the run\n"
+        "  hf_eval_results  FILE.yaml: a run's score for .eval_results/ of a model on the Hub, where dataset= and\n"
+        "                   task_id= name the benchmark; source= is a URL of its traces or paper\n"
+        "  inspect          FILE.eval: a run as a log of Inspect, for its viewer and data frames; needs inspect_ai\n"
+        "  latex            FILE.tex: the comparison's first table with intervals, for the package booktabs",
+    ),
     "tournament": Usage(
         "tournament:tournament",
         "evorun tournament RUN_DIR... judge=MODEL",

@@ -24,6 +24,8 @@ _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|JWT|PAT)(?:_|$)",
     re.IGNORECASE,
 )
+_MIN_SECRET = 8
+"""Shortest text that is taken for a key (ours): shorter ones occur in any text."""
 # Variables that configurations name. Never emptied: during a sweep's next run, the last one may still start a process.
 _named: set[str] = set()
 
@@ -64,6 +66,15 @@ def read_key(variable: str | None) -> str | None:
     if not (key.isascii() and key.isprintable()):
         raise EngineError(f"engine.api_key_env: the value of {variable} holds characters that no HTTP header can carry")
     return key
+
+
+def secret_values() -> list[str]:
+    """Return the environment's values that are keys, tokens or passwords by their variables' names."""
+    return [
+        value
+        for name, value in os.environ.items()
+        if (name in _named or _SECRET_NAME.search(name)) and len(value) >= _MIN_SECRET
+    ]
 
 
 def child_environment(keep: Collection[str] = ()) -> dict[str, str]:

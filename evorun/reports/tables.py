@@ -88,7 +88,7 @@ class Table:
         """Return the table as a CSV file (RFC 4180), a missing figure as an empty field."""
         buffer = io.StringIO()
         header = self.fields or self.headings
-        csv.writer(buffer).writerows([header, *([_escape_formula(cell) for cell in row] for row in self.rows)])
+        csv.writer(buffer).writerows([header, *([escape_formula(cell) for cell in row] for row in self.rows)])
         return buffer.getvalue()
 
     def to_rich(self) -> "RichTable":
@@ -125,7 +125,7 @@ def make_data_table(name: str, fields: Sequence[str], rows: Sequence[Sequence[Ce
     return Table(figure_columns(*fields), list(rows), name=name)
 
 
-def _escape_formula(cell: Cell) -> Cell:
+def escape_formula(cell: Cell) -> Cell:
     """Return a cell that a spreadsheet will not take for a formula, whatever a data set calls its strata."""
     if not isinstance(cell, str):
         return cell

@@ -1,0 +1,138 @@
+"""`evorun export`: runs in the formats of other programs and of papers."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorun.cli.options import add_option, take_flag
+from evorun.cli.usage import USAGES
+from evorun.errors import ConfigError, RunDirectoryError
+from evorun.exports.records_csv import names_of
+from evorun.runs.files import replace_atomically
+from evorun.runs.folders import run_folders
+from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
+from evorun.runs.paths import display
+from evorun.runs.records import write_atomically
+from evorun.runs.terminal import Terminal
+
+
+class _Format(NamedTuple):
+    write: Callable[[Sequence[Path], Path, Mapping[str, str]], str]
+    """Writes runs to a place, with the format's own options; returns what to tell the user beside the place."""
+    suffix: str
+    """Of the file; empty for a folder."""
+    single: bool = False
+    """True where it takes one run."""
+    options: Sequence[str] = ()
+    required: Sequence[str] = ()
+
+
+def export_runs(arguments: Sequence[str], console: Terminal) -> int:
+    """Write runs in a format and return the exit code. Raises ConfigError for a wrong command line, and DataError."""
+    given, options = _split(arguments)
+    name, output = options.pop("format"), Path(options.pop("output"))
+    if name not in _FORMATS:
+        raise ConfigError(f"format={name}: unknown format; choose one of {', '.join(_FORMATS)}")
+    kind, overwrite = _FORMATS[name], take_flag(options, "overwrite")
+    for key in options:
+        if key not in kind.options:
+            raise ConfigError(f"{key}: has no effect with format={name}; leave it out")
+    for key in kind.required:
+        if not options.get(key):
+            raise ConfigError(f"{key}: expected a value with format={name}, got none")
+    if output.suffix != kind.suffix:
+        what = f"the name of a {kind.suffix} file" if kind.suffix else "a folder"
+        raise ConfigError(f"output: expected {what} with format={name}, got {output}")
+    folders = run_folders(given)
+    if kind.single and len(folders) != 1:
+        raise ConfigError(f"format={name}: expected one run, got {len(folders)}; export each into a file of its own")
+    refuse_folder_of_records("output", output if kind.suffix == "" else output.parent)
+    refuse_replacing("output", output, overwrite=overwrite or (not kind.suffix and output.is_dir()))
+    try:
+        (output.parent if kind.suffix else output).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot make the folder of {output}: {error.strerror}") from error
+    said = kind.write(folders, output, {**options, "overwrite": str(overwrite)})
+    console.print(f"written: {display(output)}{said}", soft_wrap=True)
+    return 0
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
+    known = {"format", "output", "overwrite", *(key for kind in _FORMATS.values() for key in kind.options)}
+    runs, options = [], dict[str, str]()
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        if equals and key in known:
+            add_option(options, argument)
+        elif equals and not Path(argument).exists():  # a folder's name may contain '=', such as `seed=0`
+            raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(sorted(known))}")
+        else:
+            runs.append(Path(argument))
+    if not (runs and options.get("format") and options.get("output")):
+        raise ConfigError(f"expected: {USAGES['export'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    return runs, options
+
+
+def _archive(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
+    from evorun.exports.archive import write_archive
+
+    paths = options.get("paths", "refuse")
+    if paths not in ("refuse", "keep"):
+        raise ConfigError(f"paths: expected keep or nothing, got {paths}")
+    try:
+        with replace_atomically(output) as file:
+            files = write_archive(names_of(folders), file, keep_paths=paths == "keep")
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write {display(output)}: {error.strerror}") from error
+    with output.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return f" ({files} files of {len(folders)} runs; sha256 {digest}); its README.md has the commands of a replay"
+
+
+def _csv(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
+    from evorun.exports.records_csv import tables_of_records
+
+    tables = tables_of_records(names_of(folders))
+    for name in tables:
+        refuse_replacing("output", output / name, overwrite=options["overwrite"] == "True")
+    for name, content in tables.items():
+        write_atomically(output / name, content)
+    return f" ({', '.join(tables)})"
+
+
+def _eval_results(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
+    from evorun.exports.eval_results import Benchmark, eval_results
+    from evorun.reports.overview import load_outcome
+
+    benchmark = Benchmark(options["dataset"], options["task_id"], options.get("source"))
+    write_atomically(output, eval_results(load_outcome(folders[0]), benchmark))
+    return ", for .eval_results/ in the model's repository"
+
+
+def _inspect(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
+    from evorun.exports.inspect_log import require_inspect, write_inspect_log
+    from evorun.reports.overview import load_outcome
+
+    require_inspect()
+    write_inspect_log(load_outcome(folders[0]), output)
+    return f"; to look at it: inspect view --log-dir {display(output.parent) or '.'}"
+
+
+def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
+    from evorun.exports.latex import comparison_table
+    from evorun.reports.comparison import compare
+
+    write_atomically(output, comparison_table(compare(folders)).encode("utf-8", "replace"))
+    return r"; needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
+
+
+_FORMATS = {
+    "archive": _Format(_archive, ".zip", options=("paths",)),
+    "csv": _Format(_csv, ""),
+    "hf_eval_results": _Format(
+        _eval_results, ".yaml", single=True, options=("dataset", "task_id", "source"), required=("dataset", "task_id")
+    ),
+    "inspect": _Format(_inspect, ".eval", single=True),
+    "latex": _Format(_latex, ".tex"),
+}
