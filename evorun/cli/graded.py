@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -68,6 +69,26 @@ def make_tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterat
         yield _make_pass_at_table(graded)
     if any(record.passes_public_tests is not None for record in graded):
         yield _make_programs_table(graded)
+
+
+def summarise(graded: Graded, declared: Sequence[Score], problems: int) -> dict[str, Any]:
+    """Return counts, and the mean of each score over problems, in all and by stratum, as a JSON document.
+
+    problems: of the task, with and without responses.
+    """
+
+    def means(rows: Graded) -> dict[str, Any]:
+        return {score.name: msgspec.to_builtins(_mean(score, rows)) for score in recorded_scores(rows, declared)}
+
+    by_stratum = {stratum: means(rows) for stratum, rows in _strata(graded)}
+    return {
+        "problems": problems,
+        "answered": len(_by_problem(graded)),
+        "responses": len(graded),
+        "unparsable": sum(record.error is not None for record in graded),
+        "metrics": by_stratum.pop("all"),
+        "by_stratum": by_stratum,
+    }
 
 
 def _by_problem(graded: Graded) -> list[list[GradedResponse]]:

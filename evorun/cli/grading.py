@@ -13,8 +13,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from evorun.cli.given import given_records
-from evorun.cli.graded import GradedResponse, TestCount, make_tables
+from evorun.cli.graded import GradedResponse, TestCount, make_tables, summarise
 from evorun.cli.options import add_option, take_flag
+from evorun.cli.output import JSON, print_json
 from evorun.cli.plain import composed
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
@@ -51,7 +52,8 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
 
     Raises ConfigError for a wrong command line and DataError, naming file and line, for a malformed record.
     """
-    options = _options(arguments)
+    as_json = JSON in arguments
+    options = _options([argument for argument in arguments if argument != JSON])
     responses, output = _files(options)
     loaded, programs, judge = _load([f"{key}={value}" for key, value in options.items()])
     given = list(given_records("responses", responses, GivenResponse, '{"id": "...", "response": "..."}'))
@@ -63,6 +65,10 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     _refuse_unknown(given, loaded)
     graded = asyncio.run(_grade(loaded, programs, judge, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
+    if as_json:
+        document = summarise(graded, loaded.task.scores, len(loaded.problems))
+        print_json({"task": loaded.task.name, **document, "output": str(output)})
+        return 0
     for table in make_tables(graded, loaded.task.scores, loaded.provenance.description):
         console.print_table(table.to_rich())
     # Not an error: a file may hold the responses of a single stratum, or those that were ready in time.

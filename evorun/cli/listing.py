@@ -1,12 +1,16 @@
-"""`evorun list`: methods, tasks, models and engines, one per line, and which methods fit which tasks."""
+"""`evorun list`: methods, tasks, models, engines and experiments, one per line, and which methods fit which tasks."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from omegaconf import MISSING
 from rich.table import Table
 
-from evorun.cli.compose import choices, default_config, yaml_values
+from evorun.cli.compose import choices, config_folder, default_config, yaml_values
+from evorun.cli.output import JSON, print_json
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.runner import registry
@@ -16,6 +20,9 @@ from evorun.tasks.base import TaskConfig
 from evorun.tasks.capabilities import describe
 
 SECTIONS = ("methods", "tasks", "models", "engines")
+"""Printed by default."""
+EXPERIMENTS = "experiments"
+PAIRS = "pairs"
 
 ENGINE_NOTES = {
     "auto": "vllm where it is installed and there is a GPU, otherwise transformers",
@@ -27,35 +34,73 @@ ENGINE_NOTES = {
 }
 
 
+TITLES = {
+    "methods": "methods",
+    "tasks": "tasks",
+    "models": "models (also for judge=, reward=, meta=, gold=)",
+    "engines": "engines (also for judge_engine= and those of other roles)",
+    EXPERIMENTS: "experiments",
+}
+
+
 def print_listing(arguments: Sequence[str], console: Terminal) -> None:
-    """Print the requested sections, or all of them. Raises ConfigError for an unknown section."""
-    for argument in arguments:
-        if argument not in SECTIONS:
-            raise ConfigError(f"evorun list: expected {', '.join(SECTIONS)} or nothing, got '{argument}'")
-    for section in arguments or SECTIONS:
-        if section == "methods":
-            table = _table("methods", "method=", "description")
-            for name, method in registry.methods().items():
-                table.add_row(name, method.description)
-        elif section == "tasks":
-            table = _table("tasks", "task=", "description")
-            for name, config in registry.task_configs().items():
-                plugin = name in registry.plugins("task")  # has no YAML
-                table.add_row(name, config.description if plugin else yaml_values("task", name)["description"])
-        elif section == "models":
-            table = _table("models (also for judge=, reward=, meta=, gold=)", "model=", "id", "context", "description")
-            for name in choices("model"):
-                values = yaml_values("model", name)
-                hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
-                about = str(values.get("description", ""))
-                table.add_row(name, hub_id, f"{values.get('context_length', 8192):,}", about)
-        else:
-            table = _table("engines (also for judge_engine= and those of other roles)", "engine=", "description")
-            for name in choices("engine"):
-                table.add_row(name, ENGINE_NOTES.get(name, ""))
+    """Print the requested sections, or the usual ones; with --json as one document.
+
+    Raises ConfigError for an unknown section.
+    """
+    sections = [argument for argument in arguments if argument != JSON]
+    for section in sections:
+        if section not in TITLES:
+            raise ConfigError(f"evorun list: expected {', '.join(TITLES)}, {JSON} or nothing, got '{section}'")
+    with_pairs = not sections or bool(set(sections) & {"methods", "tasks"})
+    if JSON in arguments:
+        chosen = {section: list(_entries(section)) for section in sections or TITLES}
+        print_json({**chosen, **({PAIRS: list(_fits())} if with_pairs else {})})
+        return
+    for section in sections or SECTIONS:
+        entries = list(_entries(section))
+        table = _table(TITLES[section], f"{section[:-1]}=", *list(entries[0])[1:])
+        for entry in entries:
+            cells = (f"{cell:,}" if isinstance(cell, int) else cell for cell in entry.values())
+            table.add_row(*cells)
         console.print_table(table)
-    if not arguments or set(arguments) & {"methods", "tasks"}:
+    if with_pairs:
         console.print_table(_pairs())
+
+
+def _entries(section: str) -> Iterator[dict[str, Any]]:
+    """Yield what there is to say of each choice: its name first, its description last."""
+    if section == "methods":
+        for name, method in registry.methods().items():
+            yield {"name": name, "description": method.description}
+    elif section == "tasks":
+        for name, config in registry.task_configs().items():
+            plugin = name in registry.plugins("task")  # has no YAML
+            about = config.description if plugin else yaml_values("task", name)["description"]
+            yield {"name": name, "description": about}
+    elif section == "models":
+        for name in choices("model"):
+            values = yaml_values("model", name)
+            hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
+            about = str(values.get("description", ""))
+            yield {"name": name, "id": hub_id, "context": values.get("context_length", 8192), "description": about}
+    elif section == EXPERIMENTS:
+        for name in choices("experiment"):
+            yield {"name": name, "description": _first_sentence(config_folder() / "experiment" / f"{name}.yaml")}
+    else:
+        for name in choices("engine"):
+            yield {"name": name, "description": ENGINE_NOTES.get(name, "")}
+
+
+def _first_sentence(file: Path) -> str:
+    """Return the first sentence of a YAML file's opening comment."""
+    comment = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#") or line.startswith("#  "):
+            break
+        if not line.startswith("# @package"):
+            comment.append(line.removeprefix("#").strip())
+    return " ".join(comment).partition(". ")[0].rstrip(".:")
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -65,19 +110,31 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _pairs() -> Table:
-    """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack."""
-    table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
+def _fits() -> Iterator[dict[str, Any]]:
+    """Yield each pair of a method and a task: the information regime that it has, or why it does not run."""
     for name, method in registry.methods().items():
-        tasks: dict[str, list[str]] = {}
         usual = method(default_config("method", name))
         for task, task_config in registry.task_configs().items():
             fit = find_fit(usual, task_config, f"{name}_on_{task}")
-            if fit.lacking:
-                words = f"needs {describe(fit.lacking)}"
-            else:
-                words = "other settings needed" if fit.obstacle else fit.regime
-            tasks.setdefault(words, []).append(task)
+            lacking = describe(fit.lacking) if fit.lacking else None
+            yield {
+                "method": name,
+                "task": task,
+                "regime": fit.regime or None,
+                "needs": lacking,
+                "obstacle": fit.obstacle or None,
+            }
+
+
+def _pairs() -> Table:
+    """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack."""
+    table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
+    for name, fits in groupby(_fits(), itemgetter("method")):
+        tasks: dict[str, list[str]] = {}
+        for fit in fits:
+            needs = f"needs {fit['needs']}" if fit["needs"] else None
+            words = needs or ("other settings needed" if fit["obstacle"] else fit["regime"])
+            tasks.setdefault(words, []).append(fit["task"])
         for number, (words, names) in enumerate(tasks.items()):
             table.add_row("" if number else name, words, ", ".join(names))
     return table

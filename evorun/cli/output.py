@@ -57,6 +57,17 @@ def sturdy_streams() -> Iterator[SturdyStream]:
         yield out
 
 
+JSON = "--json"
+"""The option by which a verb prints one JSON document, and nothing else, on standard output."""
+
+
+def print_json(document: Any) -> None:
+    """Print a document as indented JSON."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(document, enc_hook=str), indent=2).decode("utf-8", "replace"))
+
+
 def say(kind: str, message: str, style: str) -> None:
     """Print one line on standard error, `KIND: MESSAGE`."""
     from rich.text import Text

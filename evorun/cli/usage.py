@@ -70,22 +70,25 @@ USAGES = {
         "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",
         "print tables, write report.html, compare several runs",
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR|NAME] [--output=FILE.html] [--overwrite] "
-        "[--export=FOLDER]",
+        "[--export=FOLDER] [--json]",
         "Prints the tables of a run or tournament and writes RUN_DIR/report.html. A run's shows the problems named\n"
         "by --problem, or a selection. Several runs, or a sweep's folder, also get a page that compares them:\n"
         "--output, by default comparison.html in their common folder. Each method is compared with that of --against,\n"
         "by default the best one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF)\n"
         "and tables (CSV).\n"
-        "--output and --export must lie outside run directories; --overwrite replaces existing files.",
+        "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
+        "the figures as a document.",
     ),
     "grade": Usage(
         "grading:grade_file",
         "evorun grade task=TASK responses=FILE.jsonl",
         "grade given responses; needs no model",
-        "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [overwrite=true] [task.KEY=VALUE ...]",
+        "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [overwrite=true] [task.KEY=VALUE ...] "
+        "[--json]",
         'Grades given responses, one per line as {"id": ..., "response": ...} and any number per problem, with the\n'
         "task's own parser and grader. responses=- reads standard input. Needs no model. Writes output=, by default\n"
-        "FILE.graded.jsonl, outside run directories; overwrite=true replaces an existing file.",
+        "FILE.graded.jsonl, outside run directories; overwrite=true replaces an existing file. --json prints\n"
+        "the summary as a document.",
     ),
     "calibrate": Usage(
         "calibrating:calibrate_run",
@@ -188,16 +191,17 @@ USAGES = {
     ),
     "list": Usage(
         "listing:print_listing",
-        "evorun list [methods|tasks|models|engines]",
+        "evorun list [methods|tasks|models|engines|experiments]",
         "list what is available, and which methods fit which tasks",
-        "evorun list [methods|tasks|models|engines ...]",
-        "Lists methods, tasks, models and engines, one per line, and which methods fit which tasks.",
+        "evorun list [methods|tasks|models|engines|experiments ...] [--json]",
+        "Lists methods, tasks, models and engines, one per line, and which methods fit which tasks; experiments where\n"
+        "they are asked for. --json prints all of it as a document.",
     ),
     "doctor": Usage(
         "verbs:doctor",
         "evorun doctor",
         "check what this machine can run",
-        "evorun doctor",
-        "Checks what this machine can run, and says how to get what is missing.",
+        "evorun doctor [--json]",
+        "Checks what this machine can run, and says how to get what is missing. --json prints it as a document.",
     ),
 }

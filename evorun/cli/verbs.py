@@ -18,9 +18,13 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 def doctor(arguments: Sequence[str], console: Terminal) -> int:
     """Print what this machine can run."""
-    from evorun.cli.doctor import print_findings
+    from evorun.cli.doctor import findings, print_findings
+    from evorun.cli.output import JSON, print_json
 
-    _expect(len(arguments) == 0, "doctor", arguments)
+    _expect(list(arguments) in ([], [JSON]), "doctor", arguments)
+    if arguments:
+        print_json({"findings": [finding._asdict() for finding in findings()]})
+        return 0
     print_findings(console)
     return 0
 
@@ -53,7 +57,9 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
 
 def report(arguments: Sequence[str], console: Terminal) -> int:
     """Print the tables of runs and write their pages. Raises ConfigError for a wrong command line."""
+    from evorun.cli.output import JSON, print_json
     from evorun.reports import comparison
+    from evorun.reports.documents import comparison_document, run_document
     from evorun.reports.html import REPORT, export_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
@@ -64,8 +70,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
 
     given: list[Path] = []
     options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": [], "--export": []}
-    overwrite = "--overwrite" in arguments
-    rest = iter(word for word in arguments if word != "--overwrite")
+    overwrite, as_json = "--overwrite" in arguments, JSON in arguments
+    rest = iter(word for word in arguments if word not in ("--overwrite", JSON))
     for argument in rest:
         option, equals, value = argument.partition("=")
         if option in options:
@@ -110,10 +116,15 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
         for path in exported:
             comparison.export_comparison(compared, Path(path), overwrite=overwrite)
-        comparison.print_comparison(compared, comparison.write_comparison(compared, file), console)
-    for folder, page in zip(folders, pages, strict=True):
-        write_page(folder / REPORT, page)
-    if len(folders) == 1:
+        page = comparison.write_comparison(compared, file)
+        if not as_json:
+            comparison.print_comparison(compared, page, console)
+    for folder, drawn in zip(folders, pages, strict=True):
+        write_page(folder / REPORT, drawn)
+    if as_json:
+        runs = [run_document(folder) for folder in folders]
+        print_json({"runs": runs, "comparison": comparison_document(compared, page) if len(folders) > 1 else None})
+    elif len(folders) == 1:
         print_summary(folders[0], console)
     return 0
 

@@ -1,0 +1,45 @@
+"""What a report says of runs, as a JSON document for other programs."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorun.reports.comparison import Comparison
+from evorun.reports.comparison.tables import make_data_tables
+from evorun.reports.facts import list_warnings
+from evorun.reports.html import REPORT
+from evorun.reports.overview import load_outcome
+
+
+def run_document(run: Path) -> dict[str, Any]:
+    """Return a run's figures: those of results.json, or of its records so far, with what identifies it."""
+    outcome = load_outcome(run)
+    manifest = outcome.manifest
+    return {
+        "run": str(run),
+        "status": manifest.status,
+        "method": manifest.method,
+        "task": manifest.task,
+        "seed": manifest.seed,
+        "models": msgspec.to_builtins(manifest.models),
+        "regime": manifest.regime,
+        "simulated": manifest.simulated,
+        "primary": outcome.primary.name,
+        "problems_ended": len(outcome.predictions),
+        "metrics": msgspec.to_builtins(outcome.metrics),
+        "by_stratum": msgspec.to_builtins(outcome.by_stratum),
+        "cost": msgspec.to_builtins(outcome.cost),
+        "counts": outcome.counts,
+        "warnings": list_warnings(outcome),
+        "page": str(run / REPORT),
+    }
+
+
+def comparison_document(comparison: Comparison, page: Path) -> dict[str, Any]:
+    """Return the tables of a comparison as lists of records, by name: `arms`, `runs`, `strata` and `pairs`."""
+    tables = {
+        table.name: [dict(zip(table.fields or table.headings, row, strict=True)) for row in table.rows]
+        for table in make_data_tables(comparison)
+    }
+    return {**tables, "warnings": list(comparison.warnings), "page": str(page)}
