@@ -31,7 +31,7 @@ from evorun_process import environment
         ("evorun list m", ["methods", "models"]),
         ("evorun grade task=math5", ["task=math500"]),
         ("evorun report outputs/", []),
-        ("evorun doctor ", []),
+        ("evorun doctor ", ["--json"]),
     ],
 )
 def test_what_a_word_may_become(line: str, offered: list[str]) -> None:
@@ -63,4 +63,4 @@ def test_bash_offers_them(tmp_path: Path) -> None:
     done = subprocess.run(
         [bash, "--norc", "-c", script], env={**environment(), "PATH": path}, capture_output=True, text=True, timeout=600
     )
-    assert done.stdout.split() == ["traces", "training=", "transplant", "method=duel_evolve"], done.stderr
+    assert done.stdout.split() == ["traces", "tracker=", "training=", "transplant", "method=duel_evolve"], done.stderr

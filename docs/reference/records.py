@@ -30,6 +30,8 @@ from evorun.runs.schema import (
 )
 from evorun.runs.studies import RescoreManifest
 from evorun.runs.tournaments import JudgmentRecord, MatchRecord, TournamentManifest, TournamentResults
+from evorun.tracking.base import Row
+from evorun.tracking.points import State
 from reference.markdown import code, prose, table
 from reference.sources import read_fields
 
@@ -50,6 +52,8 @@ RUN: Mapping[str, type] = {
     "artifacts/transplant.json": PromptScore,
     "artifacts/delete_one.json": PrincipleEffect,
     "artifacts/rubric_scores.json": RubricScore,
+    "trackers/points.jsonl": Row,
+    "trackers/state.json": State,
 }
 """The files of a run directory that a type describes."""
 

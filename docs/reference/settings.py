@@ -19,6 +19,7 @@ from evorun.runner.settings import ProgramSettings, RunSettings
 from evorun.runner.student import StudentConfig
 from evorun.runs.budget import BudgetConfig
 from evorun.sandbox.config import SandboxConfig
+from evorun.tracking.choices import TRACKERS, tracker_class
 from evorun.training.config import TrainingConfig
 from reference.markdown import code, lines, prose, table
 from reference.sources import CONF, Key, Place, read_fields, read_yaml
@@ -219,6 +220,10 @@ def _shared_page() -> str:
             parts += [_presets(group, names)]
         else:
             parts += [_section(group, name) for name in names]
+    for name in TRACKERS:
+        given = read_yaml(CONF / "tracker" / f"{name}.yaml")
+        rows = _list_fields(tracker_class(name).Config, given, "", f"tracker.{name}.")
+        parts += [f"## tracker={name}\n", _rows(rows)]
     return "\n".join(parts)
 
 

@@ -58,8 +58,8 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
 def report(arguments: Sequence[str], console: Terminal) -> int:
     """Print the tables of runs and write their pages. Raises ConfigError for a wrong command line."""
     from evorun.cli.output import JSON, print_json
+    from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
-    from evorun.reports.documents import comparison_document, run_document
     from evorun.reports.html import REPORT, export_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary

@@ -1,1 +1,1 @@
-"""A run's records in the formats of other programs and of papers. Reads run directories only."""
+"""Runs in the formats of other programs and of papers. Reads run directories only."""
