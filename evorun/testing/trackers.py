@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from evorun.runs.schema import Status
@@ -49,7 +50,7 @@ def check_tracker(make: Callable[[], Tracker], read: Callable[[TrackedRun], Poin
         (len(rows) - 1, len(rows), "completed"),
     ]
     for sent, until, status in lives:
-        _in_fork(lambda sent=sent, until=until, status=status: _live(make(), run, rows, sent, until, status), status)
+        _in_fork(partial(_live, make, run, rows, sent, until, status), status)
     expected: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for name, value in row.values.items():
@@ -57,8 +58,11 @@ def check_tracker(make: Callable[[], Tracker], read: Callable[[TrackedRun], Poin
     _in_fork(lambda: _check_points(read(run), expected), "completed")
 
 
-def _live(tracker: Tracker, run: TrackedRun, rows: Sequence[Row], sent: int, until: int, status: Status | None) -> None:
+def _live(
+    make: Callable[[], Tracker], run: TrackedRun, rows: Sequence[Row], sent: int, until: int, status: Status | None
+) -> None:
     """Live as the process beside a run does, to its end or to a kill."""
+    tracker = make()
     start = tracker.open(run, sent)
     expect(0 <= start <= until, f"open: expected the number of a row to go on with, found {start} after {sent} rows")
     for row in rows[start:until]:

@@ -79,7 +79,7 @@ class Outbox:
         if seen == self._seen:
             return
         points = final_points(self._run, self._last["steps"])
-        rows = []
+        rows: list[Row] = []
         for source, step, values in _grouped(points):
             if step > self._last[source]:
                 number = len(self._rows) + len(rows)
