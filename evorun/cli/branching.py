@@ -54,7 +54,8 @@ def replay(arguments: Sequence[str], console: Terminal) -> int:
 
     request = _parse("replay", arguments)
     manifest = _load(request.run)
-    config = change(manifest.config, request.changes, verb="replay")
+    untracked = {key: value for key, value in manifest.config.items() if key != "tracker"}  # its points are sent
+    config = change(untracked, request.changes, verb="replay")
     recorded = {"name": REPLAY, "run": str(request.run.absolute())}
     for key in ENGINES:
         if isinstance(config.get(key), Mapping) and config[key].get("name") != "policy":

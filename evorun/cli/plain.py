@@ -125,7 +125,8 @@ def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(engine.get("run"), str) and engine["run"]:
                 engine["run"] = _absolute(engine["run"])
     _replace(absolute, RUN_PATHS)
-    _replace(_group(absolute, "tracker"), dict.fromkeys(_group(absolute, "tracker"), ("folder",)))
+    trackers = _get_settings(absolute, "tracker")
+    _replace(trackers, dict.fromkeys(trackers, ("folder",)))
     return absolute
 
 

@@ -33,8 +33,6 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 """The earliest date of a zip file: the archive does not depend on when it was made."""
 _SERVERS = ("base_urls", "proxy", "api_key_env")
 """Keys of an engine that name hosts and variables."""
-_DROPPED = re.compile(r"\+*(?:-m$|--|tracker\b|hydra[./]|run\.|evorun\.|sandbox\.|(?:\w+_)?engine[.=])")
-"""Arguments that say how a run was executed, not what it computed."""
 _MIN_HOST = 4
 """Shortest host name that is searched for: shorter ones are words."""
 
@@ -57,7 +55,6 @@ def write_archive(runs: Mapping[str, Path], target: BinaryIO, *, keep_paths: boo
             archive.writestr(entry, content)
             sums[path] = hashlib.sha256(content).hexdigest()
 
-        commands = []
         for name, folder in runs.items():
             manifest = load_manifest(folder)
             _require_replayable(folder, manifest)
@@ -66,24 +63,10 @@ def write_archive(runs: Mapping[str, Path], target: BinaryIO, *, keep_paths: boo
                 traces.refuse(path, content)
                 add(f"{name}/{path}", content)
             traces.refuse_in_journal()
-            commands.append(replay_command(manifest, name))
         count = len(sums)
-        add(README, _readme(commands).encode())
+        add(README, _readme(list(runs)).encode())
         add(SUMS, "".join(f"{digest}  {path}\n" for path, digest in sorted(sums.items())).encode())
     return count
-
-
-def replay_command(manifest: Manifest, folder: str) -> str:
-    """Return the command that replays a run from a folder."""
-    words = [_without_path(word) for word in manifest.command[1:] if not _DROPPED.match(word)]
-    roles = [key for key in ENGINES if _has_own_engine(manifest.config, key)]
-    replayed = [f"{key}{part}" for key in roles for part in ("=replay", f".run={folder}")]
-    return shlex.join(["evorun", *words, *replayed, f"hydra.run.dir=replayed/{folder}"])
-
-
-def _has_own_engine(config: Mapping[str, Any], key: str) -> bool:
-    values = config.get(key)
-    return key == "engine" or (isinstance(values, dict) and values.get("name") not in (None, "policy"))
 
 
 def _require_replayable(folder: Path, manifest: Manifest) -> None:
@@ -184,8 +167,8 @@ def _paths(folder: Path, manifest: Manifest) -> set[str]:
     return {path for path in configured | own if path.count("/") > 1}  # /root and the like occur in texts
 
 
-def _readme(commands: list[str]) -> str:
-    lines = "\n".join(f"    {command}" for command in commands)
+def _readme(names: list[str]) -> str:
+    lines = "\n".join(f"    evorun replay {shlex.quote(name)}" for name in names)
     return (
         "# Recorded runs\n\n"
         "Each folder is a run directory of evorun: its journal holds every request and reply. Check the files with\n\n"
@@ -193,6 +176,6 @@ def _readme(commands: list[str]) -> str:
         "`evorun report FOLDER` draws a run's report. To repeat the runs without their models, install the version of\n"
         "evorun that manifest.json names, and run in this folder:\n\n"
         f"{lines}\n\n"
-        "The records are then equal to those here. PATH/ stands for a folder of the machine that made the runs: put\n"
-        "your own in its place.\n"
+        "It says whether the records are equal to those here. PATH/ stands for a folder of the machine that made the\n"
+        "runs: put your own in its place.\n"
     )

@@ -56,10 +56,10 @@ def test_an_archive_is_replayed_elsewhere(home: Path, export: Callable[..., Path
     with zipfile.ZipFile(export("archive", "runs.zip")) as archive:
         archive.extractall(elsewhere)
     assert subprocess.run(["sha256sum", "--strict", "-c", "SHA256SUMS"], cwd=elsewhere, check=False).returncode == 0
-    [command] = re.findall(r"^ {4}(evorun .*)$", (elsewhere / "README.md").read_text(), re.MULTILINE)[-1:]
-    done = evorun_here(*shlex.split(command)[1:], cwd=elsewhere)
+    [command] = re.findall(r"^ {4}(evorun .*)$", (elsewhere / "README.md").read_text(), re.MULTILINE)
+    done = evorun_here(*shlex.split(command)[1:], "output=replayed", cwd=elsewhere)
     assert done.returncode == 0, done.stderr
-    original, again = home / "somewhere" / "run", elsewhere / "replayed" / "run"
+    original, again = home / "somewhere" / "run", elsewhere / "replayed"
     assert records(again) == records(original)
     assert without_seconds(again / "results.json") == without_seconds(original / "results.json")
     assert evorun_here("report", "run", cwd=elsewhere).returncode == 0
