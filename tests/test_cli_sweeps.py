@@ -101,7 +101,7 @@ def jobs_of(tmp_path: Path, *arguments: str) -> list[str]:
     with mock.patch("evorun.cli.running.carry_out", note), mock.patch.object(launch, "show_warnings"):
         done = evorun_here(*arguments, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "sweep").iterdir())) == 1 + len(asked)  # a folder each, and multirun.yaml
+    assert len(list((tmp_path / "sweep").iterdir())) == 3 + len(asked)  # multirun.yaml, sweep.json, .lock
     return asked
 
 
@@ -122,7 +122,7 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
         done, again = evorun_here(*words, cwd=tmp_path), evorun_here(*words, cwd=tmp_path)
     said = done.stderr.splitlines()
     assert [line.partition(":")[0] for line in said] == ["error", "error", *["begun"] * 6]  # a line for all seeds
-    assert said[0].startswith("error: a later job of this sweep cannot run (method=grpo): ")
+    assert said[0].startswith("error: a job of this sweep cannot run (method=grpo): ")
     assert "its chat template takes no messages of the role tool" in said[0]
     assert again.stderr.splitlines() == ["begun"] * 6  # what has begun needs no more than its journal
 
@@ -183,32 +183,36 @@ def test_jobs_that_differ_in_a_left_out_key_alone_are_one(tmp_path: Path) -> Non
     ]
 
 
-def test_an_interrupted_sweep_names_its_unfinished_jobs_and_what_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Path) -> None:
     sweep = ("-m", "engine=simulated", "method=zero_shot", "seed=0,1,2,3", "hydra.sweep.dir=a sweep")
     ends = iter(["completed", "failed", "interrupted"])
 
     def end(config: object, folder: Path, command: list[str], terminal: object) -> str:
-        (folder / "manifest.json").write_text("")
-        return next(ends)
+        status = next(ends)
+        (folder / "manifest.json").write_text(
+            json.dumps({"status": status, "error": "a\nb" if status[0] == "f" else ""})
+        )
+        (folder / "report.html").touch()
+        return status
 
     with mock.patch("evorun.cli.running.carry_out", end):
         done = evorun_here(*sweep, cwd=tmp_path)
-    command = "evorun -m engine=simulated method=zero_shot seed=0,1,2,3 'hydra.sweep.dir=a sweep'"
     assert done.returncode == 130
-    assert done.stdout.splitlines() == [
-        f"3 of 4 jobs of the sweep are unfinished; continue all of them with: {command}",
-        *("  failed: seed=1", "  interrupted: seed=2", "  not begun: seed=3"),
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(" seed=")]
+    states = ("done", "failed", "interrupted", "waiting")
+    assert rows == [[f"seed={number}", state] for number, state in enumerate(states)]
+    assert done.stdout.splitlines()[-2:] == [
+        "failed: seed=1: a",
+        "3 of 4 jobs are not done; continue with: evorun resume 'a sweep'",
     ]
-    refused = evorun_here("resume", "a sweep", cwd=tmp_path)
-    expected = f"got a sweep's folder; continue all jobs with: {command}; a single job with: evorun resume"
-    assert expected in refused.stderr
 
 
-def test_a_complete_run_without_its_report_has_begun(tmp_path: Path) -> None:
+def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
     with mock.patch("evorun.reports.html.write_report", side_effect=KeyboardInterrupt):
         done = evorun_here(*sweep, cwd=tmp_path)
-    assert done.stdout.splitlines()[-2:] == ["  report missing: seed=0", "  not begun: seed=1"]
+    assert re.search(r"^ seed=0 +done .* its report is missing", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("2 of 2 jobs are not done; continue with: evorun resume sweep\n")
 
 
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
@@ -236,13 +240,6 @@ def test_the_command_of_a_job_composes_it_alone(tmp_path: Path) -> None:
         command = call.args[2]
         shown = evorun_here(*command[1:], "--cfg", "job", "-p", "budget", cwd=tmp_path)
         assert f"calls: {calls}\n" in shown.stdout, shown.stderr
-
-
-def test_a_finished_sweep_names_the_command_that_compares_its_jobs(tmp_path: Path) -> None:
-    sweep = ("-m", "engine=simulated", "method=zero_shot", "seed=0,1", "hydra.sweep.dir=sweep")
-    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
-        done = evorun_here(*sweep, cwd=tmp_path)
-    assert done.stdout.splitlines() == ["compare the jobs of the sweep: evorun report sweep"]
 
 
 def test_an_interrupt_is_never_silent(tmp_path: Path) -> None:

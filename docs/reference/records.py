@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from evorun.runs.aggregates import Aggregates
+from evorun.runs.job_states import JobStatus
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -29,6 +30,7 @@ from evorun.runs.schema import (
     TrainingRecord,
 )
 from evorun.runs.studies import RescoreManifest
+from evorun.runs.sweeps import SweepManifest
 from evorun.runs.tournaments import JudgmentRecord, MatchRecord, TournamentManifest, TournamentResults
 from evorun.tracking.base import Row
 from evorun.tracking.points import State
@@ -58,13 +60,15 @@ RUN: Mapping[str, type] = {
 """The files of a run directory that a type describes."""
 
 STUDIES: Mapping[str, type] = {
+    "sweep.json": SweepManifest,
+    "jobs of evorun status --json": JobStatus,
     "rescore/DIGEST/rescore.json": RescoreManifest,
     "tournament.json": TournamentManifest,
     "matches.jsonl": MatchRecord,
     "judgments.jsonl": JudgmentRecord,
     "results.json (of a tournament)": TournamentResults,
 }
-"""The same of the folders of rescorings and tournaments."""
+"""The same of sweeps, rescorings and tournaments."""
 
 LISTS = ("artifacts/transplant.json", "artifacts/delete_one.json", "artifacts/rubric_scores.json")
 """Files that hold one list of records."""

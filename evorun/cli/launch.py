@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli import sweeper  # registers itself with Hydra
+from evorun.cli import invocation, sweeper  # the sweeper registers itself with Hydra
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers, remove_unused_run_dir
@@ -22,35 +22,27 @@ from evorun.cli.output import print_error, show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
-from evorun.cli.sweep_end import describe_end
+from evorun.cli.sweep_end import print_end
 from evorun.cli.usage import EXIT_FAILED, Interrupted
 from evorun.errors import ConfigError, EvorunError
-from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 
 CONFIG = "config"
 """Name of the configuration that is composed unless `--config-name` gives another."""
 
-# Hydra calls `run_composed` and returns no results of a sweep: results and arguments go around it.
-_outcomes: list[str] = []
-"""Statuses of the runs of this command line, in order."""
-_typed: list[str] = []
-"""The arguments, as typed."""
-
 
 class JobFailed(EvorunError):
     """A sweep's job in another process did not complete."""
 
 
-def run_hydra(arguments: Sequence[str]) -> int:
+def run_hydra(arguments: Sequence[str], resumed: Mapping[str, Sequence[str]] | None = None) -> int:
     """Compose and run what the arguments ask for; return the exit code.
 
-    Raises ConfigError for a bad command line and KeyboardInterrupt when a run was interrupted.
+    resumed: overrides of jobs by folder, to carry out in the place of those that the arguments make. Raises ConfigError
+    for a bad command line and KeyboardInterrupt when a run was interrupted.
     """
-    _outcomes.clear()
-    sweeper.begun.clear()
-    _typed[:] = arguments
+    this = invocation.begin(arguments, resumed)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
     # Hydra reads only sys.argv, and takes overrides from a single place: here, before all options.
     in_order = sorted(
@@ -69,19 +61,10 @@ def run_hydra(arguments: Sequence[str]) -> int:
         raise ConfigError(f"cannot create the run directory: {error}; choose another with {key}=FOLDER") from error
     except SystemExit as stop:  # Hydra's own --cfg, --info, ...
         return int(stop.code or 0)
-    except KeyboardInterrupt:
-        _print_end(_outcomes)
-        raise
-    # Hydra would have raised if a job in a launcher's process were incomplete.
-    _print_end(_outcomes or ["completed" for sweep in sweeper.begun for _ in sweep.jobs])
-    return EXIT_FAILED if "failed" in _outcomes else 0
-
-
-def _print_end(outcomes: Sequence[str]) -> None:
-    for sweep in sweeper.begun:
-        if outcomes or sweep.in_this_process:
-            for line in describe_end(sweep, outcomes, _typed):
-                Terminal().print(line, soft_wrap=True)
+    finally:
+        if this.sweep is not None:
+            print_end(this.sweep, Terminal())
+    return EXIT_FAILED if "failed" in this.statuses else 0
 
 
 def run_composed(composed: DictConfig) -> str:
@@ -96,7 +79,7 @@ def run_composed(composed: DictConfig) -> str:
     job = HydraConfig.get()
     elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
-    command = ["evorun", *(_typed if job.mode == RunMode.RUN else _command_of_job(job))]
+    command = ["evorun", *(invocation.current.typed if job.mode == RunMode.RUN else _command_of_job(job))]
     with sturdy_streams():
         try:
             launcher = job.runtime.choices["hydra/launcher"]
@@ -111,13 +94,13 @@ def run_composed(composed: DictConfig) -> str:
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
             print_error(str(error))
+            if invocation.current.sweep is not None:
+                invocation.current.sweep.errors[str(job.sweep.subdir)] = str(error)
             status = "failed"
         except KeyboardInterrupt:
             remove_unused_run_dir(folder)  # if nothing has begun
-            if (folder / MANIFEST).exists():
-                _outcomes.append("report missing" if load_manifest(folder).status == "completed" else "interrupted")
             raise
-    _outcomes.append(status)
+    invocation.current.statuses.append(status)
     if elsewhere and status != "completed":
         raise JobFailed(f"the job in {display(folder)} is {status}; its manifest.json and evorun.log say why")
     if status == "interrupted":

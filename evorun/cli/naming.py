@@ -10,6 +10,9 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from evorun.runs.directory import LOCK
+from evorun.runs.sweeps import SWEEP_MANIFEST
+
 # Characters of a job's name: file systems allow 255 bytes, and method and task come before it.
 LONGEST = 160
 
@@ -67,8 +70,10 @@ def remove_unused_run_dir(folder: Path) -> None:
     """
     here = Path.cwd()
     with contextlib.suppress(OSError):  # it has other files, or does not exist
-        if [file.name for file in folder.iterdir()] == [SWEEP]:
-            (folder / SWEEP).unlink()
+        files = {file.name for file in folder.iterdir()}
+        if files <= {SWEEP, SWEEP_MANIFEST, LOCK}:
+            for name in files:
+                (folder / name).unlink()
         for empty in (folder, *folder.parents):
             if empty != here and (empty == folder or here in empty.parents):
                 empty.rmdir()

@@ -49,9 +49,14 @@ def _quoted(argument: str) -> str:
     try:
         OverridesParser.create().parse_overrides([argument])
     except (HydraException, OmegaConfBaseException, ValueError):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"{key}='{escaped}'"
+        return f"{key}={quoted(value)}"
     return argument
+
+
+def quoted(value: str) -> str:
+    """Return a text as a value of Hydra's grammar, between quotes."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def words(argument: str) -> list[str]:

@@ -1,67 +1,35 @@
-"""The lines after a sweep: its unfinished jobs, the command that continues them, and the one that compares all."""
+"""The end of a sweep: a table of its jobs, its failures, and the commands that continue and compare it."""
 
-import contextlib
 import shlex
 from collections.abc import Sequence
-from itertools import zip_longest
-from pathlib import Path
-from typing import NamedTuple
 
-from omegaconf import OmegaConf
-
-from evorun.cli.naming import SWEEP
-from evorun.cli.overrides import as_typed
-from evorun.errors import ConfigError
-from evorun.runs.directory import MANIFEST
+from evorun.cli.invocation import BegunSweep
+from evorun.cli.status_table import status_table
+from evorun.runs.job_states import JobStatus
 from evorun.runs.paths import display
+from evorun.runs.sweeps import job_statuses, read_sweep
+from evorun.runs.terminal import Terminal
 
 
-class Sweep(NamedTuple):
-    """A sweep that has begun."""
-
-    folder: Path
-    jobs: Sequence[Sequence[str]]
-    """The overrides of each job."""
-    in_this_process: bool
-    """False if a launcher carries them out elsewhere: they outlive this process."""
-
-
-def refuse_sweep(folder: Path) -> None:
-    """Raise ConfigError for a sweep's folder in place of a run's; it shows the command that continues the jobs."""
-    if (folder / MANIFEST).exists() or not (folder / SWEEP).is_file():
+def print_end(begun: BegunSweep, console: Terminal) -> None:
+    """Print how a sweep ended or was interrupted; nothing of one in which no job has begun."""
+    if not begun.folder.exists():
         return
-    command = f"its own command once more and hydra.sweep.dir={display(folder)}"
-    with contextlib.suppress(Exception):  # Hydra may not have written this YAML; the line is right without it, too
-        given = OmegaConf.load(folder / SWEEP).hydra.overrides
-        words = [*map(as_typed, given.task), *(word for word in given.hydra if not word.startswith("hydra.mode="))]
-        command = _command(["-m", *words], folder)
-    raise ConfigError(
-        f"{display(folder)}: expected a run directory, got a sweep's folder; continue all jobs with: {command}; a "
-        f"single job with: evorun resume {shlex.quote(display(folder))}/JOB"
-    )
+    jobs = job_statuses(begun.folder, read_sweep(begun.folder))
+    console.print_table(status_table(jobs, title=f"jobs of {display(begun.folder)}"))
+    for line in describe_end(begun, jobs):
+        console.print(line, soft_wrap=True)
 
 
-def _command(typed: Sequence[str], folder: Path) -> str:
-    again = [word for word in typed if not word.lstrip("+").startswith("hydra.sweep.dir=")]
-    return shlex.join(["evorun", *again, f"hydra.sweep.dir={display(folder)}"])
-
-
-def describe_end(sweep: Sweep, outcomes: Sequence[str], typed: Sequence[str]) -> list[str]:
-    """Return the lines to print once a sweep has ended or was interrupted.
-
-    outcomes: statuses of its first jobs; the remaining ones have not begun. typed: the arguments of the command line.
-    """
-    common = set.intersection(*map(set, sweep.jobs)) if len(sweep.jobs) > 1 else set()
-    unfinished = [
-        f"  {status or 'not begun'}: {' '.join(as_typed(word) for word in job if word not in common)}"
-        for job, status in zip_longest(sweep.jobs, outcomes)
-        if status != "completed"
-    ]
-    lines = []
-    if unfinished and sweep.folder.exists():  # without a folder, nothing has begun
-        command = _command(typed, sweep.folder)
-        count = f"{len(unfinished)} of {len(sweep.jobs)} jobs of the sweep are unfinished"
-        lines += [f"{count}; continue all of them with: {command}", *unfinished]
-    if len(sweep.jobs) - len(unfinished) > 1:
-        lines.append(f"compare the jobs of the sweep: evorun report {shlex.quote(display(sweep.folder))}")
+def describe_end(begun: BegunSweep, jobs: Sequence[JobStatus]) -> list[str]:
+    """Return the lines after the table: failures by name, and what to do next."""
+    folders = {str(begun.folder / name): error for name, error in begun.errors.items()}
+    errors = {job.name: folders.get(job.folder) or job.error for job in jobs if not job.is_done}
+    lines = [f"failed: {name}: {' '.join(error.split())}" for name, error in errors.items() if error]
+    unfinished = sum(not job.is_done for job in jobs)
+    folder = shlex.quote(display(begun.folder))
+    if unfinished:
+        lines.append(f"{unfinished} of {len(jobs)} jobs are not done; continue with: evorun resume {folder}")
+    if sum(job.state == "done" for job in jobs) > 1:
+        lines.append(f"compare the jobs of the sweep: evorun report {folder}")
     return lines

@@ -1,8 +1,11 @@
 """The jobs of a sweep: Hydra's product of values, also for each variant, and no job twice."""
 
+import contextlib
 import itertools
+import logging
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +14,31 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from msgspec.structs import replace
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from evorun.cli import invocation
+from evorun.cli.invocation import BegunSweep
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
 from evorun.cli.output import print_error
-from evorun.cli.overrides import as_typed, words
+from evorun.cli.overrides import as_typed, quoted, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets
-from evorun.cli.sweep_end import Sweep
 from evorun.cli.sweep_keys import drop_inapplicable_keys
-from evorun.errors import ConfigError, EvorunError
+from evorun.errors import ConfigError, EvorunError, RunDirectoryError
+from evorun.runs.directory import LOCK, refuse_other_version
+from evorun.runs.files import take_lock
+from evorun.runs.paths import display
+from evorun.runs.sweeps import (
+    SWEEP_MANIFEST,
+    JobInSweep,
+    is_own_sweep,
+    is_sweep,
+    new_sweep,
+    read_sweep,
+    with_jobs,
+    write_sweep,
+)
 
 _plugins = Plugins.instance()  # executes Hydra's modules again: a class imported before would not be the one in use
 
@@ -28,12 +46,14 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E40
 
 IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
-begun: list[Sweep] = []
-"""The sweep of this command line, once its jobs are known; Hydra does not return it."""
+_log = logging.getLogger(__name__)
 
 
 class VariantSweeper(BasicSweeper):
-    """Hydra's sweeper with variants (`conf/hydra/sweeper/variants.yaml`); it treats `++KEY` and `KEY` as equal."""
+    """Hydra's sweeper with variants (`conf/hydra/sweeper/variants.yaml`); it treats `++KEY` and `KEY` as equal.
+
+    Before the first job starts, the sweep's folder has a manifest of all jobs, and is locked until the last one ended.
+    """
 
     def __init__(
         self,
@@ -43,17 +63,18 @@ class VariantSweeper(BasicSweeper):
     ) -> None:
         super().__init__(max_batch_size=max_batch_size, params={} if params is None else params)  # type: ignore[arg-type]
         self.variants = variants
-        self._continues = False
-        """True for a sweep that began earlier: its jobs may need only their journals."""
+        self._lock: int | None = None
 
     def _parse_config(self) -> list[str]:
         return make_overrides(self.params)
 
     def sweep(self, arguments: list[str]) -> Any:
+        assert self.config is not None  # noqa: S101 - Hydra has set it up
         try:
             self._check()
-            self._continues = (Path(self.config.hydra.sweep.dir) / SWEEP).exists()  # type: ignore[union-attr]
-            return super().sweep(arguments)
+            submits = "submitit" in str(self.config.hydra.launcher.get("_target_"))
+            with noting_scheduler_ids(self._note_ids) if submits else contextlib.nullcontext():
+                return super().sweep(arguments)
         except Exception as error:
             if type(error).__module__.startswith("submitit."):
                 reason = " ".join(str(error).split())
@@ -62,8 +83,14 @@ class VariantSweeper(BasicSweeper):
                 ) from error
             raise
         finally:  # leave no folder when all jobs are refused or cannot be composed
-            assert self.config is not None  # noqa: S101 - Hydra has set it up
-            remove_unused_run_dir(Path(self.config.hydra.sweep.dir).absolute())
+            remove_unused_run_dir(self._folder)
+            if self._lock is not None:
+                os.close(self._lock)
+
+    @property
+    def _folder(self) -> Path:
+        assert self.config is not None  # noqa: S101 - Hydra has set it up
+        return Path(self.config.hydra.sweep.dir).absolute()
 
     def _check(self) -> None:
         """Raise ConfigError for settings of the sweeper and the launcher that would fail only later."""
@@ -82,34 +109,125 @@ class VariantSweeper(BasicSweeper):
             )
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Compose all jobs, and report those that cannot run before an earlier job takes hours."""
-        assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
-        composed = [self.hydra_context.config_loader.load_sweep_config(self.config, list(job)) for job in batch]
-        # A machine that only submits jobs need not be able to run them.
-        if self._continues or self.config.hydra.launcher.get("_target_") != IN_THIS_PROCESS:
-            return
-        common = set.intersection(*map(set, batch))
-        found: dict[str, str | None] = {}
-        for job, config in zip(batch, composed, strict=True):
-            arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
-            if arm not in found:
-                found[arm] = _obstacle(config)
-                # If no earlier job can run, this one comes first and reports its error itself.
-                if found[arm] is not None and None in found.values():
-                    print_error(f"a later job of this sweep cannot run ({arm}): {found[arm]}")
+        """Do nothing: `split_arguments` has composed all jobs."""
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:  # type: ignore[override]
-        """Return the jobs' overrides, in batches: the product first, then each variant of it."""
+        """Return the jobs' overrides, in batches: the product first, then each variant of it.
+
+        Compose all jobs, report those that cannot run before an earlier job takes hours, and write the manifest.
+        """
         assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        jobs = jobs_of_sweep(overrides, self.variants, parser)
-        in_this_process = self.config.hydra.launcher.get("_target_") == IN_THIS_PROCESS
-        begun.append(Sweep(Path(self.config.hydra.sweep.dir).absolute(), jobs, in_this_process))
+        resumed = invocation.current.resumed
+        if resumed is None:
+            parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+            jobs = jobs_of_sweep(overrides, self.variants, parser)
+        else:
+            jobs = [[*given, f"hydra.sweep.subdir={quoted(folder)}"] for folder, given in resumed.items()]
+        composed = [self._compose(job, number) for number, job in enumerate(jobs)]
+        # What has begun may need only its journal, and a machine that only submits jobs need not be able to run them.
+        if not (self._folder / SWEEP).exists() and runs_here(self.config):
+            refuse_obstacles(jobs, composed)
+        self._record(jobs, composed)
         return list(self.split_overrides_to_chunks(jobs, max_batch_size))
+
+    def _compose(self, job: list[str], number: int) -> DictConfig:
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
+        composed = self.hydra_context.config_loader.load_sweep_config(self.config, job)
+        with open_dict(composed):  # as launchers do: a job's folder may be named by its number
+            composed.hydra.job.id = composed.hydra.job.num = number
+        return composed
+
+    def _record(self, jobs: Sequence[Sequence[str]], composed: Sequence[DictConfig]) -> None:
+        """Lock the sweep's folder and write the manifest there."""
+        assert self.config is not None  # noqa: S101 - Hydra has set it up
+        folder = self._folder
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = take_lock(folder / LOCK)
+        except BlockingIOError as error:
+            raise RunDirectoryError(
+                f"another evorun process is carrying out the sweep in {display(folder)}; wait for it or stop it"
+            ) from error
+        recorded = []
+        for job, config in zip(jobs, composed, strict=True):
+            HydraConfig.instance().set_config(config)  # the folder's name reads it
+            own = [as_typed(word) for word in job if not word.startswith("hydra.sweep.subdir=")]
+            recorded.append(JobInSweep(str(config.hydra.sweep.subdir), tuple(own)))
+        launcher = self.config.hydra.runtime.choices["hydra/launcher"]
+        sweep = new_sweep(["evorun", *invocation.current.typed], launcher, recorded)
+        if is_sweep(folder):
+            earlier = read_sweep(folder)
+            refuse_other_version(folder, earlier.evorun_version)
+            if is_own_sweep(earlier):
+                sweep = with_jobs(earlier, sweep)
+            else:  # to keep them would make them this user's own
+                _log.warning(
+                    "%s lists jobs of a sweep that you did not start: it keeps this command's only",
+                    display(folder / SWEEP_MANIFEST),
+                )
+        write_sweep(folder, sweep)
+        invocation.current.sweep = BegunSweep(folder, recorded)
+
+    def _note_ids(self, ids: Sequence[str]) -> None:
+        """Write the scheduler's ids of a batch of jobs, which has just been submitted, into the manifest."""
+        begun = invocation.current.sweep
+        assert begun is not None and self.overrides is not None  # noqa: S101, PT018 - the sweep has begun
+        first = sum(map(len, self.overrides[: self.batch_index - 1]))
+        submitted = {job.folder: number for job, number in zip(begun.jobs[first:], ids, strict=False)}
+        sweep = read_sweep(begun.folder)
+        jobs = [
+            replace(job, scheduler_id=submitted[job.folder]) if job.folder in submitted else job for job in sweep.jobs
+        ]
+        write_sweep(begun.folder, replace(sweep, jobs=tuple(jobs)))
+
+
+def runs_here(config: DictConfig) -> bool:
+    """Return whether a sweep's jobs run on this machine and while this process goes on."""
+    return config.hydra.launcher.get("_target_") == IN_THIS_PROCESS
+
+
+@contextlib.contextmanager
+def noting_scheduler_ids(note: Callable[[Sequence[str]], None]) -> Iterator[None]:
+    """Call `note` with the ids of jobs as soon as submitit has submitted them, while the block runs.
+
+    Hydra's plugin keeps the submitted jobs to itself until the last one has ended.
+    """
+    import submitit
+
+    submit = submitit.AutoExecutor.map_array
+
+    def submit_and_note(self: Any, *arguments: Any) -> Any:
+        jobs = submit(self, *arguments)
+        note([str(job.job_id) for job in jobs])
+        return jobs
+
+    submitit.AutoExecutor.map_array = submit_and_note
+    try:
+        yield
+    finally:
+        submitit.AutoExecutor.map_array = submit
+
+
+def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Sequence[DictConfig]) -> None:
+    """Print why jobs cannot run, a line for each kind of job. Raises ConfigError where none can."""
+    common = set.intersection(*map(set, jobs))
+    found: dict[str, str | None] = {}
+    for job, config in zip(jobs, composed, strict=True):
+        arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
+        if arm not in found:
+            found[arm] = _obstacle(config)
+    reasons = set(found.values())
+    if len(reasons) == 1 and None not in reasons:
+        raise ConfigError(str(reasons.pop()))
+    for arm, reason in found.items():
+        if reason is not None:
+            print_error(f"a job of this sweep cannot run ({arm}): {reason}")
+    if None not in reasons:
+        raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")
 
 
 def _obstacle(composed: DictConfig) -> str | None:
-    """Return why a composed job cannot run, judged without its data; None if it can."""
+    """Return why a composed job cannot run; None if it can."""
     from evorun.cli.running import obstacle
 
     HydraConfig.instance().set_config(composed)  # the names of arms read it

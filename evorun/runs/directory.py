@@ -1,7 +1,6 @@
 """The run directory: a manifest, one configuration for good, and a lock for one process at a time."""
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -18,7 +17,7 @@ from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
-from evorun.runs.files import open_lock, read_json, reject_links
+from evorun.runs.files import read_json, reject_links, take_lock
 from evorun.runs.history import History
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
@@ -30,6 +29,8 @@ from evorun.runs.schema import Manifest, Signed, StageInRun, Status
 log = logging.getLogger("evorun")
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"
+"""Held by the process that works on a run, or carries out a sweep."""
 TOURNAMENT = "tournament.json"
 PROBLEMS = "problems.jsonl"
 TRAINING = "training"
@@ -139,17 +140,13 @@ class RunDirectory:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = open_lock(path / ".lock")
+            self._lock = take_lock(path / LOCK)
+        except BlockingIOError as error:
+            raise RunDirectoryError(f"another evorun process is using {path}; wait for it or stop it") from error
         except OSError as error:
             raise RunDirectoryError(
                 f"cannot write the run directory {path}: {error.strerror}; choose another with {key}=FOLDER"
             ) from error
-        # the kernel releases it when the process dies: a killed run leaves no stale lock behind
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise RunDirectoryError(f"another evorun process is using {path}; wait for it or stop it") from error
         self._journal: Journal | None = None
         self._records: dict[str, RecordFile] = {}
         self._spare = path / ".spare"

@@ -2,9 +2,11 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -23,6 +25,10 @@ _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 MAX_RECORD = 64 << 20
 """Maximum bytes of a line, or of a file read as a whole (ours): evorun writes neither that long."""
+
+_LOCK_ATTEMPTS = 5
+_LOCK_PAUSE_S = 0.02
+"""Seconds between two attempts to take a lock (ours): `is_locked` holds it for some microseconds."""
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -88,6 +94,45 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 def open_lock(path: Path) -> int:
     """Open a lock file, created when missing, and return its descriptor. Raises OSError, also for a link."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+
+def take_lock(path: Path) -> int:
+    """Lock a file, created when missing, and return its descriptor: closing it releases the lock.
+
+    Raises BlockingIOError where a process holds the lock, another OSError for a file that cannot be opened, as a link.
+    """
+    descriptor = open_lock(path)
+    try:
+        # the kernel releases it when the process dies: a killed process leaves no stale lock behind
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == _LOCK_ATTEMPTS - 1:
+                    raise
+            time.sleep(_LOCK_PAUSE_S)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a lock file, without creating it; False for what is no regular file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            # shared and for no time: `take_lock` of a process that starts just now tries again
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def reject_links(folder: Path) -> None:

@@ -38,10 +38,15 @@ def sign(config: Mapping[str, Any], state: Mapping[str, str] | None = None) -> s
 
 def is_own(manifest: Signed) -> bool:
     """Return whether this user signed the configuration and the state that the manifest has now."""
-    if manifest.signature is None:
+    return is_signature(manifest.signature, manifest.config, manifest.state)
+
+
+def is_signature(signature: str | None, config: Mapping[str, Any], state: Mapping[str, str] | None = None) -> bool:
+    """Return whether a signature is this user's, of this configuration and state."""
+    if signature is None:
         return False
-    expected = sign(manifest.config, manifest.state)
-    return expected is not None and hmac.compare_digest(expected.encode(), manifest.signature.encode())
+    expected = sign(config, state)
+    return expected is not None and hmac.compare_digest(expected.encode(), signature.encode())
 
 
 def _key() -> bytes:

@@ -1,0 +1,42 @@
+"""What one command line passes around Hydra, which hands over neither arguments nor the results of a sweep."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evorun.runs.sweeps import JobInSweep
+
+
+@dataclass
+class BegunSweep:
+    """A sweep whose jobs are known."""
+
+    folder: Path
+    jobs: Sequence[JobInSweep]
+    """Those that this command line carries out."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """By a job's folder: why it failed, where its manifest does not say."""
+
+
+@dataclass
+class Invocation:
+    """A command line."""
+
+    typed: Sequence[str] = ()
+    """Its arguments, as typed."""
+    resumed: Mapping[str, Sequence[str]] | None = None
+    """The overrides of a recorded sweep's jobs by folder, to carry out in the place of the sweep's product."""
+    sweep: BegunSweep | None = None
+    statuses: list[str] = field(default_factory=list)
+    """Of the runs of this process, in order."""
+
+
+current = Invocation()
+"""The one that this process carries out; a launcher's process has none of its own."""
+
+
+def begin(typed: Sequence[str], resumed: Mapping[str, Sequence[str]] | None = None) -> Invocation:
+    """Make a new invocation the current one."""
+    global current
+    current = Invocation(list(typed), resumed)
+    return current

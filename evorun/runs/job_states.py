@@ -1,0 +1,197 @@
+"""How far jobs are, from the files of their run directories: nothing is locked, opened for writing, or believed.
+
+A folder may come from somebody else, or be written at this moment. What cannot be read is left out.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from evorun.errors import DataError
+from evorun.runs.files import is_locked, open_regular, read_regular
+from evorun.runs.reading import read_results
+from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
+from evorun.runs.scores import ACCURACY, Score
+
+MANIFEST, LOCK, REPORT = "manifest.json", ".lock", "report.html"
+
+State = Literal["waiting", "running", "done", "failed", "interrupted", "lost"]
+
+_STATES: dict[Status, State] = {"completed": "done", "failed": "failed", "interrupted": "interrupted"}
+_WITHOUT_GPU = ("simulated", "server", "replay")
+_MAX_COUNTED = 16 << 20
+"""Maximum bytes of a file whose lines are counted (ours): a run's answers to ten thousand problems are shorter."""
+_TAIL = 1 << 16
+"""Bytes of a file's end in which its last record is looked for (ours)."""
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now; `evorun status --json` prints these fields."""
+
+    folder: str
+    """Its run directory."""
+    name: str
+    """What tells it from the sweep's other jobs; of a run by itself, its folder."""
+    state: State
+    """`lost`: its manifest says that it runs, but no process works on it."""
+    done: int | None = None
+    """Problems that have ended, or training steps."""
+    planned: int | None = None
+    """The number of them in all; null where it is not known."""
+    unit: Literal["problems", "steps"] = "problems"
+    """What `done` and `planned` count."""
+    score: str | None = None
+    """Name of the primary score; null while there are no results."""
+    rate: bool = False
+    """True where the score is a share of responses."""
+    value: float | None = None
+    """Mean of the primary score."""
+    ci95: tuple[float, float] | None = None
+    """Its 95 % interval."""
+    calls: int | None = None
+    """Model calls, without those of a gold judge; of a run that trains and has not ended, up to its last step."""
+    tokens: int | None = None
+    """Prompt and completion tokens of these calls."""
+    gpu_seconds: float | None = None
+    """Wall-clock time times the GPUs that the run could use; null where it had none, or used none."""
+    error: str | None = None
+    """First line of the error."""
+    note: str | None = None
+    """What the state leaves open."""
+
+    @property
+    def is_done(self) -> bool:
+        """True for a job that a resume leaves alone."""
+        return self.state == "done" and self.note is None
+
+
+class _Manifest(msgspec.Struct):
+    """The part of manifest.json that is read here; leaving out the rest takes a fraction of the time."""
+
+    status: Status
+    seconds: float | None = None
+    models: dict[str, ModelInRun] = {}
+    scores: tuple[Score, ...] = (ACCURACY,)
+    hardware: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    error: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Manifest)
+
+
+def look_at(run: Path, name: str, unseen: str | None = None) -> JobStatus:
+    """Return the status of the job in a run directory, which need not exist.
+
+    unseen: why a process that works on the job could not be seen from here; None where it could. Raises nothing for
+    files that cannot be read.
+    """
+    folder, locked = str(run), is_locked(run / LOCK)
+    manifest = _read_manifest(run)
+    if manifest is None:
+        exists = (run / MANIFEST).exists()
+        note = f"its {MANIFEST} cannot be read" if exists else None if locked else unseen
+        return JobStatus(folder=folder, name=name, state="running" if locked else "waiting", note=note)
+    state: State = "running" if locked else _STATES.get(manifest.status, "lost")
+    note = None
+    if state == "lost" and unseen is not None:
+        state, note = "running", unseen
+    if state == "done" and not (run / REPORT).exists():
+        note = "its report is missing"
+    results = None
+    with contextlib.suppress(DataError):
+        results = read_results(run) if state == "done" else None
+    done, planned, unit = _progress(run, manifest, results)
+    primary = manifest.scores[0] if manifest.scores else ACCURACY
+    metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
+    calls, tokens = _cost(run, results)
+    return JobStatus(
+        folder=folder,
+        name=name,
+        state=state,
+        done=done,
+        planned=planned,
+        unit=unit,
+        score=primary.name if results is not None else None,
+        rate=primary.rate,
+        value=metric.value,
+        ci95=metric.ci95,
+        calls=calls,
+        tokens=tokens,
+        gpu_seconds=_gpu_seconds(manifest),
+        error=next(iter((manifest.error or "").splitlines()), None) if state == "failed" else None,
+        note=note,
+    )
+
+
+def _read_manifest(run: Path) -> _Manifest | None:
+    try:
+        return _decoder.decode(read_regular(run / MANIFEST))
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _progress(
+    run: Path, manifest: _Manifest, results: Results | None
+) -> tuple[int | None, int | None, Literal["problems", "steps"]]:
+    """Return what is done, what is planned, and the unit: training steps, where a run trains, else problems."""
+    if manifest.config.get("training") is not None:
+        method = manifest.config.get("method")
+        steps = method.get("steps") if isinstance(method, dict) else None
+        last = _last_training(run)
+        planned = steps if isinstance(steps, int) and not isinstance(steps, bool) else None
+        return 0 if last is None else last.step, planned, "steps"
+    if results is not None and "problems" in results.counts:
+        problems = results.counts["problems"]
+        return problems, problems, "problems"
+    return _count_lines(run / "predictions.jsonl"), _count_lines(run / "problems.jsonl") or None, "problems"
+
+
+def _cost(run: Path, results: Results | None) -> tuple[int | None, int | None]:
+    if results is not None:
+        total = results.cost.get("total")
+        return (0, 0) if total is None else (total.calls, total.tokens)
+    last = _last_training(run)
+    return (None, None) if last is None else (last.calls, last.tokens)
+
+
+def _gpu_seconds(manifest: _Manifest) -> float | None:
+    gpus = manifest.hardware.get("gpus")
+    uses = any(model.engine not in _WITHOUT_GPU for model in manifest.models.values())
+    if manifest.seconds is None or not uses or not isinstance(gpus, list) or not gpus:
+        return None
+    return round(manifest.seconds * len(gpus), 1)
+
+
+def _last_training(run: Path) -> TrainingRecord | None:
+    for line in _last_lines(run / "training.jsonl"):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(line, type=TrainingRecord)
+    return None
+
+
+def _last_lines(path: Path) -> Iterator[bytes]:
+    """Yield complete lines from a file's end, the last one first; the search ends after `_TAIL` bytes."""
+    try:
+        with open_regular(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _TAIL, 0))
+            tail = file.read(_TAIL)
+    except OSError:
+        return
+    yield from reversed(tail[: tail.rfind(b"\n") + 1].splitlines())
+
+
+def _count_lines(path: Path) -> int | None:
+    """Return the number of complete lines; 0 for no file, None for one that is too long to count."""
+    try:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > _MAX_COUNTED:
+                return None
+            return file.read(_MAX_COUNTED).count(b"\n")
+    except OSError:
+        return 0

@@ -1,0 +1,137 @@
+"""The manifest of a sweep: its jobs, known before the first one starts, and the command that they come from."""
+
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+import evorun
+from evorun.errors import RunDirectoryError
+from evorun.runs.directory import current_time
+from evorun.runs.files import read_regular
+from evorun.runs.job_states import JobStatus, look_at
+from evorun.runs.ownership import is_signature, sign
+from evorun.runs.paths import display
+from evorun.runs.records import write_json
+
+SWEEP_MANIFEST = "sweep.json"
+
+
+class JobInSweep(msgspec.Struct, frozen=True):
+    """A job of a sweep."""
+
+    folder: str
+    """Its run directory, relative to the sweep's folder."""
+    overrides: tuple[str, ...]
+    """What the job is composed from, KEY=VALUE, as one would type it."""
+    scheduler_id: str | None = None
+    """Its id at the scheduler, such as SLURM's `1234_5`; null where no scheduler has it."""
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.folder)
+        if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in self.folder:
+            raise ValueError(f"expected a folder below the sweep's, got {self.folder!r}")
+
+
+class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """sweep.json."""
+
+    evorun_version: str
+    created: str
+    """Time at which the sweep was first started, in ISO 8601 with the zone."""
+    command: tuple[str, ...]
+    """The command line, word by word; that of the last start where there were several."""
+    working_folder: str
+    """The folder in which the command was given, absolute: relative paths in it and in overrides start there."""
+    host: str
+    """Name of the machine on which the command was given."""
+    launcher: str
+    """What starts the jobs: the choice of `hydra/launcher`."""
+    jobs: tuple[JobInSweep, ...]
+    """All jobs, in the order in which they start."""
+    signature: str | None = None
+    """Signature of all else by the user who started it."""
+
+
+def new_sweep(command: Iterable[str], launcher: str, jobs: Iterable[JobInSweep]) -> SweepManifest:
+    """Return the manifest of a sweep that starts now, from the present working folder."""
+    return SweepManifest(
+        evorun_version=evorun.__version__,
+        created=current_time(),
+        command=tuple(command),
+        working_folder=str(Path.cwd()),
+        host=platform.node(),
+        launcher=launcher,
+        jobs=tuple(jobs),
+    )
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder holds a sweep's manifest."""
+    return (folder / SWEEP_MANIFEST).exists()
+
+
+def read_sweep(folder: Path) -> SweepManifest:
+    """Read a sweep's manifest. Raises RunDirectoryError where there is none, or it is malformed."""
+    file = folder / SWEEP_MANIFEST
+    try:
+        return msgspec.json.decode(read_regular(file), type=SweepManifest)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunDirectoryError(
+            f"{display(folder)} is not a sweep's folder: expected a file {SWEEP_MANIFEST} in it"
+        ) from error
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {display(file)}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
+
+
+def write_sweep(folder: Path, sweep: SweepManifest) -> None:
+    """Sign a sweep's manifest and write it, atomically. Raises RunDirectoryError."""
+    signature = sign(_signed(sweep))
+    write_json(folder / SWEEP_MANIFEST, msgspec.structs.replace(sweep, signature=signature))
+
+
+def is_own_sweep(sweep: SweepManifest) -> bool:
+    """Return whether this user signed the manifest as it is."""
+    return is_signature(sweep.signature, _signed(sweep))
+
+
+def with_jobs(earlier: SweepManifest, now: SweepManifest) -> SweepManifest:
+    """Return the manifest of a sweep that is started again: its earlier jobs first, in their order, then the new ones.
+
+    A job of both has the overrides of now.
+    """
+    jobs = {job.folder: job for job in (*earlier.jobs, *now.jobs)}
+    return msgspec.structs.replace(now, created=earlier.created, jobs=tuple(jobs.values()))
+
+
+def _signed(sweep: SweepManifest) -> dict[str, object]:
+    content: dict[str, object] = msgspec.to_builtins(sweep)
+    return {key: value for key, value in content.items() if key != "signature"}
+
+
+def job_names(jobs: Sequence[JobInSweep]) -> list[str]:
+    """Return what tells each job from the others: the overrides that not all of them have, else its folder."""
+    common = set.intersection(*(set(job.overrides) for job in jobs)) if jobs else set()
+    names = [" ".join(word for word in job.overrides if word not in common) for job in jobs]
+    unique = len(set(names)) == len(names) and all(names)
+    return names if unique else [job.folder for job in jobs]
+
+
+def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
+    """Return the status of each job of a sweep in this folder."""
+    return [
+        look_at(folder / job.folder, name, _unseen(sweep, job))
+        for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True)
+    ]
+
+
+def _unseen(sweep: SweepManifest, job: JobInSweep) -> str | None:
+    """Return why a process that works on a job may not be seen from here; None where it would be."""
+    if job.scheduler_id is not None and sweep.launcher == "slurm":
+        return f"a job of SLURM, which may run elsewhere: squeue -j {job.scheduler_id}"
+    if sweep.host != platform.node():
+        return f"started on {sweep.host}, where alone it can be seen whether it still runs"
+    return None
