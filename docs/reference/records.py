@@ -12,7 +12,8 @@ import msgspec
 import yaml
 
 from evorun.runs.aggregates import Aggregates
-from evorun.runs.job_states import JobStatus
+from evorun.runs.job_search import Overview
+from evorun.runs.live import ProgressRecord
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -51,6 +52,7 @@ RUN: Mapping[str, type] = {
     "metrics.jsonl": MetricPoint,
     "results.json": Results,
     "aggregates.json": Aggregates,
+    ".progress.json": ProgressRecord,
     "artifacts/transplant.json": PromptScore,
     "artifacts/delete_one.json": PrincipleEffect,
     "artifacts/rubric_scores.json": RubricScore,
@@ -61,7 +63,7 @@ RUN: Mapping[str, type] = {
 
 STUDIES: Mapping[str, type] = {
     "sweep.json": SweepManifest,
-    "jobs of evorun status --json": JobStatus,
+    "evorun status --json": Overview,
     "rescore/DIGEST/rescore.json": RescoreManifest,
     "tournament.json": TournamentManifest,
     "matches.jsonl": MatchRecord,

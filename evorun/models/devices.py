@@ -19,6 +19,13 @@ def visible_gpus() -> list[str]:
     return [str(index) for index in range(len(query_gpus("index")))]
 
 
+def describe_visible_gpus() -> list[str]:
+    """Return name and memory of each GPU that this process may use; its name there where nvidia-smi knows no more."""
+    lines = [line.split(", ", 2) for line in query_gpus("index,uuid,name,memory.total") if line.count(", ") > 1]
+    known = {key: about for index, uuid, about in lines for key in (index, uuid)}
+    return [known.get(name, name) for name in visible_gpus()]
+
+
 def query_gpus(fields: str) -> list[str]:
     """Return one line per GPU with fields from nvidia-smi; empty without that tool."""
     tool = shutil.which("nvidia-smi")

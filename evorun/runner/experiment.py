@@ -35,6 +35,7 @@ from evorun.runner.training_runs import (
 from evorun.runner.work import Engines, Outcome, carry_out, open_effects
 from evorun.runs.budget import Meter, divide_budget
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
+from evorun.runs.live import PROGRESS
 from evorun.runs.paths import display
 from evorun.runs.progress import Progress, show_progress
 from evorun.runs.records import write_records
@@ -110,6 +111,10 @@ def run_experiment(
             outcome = carry_out(begin)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
+    except KeyboardInterrupt as stop:
+        if directory.manifest is not None and directory.manifest.status == "running":  # the work has not begun
+            directory.end("interrupted", 0.0, str(stop) or "stopped")
+        raise
     finally:
         directory.close()
 
@@ -183,7 +188,7 @@ async def _run(
             policy=effects.policy,
             training=training,
         )
-        with show_progress(progress, console, config.evorun.progress):
+        with show_progress(progress, console, config.evorun.progress, directory.path / PROGRESS):
             await driver.run()
             await effects.finish()
             progress.ending = "writing results"

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import evorun
-from evorun.models.devices import query_gpus
+from evorun.models.devices import describe_visible_gpus
 from evorun.models.keys import child_environment
 
 PACKAGES = (
@@ -60,7 +60,7 @@ def hardware() -> dict[str, str | int | list[str]]:
         # the cores that this process may use: a container's host has more
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory),
-        "gpus": query_gpus("name,memory.total"),
+        "gpus": describe_visible_gpus(),
     }
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.runs.files import is_locked, open_regular, read_regular
+from evorun.runs.live import ProgressRecord, read_progress
 from evorun.runs.reading import read_results
 from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
@@ -44,6 +45,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The number of them in all; null where it is not known."""
     unit: Literal["problems", "steps"] = "problems"
     """What `done` and `planned` count."""
+    share: float | None = None
+    """Share of the job that is done; null where it is not known."""
+    left_seconds: float | None = None
+    """Estimated seconds until its end, of a job that runs; null where there is no estimate."""
     score: str | None = None
     """Name of the primary score; null while there are no results."""
     rate: bool = False
@@ -53,7 +58,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     ci95: tuple[float, float] | None = None
     """Its 95 % interval."""
     calls: int | None = None
-    """Model calls, without those of a gold judge; of a run that trains and has not ended, up to its last step."""
+    """Model calls, without those of a gold judge; as last written, of a job that is not done."""
     tokens: int | None = None
     """Prompt and completion tokens of these calls."""
     gpu_seconds: float | None = None
@@ -62,6 +67,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """First line of the error."""
     note: str | None = None
     """What the state leaves open."""
+    scheduler_id: str | None = None
+    """The job's id at the scheduler; null where no scheduler has it."""
 
     @property
     def is_done(self) -> bool:
@@ -90,25 +97,29 @@ def look_at(run: Path, name: str, unseen: str | None = None) -> JobStatus:
     unseen: why a process that works on the job could not be seen from here; None where it could. Raises nothing for
     files that cannot be read.
     """
-    folder, locked = str(run), is_locked(run / LOCK)
+    folder = str(run).encode("utf-8", "replace").decode()  # a name may be no text, which JSON could not hold
+    if run.is_symlink():
+        return JobStatus(folder=folder, name=name, state="waiting", note="a symbolic link, which is not followed")
+    locked = is_locked(run / LOCK)
     manifest = _read_manifest(run)
     if manifest is None:
         exists = (run / MANIFEST).exists()
-        note = f"its {MANIFEST} cannot be read" if exists else None if locked else unseen
+        note = f"its {MANIFEST} cannot be read" if exists else None
         return JobStatus(folder=folder, name=name, state="running" if locked else "waiting", note=note)
     state: State = "running" if locked else _STATES.get(manifest.status, "lost")
     note = None
     if state == "lost" and unseen is not None:
         state, note = "running", unseen
     if state == "done" and not (run / REPORT).exists():
-        note = "its report is missing"
+        note = "no report yet"
     results = None
     with contextlib.suppress(DataError):
         results = read_results(run) if state == "done" else None
-    done, planned, unit = _progress(run, manifest, results)
+    live = None if state == "done" else read_progress(run)
+    done, planned, unit = _progress(run, manifest, results, live)
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
-    calls, tokens = _cost(run, results)
+    calls, tokens = _cost(run, results, live)
     return JobStatus(
         folder=folder,
         name=name,
@@ -116,6 +127,8 @@ def look_at(run: Path, name: str, unseen: str | None = None) -> JobStatus:
         done=done,
         planned=planned,
         unit=unit,
+        share=1.0 if state == "done" else None if live is None else live.share,
+        left_seconds=live.left_seconds if live is not None and state == "running" else None,
         score=primary.name if results is not None else None,
         rate=primary.rate,
         value=metric.value,
@@ -136,7 +149,7 @@ def _read_manifest(run: Path) -> _Manifest | None:
 
 
 def _progress(
-    run: Path, manifest: _Manifest, results: Results | None
+    run: Path, manifest: _Manifest, results: Results | None, live: ProgressRecord | None
 ) -> tuple[int | None, int | None, Literal["problems", "steps"]]:
     """Return what is done, what is planned, and the unit: training steps, where a run trains, else problems."""
     if manifest.config.get("training") is not None:
@@ -148,13 +161,17 @@ def _progress(
     if results is not None and "problems" in results.counts:
         problems = results.counts["problems"]
         return problems, problems, "problems"
+    if live is not None:
+        return live.ended, live.problems, "problems"
     return _count_lines(run / "predictions.jsonl"), _count_lines(run / "problems.jsonl") or None, "problems"
 
 
-def _cost(run: Path, results: Results | None) -> tuple[int | None, int | None]:
+def _cost(run: Path, results: Results | None, live: ProgressRecord | None) -> tuple[int | None, int | None]:
     if results is not None:
         total = results.cost.get("total")
         return (0, 0) if total is None else (total.calls, total.tokens)
+    if live is not None:
+        return live.calls, live.tokens
     last = _last_training(run)
     return (None, None) if last is None else (last.calls, last.tokens)
 

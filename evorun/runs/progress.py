@@ -1,10 +1,12 @@
 """Live progress of a run: a display on a terminal, plain lines elsewhere."""
 
+import contextlib
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import RenderableType
 from rich.live import Live
@@ -13,6 +15,7 @@ from rich.text import Text
 
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
+from evorun.runs.live import ProgressRecord, write_progress
 from evorun.runs.scores import Score
 from evorun.runs.terminal import Terminal
 
@@ -72,6 +75,9 @@ SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tok
 PLAIN_INTERVAL_S = 10.0
 """Minimum seconds between two plain lines."""
 
+WRITE_INTERVAL_S = 2.0
+"""The same between two records of the progress for other processes (ours), as `evorun status --watch` reads them."""
+
 # Budgets are spent between steps, too; summing them over all problems at every step would be quadratic in problems.
 _RECOUNT_INTERVAL_S = 0.2
 _RECOUNT_PAUSE_FACTOR = 100
@@ -122,6 +128,9 @@ class Progress:
         self.write_line: Callable[[str], None] | None = None
         """Called with a plain line after progress, at most every `PLAIN_INTERVAL_S`; None: no lines."""
         self._next_line_s = 0.0
+        self.file: Path | None = None
+        """Where others can read the progress while the run goes on; None: nowhere."""
+        self._next_write_s = WRITE_INTERVAL_S
         self._counted_shares: dict[str, float] = {}
         self._done = 0.0
         """The sum of `_counted_shares`."""
@@ -154,6 +163,22 @@ class Progress:
         if self.write_line is not None and self.seconds >= self._next_line_s:
             self._next_line_s = self.seconds + PLAIN_INTERVAL_S
             self.write_line("; ".join(f"{label} {text}" for label, text in self.fields().items()))
+        if self.file is not None and self.seconds >= self._next_write_s:
+            self._next_write_s = self.seconds + WRITE_INTERVAL_S
+            with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
+                write_progress(self.file, self._record())
+
+    def _record(self) -> ProgressRecord:
+        traffic, share = self.traffic, self.share
+        return ProgressRecord(
+            share=round(share, 6),
+            ended=len(self._ended),
+            problems=self.problems,
+            calls=traffic.calls + traffic.replayed,
+            tokens=None if traffic.replayed else traffic.prompt_tokens + traffic.completion_tokens,
+            seconds=round(self.seconds, 1),
+            left_seconds=self._time_left.estimate(self.seconds) if share < 1 else 0.0,
+        )
 
     def _count(self, problem: str) -> None:
         with self._counting:  # the display's thread counts too
@@ -248,8 +273,12 @@ class Progress:
 
 
 @contextmanager
-def show_progress(progress: Progress, console: Terminal, mode: str) -> Iterator[Progress]:
-    """Show the progress of a run while it goes on; `mode` is auto, plain or off."""
+def show_progress(progress: Progress, console: Terminal, mode: str, file: Path | None = None) -> Iterator[Progress]:
+    """Show the progress of a run while it goes on; `mode` is auto, plain or off.
+
+    file: others may read it there, whatever the mode.
+    """
+    progress.file = file
 
     def table() -> RenderableType:
         rows = Table.grid(padding=(0, 2))

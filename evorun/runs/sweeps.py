@@ -122,10 +122,9 @@ def job_names(jobs: Sequence[JobInSweep]) -> list[str]:
 
 def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
     """Return the status of each job of a sweep in this folder."""
-    return [
-        look_at(folder / job.folder, name, _unseen(sweep, job))
-        for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True)
-    ]
+    named = zip(sweep.jobs, job_names(sweep.jobs), strict=True)
+    seen = ((job, look_at(folder / job.folder, name, _unseen(sweep, job))) for job, name in named)
+    return [msgspec.structs.replace(status, scheduler_id=job.scheduler_id) for job, status in seen]
 
 
 def _unseen(sweep: SweepManifest, job: JobInSweep) -> str | None:

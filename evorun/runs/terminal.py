@@ -35,8 +35,11 @@ class Terminal(Console):
 
         Lines wrap only between words, and not at all where the output is no terminal.
         """
-        if not table.rows:
-            return
+        if table.rows:
+            self.print(self.fit_table(table), crop=False, no_wrap=True, overflow="ignore")
+
+    def fit_table(self, table: Table) -> Table:
+        """Return the table, as wide as `print_table` prints it."""
         for column in table.columns:
             # a minimum width: Rich would rather break a figure in two than let a table be too wide
             cells = [cell if isinstance(cell, str) else getattr(cell, "plain", "") for cell in column.cells]
@@ -46,7 +49,7 @@ class Terminal(Console):
         measured = self.measure_table(table)
         widest = self.width if self.is_terminal else measured.maximum
         table.width = min(measured.maximum, max(widest, measured.minimum))
-        self.print(table, crop=False, no_wrap=True, overflow="ignore")
+        return table
 
     def measure_table(self, table: Table) -> Measurement:
         """Return the minimum and the maximum width of a table."""

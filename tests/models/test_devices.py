@@ -12,7 +12,7 @@ import pytest
 from building import make_config, training_config
 from evorun.errors import ConfigError
 from evorun.models.config import ModelConfig
-from evorun.models.devices import VISIBLE, device_environment, visible_gpus
+from evorun.models.devices import VISIBLE, describe_visible_gpus, device_environment, visible_gpus
 from evorun.models.vllm.startup import start_engine
 
 
@@ -35,6 +35,18 @@ def test_gpus_are_those_that_a_scheduler_has_given(
     if given is not None:
         monkeypatch.setenv(VISIBLE, given)
     assert visible_gpus() == seen
+
+
+def test_a_manifest_has_the_gpus_that_its_run_could_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    lines = "".join(f"{index}, GPU-{index}c, NVIDIA H100 {index}, 81559 MiB\\n" for index in range(4))
+    tool.write_text(f"#!/bin/sh\ncase $1 in *=index) printf '0\\n1\\n2\\n3\\n';; *) printf '{lines}';; esac\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv(VISIBLE, "3,GPU-1c,MIG-7")
+    assert describe_visible_gpus() == ["NVIDIA H100 3, 81559 MiB", "NVIDIA H100 1, 81559 MiB", "MIG-7"]
+    monkeypatch.delenv(VISIBLE)
+    assert len(describe_visible_gpus()) == 4
 
 
 def test_devices_are_numbers_among_them(four: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,47 @@
+"""What a run says of itself while it goes on, for other processes to read."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from evorun.runs.files import read_regular
+
+PROGRESS = ".progress.json"
+
+
+class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """.progress.json: how far the process that works on a run is, some seconds ago at most."""
+
+    share: float
+    """Completed share of the run, of its steps or of its budget, whichever is larger."""
+    ended: int
+    """Problems that have ended."""
+    problems: int
+    """Problems in all."""
+    calls: int
+    """Model calls, those of earlier processes included."""
+    tokens: int | None
+    """Prompt and completion tokens of these calls; null in a resumed run, whose earlier ones are not counted again."""
+    seconds: float
+    """Seconds since this process began the run."""
+    left_seconds: float | None
+    """Estimated seconds until the end; null where there is no estimate yet."""
+
+
+def write_progress(file: Path, progress: ProgressRecord) -> None:
+    """Replace the file. Raises OSError."""
+    # neither durable nor under a name that nobody could guess: it is written every few seconds and believed by nobody
+    temporary = file.with_name(f"{file.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(msgspec.json.encode(progress))
+    os.replace(temporary, file)
+
+
+def read_progress(run: Path) -> ProgressRecord | None:
+    """Read what a run last said of itself; None where it said nothing that can be read."""
+    try:
+        return msgspec.json.decode(read_regular(run / PROGRESS), type=ProgressRecord)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
