@@ -107,7 +107,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["-x"], "evorun: unrecognized arguments: -x"),
         (["--cfg"], "evorun: argument --cfg/-c: expected one argument"),
         (["--cfg", "jobb"], "evorun: argument --cfg/-c: invalid choice: 'jobb'"),
-        (["hydra/launcher=nope"], "hydra/launcher=nope: unknown hydra/launcher; choose one of basic, slurm"),
+        (["hydra/launcher=nope"], "hydra/launcher=nope: unknown hydra/launcher; choose one of basic, local, slurm"),
         (["hydra.foo=1"], "hydra.foo: Hydra has no such key"),
         (["hydra/launcher=slurm"], "hydra/launcher=slurm: launches the jobs of a sweep: add -m, or leave it out"),
         (["seed=range(0,3)"], "seed=range(0,3): several values make a sweep, one run per value: add -m"),
@@ -127,7 +127,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (
             ["lst"],
-            "lst: did you mean list? expected a verb (resume, report, grade, calibrate, traces, tournament, resc",
+            "lst: did you mean list? expected a verb (status, resume, report, grade, calibrate, traces, tournament, re",
         ),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
         (["hydra/launcher=basic", "hydra/launcher=slurm"], "hydra/launcher: expected once, got it twice"),
@@ -312,7 +312,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["resume"], "expected: evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]; got: nothing"),
+        (
+            ["resume"],
+            "expected: evorun resume RUN_DIR|SWEEP_DIR [--trust] [--redo-calls] [KEY=VALUE ...]; got: nothing",
+        ),
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["report", "nowhere"], "expected a run directory, found none at nowhere"),
         (["report", "nowhere", "--problem"], "expected: evorun report RUN_DIR... [--problem=ID ...]"),

@@ -21,21 +21,23 @@ def refused(*arguments: str, cwd: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("sweep", "errors"),
+    "sweep",
     [
-        (("task.limit=0", "seed=0,1"), 2),  # refused when each job begins
-        (("task.limit=0", "seed=0,1", "hydra.sweep.dir=swéep (2)/of jobs"), 2),
-        (("method.generations=1", "hydra.sweeper.variants=[{metod: lyria}]"), 1),  # when the second job is composed
-        (("method.generations=1", "hydra.sweeper.variants=[1]"), 1),
-        (("seed=range(0,2),5",), 1),
-        (("seed=range(0)",), 1),
-        (("method=glob(nothing*)",), 1),
-        (("seed=0,1", "hydra.sweeper.max_batch_size=0"), 1),
-        (("seed=0,1", "hydra.sweeper.params=5"), 1),
+        ("task.limit=0", "seed=0,1"),
+        ("task.limit=0", "seed=0,1", "hydra.sweep.dir=swéep (2)/of jobs"),
+        ("method.generations=1", "hydra.sweeper.variants=[{metod: lyria}]"),  # when the second job is composed
+        ("method.generations=1", "hydra.sweeper.variants=[1]"),
+        ("seed=range(0,2),5",),
+        ("seed=range(0)",),
+        ("method=glob(nothing*)",),
+        ("seed=0,1", "hydra.sweeper.max_batch_size=0"),
+        ("seed=0,1", "hydra.sweeper.params=5"),
+        ("seed=0,1", "hydra/launcher=local", "hydra.launcher.jobs=0"),
+        ("seed=0,1", "hydra/launcher=local", "hydra.launcher.cores=2"),
     ],
 )
-def test_a_sweep_of_which_no_job_begins_leaves_nothing(tmp_path: Path, sweep: tuple[str, ...], errors: int) -> None:
-    assert len(refused("-m", *DRY_RUN, *sweep, cwd=tmp_path)) == errors
+def test_a_sweep_of_which_no_job_begins_leaves_nothing(tmp_path: Path, sweep: tuple[str, ...]) -> None:
+    assert len(refused("-m", *DRY_RUN, *sweep, cwd=tmp_path)) == 1
     assert not list(tmp_path.iterdir())
 
 

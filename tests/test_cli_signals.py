@@ -1,7 +1,6 @@
 """Signals outside the event loop of a run: the program ends in order, and says what goes on with it."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -64,8 +63,7 @@ def test_between_the_jobs_of_a_sweep(number: signal.Signals, tmp_path: Path) -> 
     sweep = ("-m", *TINY, "seed=0,1,2", "hydra.sweep.dir=sweep")
     said = stopped_at(BETWEEN_JOBS, number, *sweep, cwd=tmp_path)
     assert statuses(tmp_path / "sweep") == ["completed"]
-    assert "2 of 3 jobs of the sweep " in said
-    assert re.search(r": evorun -m .* hydra\.sweep\.dir=sweep$", said, re.MULTILINE)
+    assert "2 of 3 jobs are not done; continue with: evorun resume sweep\n" in said
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -94,7 +94,7 @@ def jobs_of(tmp_path: Path, *arguments: str) -> list[str]:
 
     asked: list[str] = []
 
-    def note(config: object, folder: Path, command: list[str], terminal: object) -> str:
+    def note(config: object, folder: Path, command: list[str], terminal: object, **_: object) -> str:
         asked.append(" ".join(sorted(argument for argument in command[1:] if argument.startswith(("method", "model")))))
         return "completed"
 
@@ -112,7 +112,7 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").touch()
 
-    def begin(*_: object) -> str:
+    def begin(*_: object, **__: object) -> str:
         print("begun", file=sys.stderr)
         return "completed"
 
@@ -121,8 +121,8 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
     with mock.patch("evorun.cli.running.carry_out", begin):
         done, again = evorun_here(*words, cwd=tmp_path), evorun_here(*words, cwd=tmp_path)
     said = done.stderr.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["error", "error", *["begun"] * 6]  # a line for all seeds
-    assert said[0].startswith("error: a job of this sweep cannot run (method=grpo): ")
+    assert [line.partition(":")[0] for line in said] == ["error", *["begun"] * 6]  # a line for all seeds and both
+    assert said[0].startswith("error: a job of this sweep cannot run (method=grpo; method=rloo): ")
     assert "its chat template takes no messages of the role tool" in said[0]
     assert again.stderr.splitlines() == ["begun"] * 6  # what has begun needs no more than its journal
 
@@ -137,7 +137,7 @@ def test_variants_repeat_the_whole_sweep_and_no_job_runs_twice(tmp_path: Path) -
     # the last one gives a job that the first product has too
     variants = "hydra.sweeper.variants=[{method.choose: judge}, {model: qwen2_5_7b}, {method.samples: '4,6'}]"
     asked = jobs_of(
-        tmp_path, "-m", "engine=simulated", "model=smollm2_135m", "method=best_of_n", "method.samples=4,8", variants
+        tmp_path, "-m", *DRY_RUN[1:], "model=smollm2_135m", "method=best_of_n", "method.samples=4,8", variants
     )
     assert asked == [
         "method.samples=4 method=best_of_n model=smollm2_135m",
@@ -172,11 +172,11 @@ def test_a_key_goes_to_the_jobs_whose_choice_has_it_and_that_is_said_once(
 
 
 def test_a_glob_stands_for_the_choices_that_it_fits(tmp_path: Path) -> None:
-    assert jobs_of(tmp_path, "-m", "engine=simulated", "method=glob(zero*)") == ["method=zero_shot"]
+    assert jobs_of(tmp_path, "-m", *DRY_RUN[1:], "method=glob(zero*)") == ["method=zero_shot"]
 
 
 def test_jobs_that_differ_in_a_left_out_key_alone_are_one(tmp_path: Path) -> None:
-    assert jobs_of(tmp_path, "-m", "engine=simulated", "method=zero_shot,duel_evolve", "method.generations=1,2") == [
+    assert jobs_of(tmp_path, "-m", *DRY_RUN[1:], "method=zero_shot,duel_evolve", "method.generations=1,2") == [
         "method=zero_shot",
         "method.generations=1 method=duel_evolve",
         "method.generations=2 method=duel_evolve",
@@ -184,10 +184,10 @@ def test_jobs_that_differ_in_a_left_out_key_alone_are_one(tmp_path: Path) -> Non
 
 
 def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Path) -> None:
-    sweep = ("-m", "engine=simulated", "method=zero_shot", "seed=0,1,2,3", "hydra.sweep.dir=a sweep")
+    sweep = ("-m", *DRY_RUN[1:], "method=zero_shot", "seed=0,1,2,3", "hydra.sweep.dir=a sweep")
     ends = iter(["completed", "failed", "interrupted"])
 
-    def end(config: object, folder: Path, command: list[str], terminal: object) -> str:
+    def end(config: object, folder: Path, command: list[str], terminal: object, **_: object) -> str:
         status = next(ends)
         (folder / "manifest.json").write_text(
             json.dumps({"status": status, "error": "a\nb" if status[0] == "f" else ""})
@@ -198,7 +198,7 @@ def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Pa
     with mock.patch("evorun.cli.running.carry_out", end):
         done = evorun_here(*sweep, cwd=tmp_path)
     assert done.returncode == 130
-    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith(" seed=")]
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("seed=")]
     states = ("done", "failed", "interrupted", "waiting")
     assert rows == [[f"seed={number}", state] for number, state in enumerate(states)]
     assert done.stdout.splitlines()[-2:] == [
@@ -211,7 +211,7 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
     with mock.patch("evorun.reports.html.write_report", side_effect=KeyboardInterrupt):
         done = evorun_here(*sweep, cwd=tmp_path)
-    assert re.search(r"^ seed=0 +done .* its report is missing", done.stdout, re.MULTILINE)
+    assert re.search(r"^done: seed=0: no report yet$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("2 of 2 jobs are not done; continue with: evorun resume sweep\n")
 
 
@@ -234,7 +234,7 @@ def test_the_command_of_a_job_composes_it_alone(tmp_path: Path) -> None:
         (tmp_path / folder / "budget" / f"{name}.yaml").write_text(f"calls: {budget}\n")
     own = ("--config-dir", "conf", f"hydra.searchpath=[file://{tmp_path / 'more'}]", "hydra.sweep.dir=sweep")
     with mock.patch("evorun.cli.running.carry_out", return_value="completed") as carried_out:
-        done = evorun_here("-m", *own, "engine=simulated", "method=zero_shot", "budget=mine,small", cwd=tmp_path)
+        done = evorun_here("-m", *own, *DRY_RUN[1:], "method=zero_shot", "budget=mine,small", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for call, calls in zip(carried_out.call_args_list, (3, 4), strict=True):
         command = call.args[2]
@@ -252,3 +252,9 @@ def test_an_interrupt_is_never_silent(tmp_path: Path) -> None:
         done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=other", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
     assert not (tmp_path / "other").exists()
+    with mock.patch(
+        "evorun.runs.directory.OmegaConf.to_yaml", side_effect=KeyboardInterrupt
+    ):  # just after the manifest
+        done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=early", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "interrupted; continue with: evorun resume early"
+    assert json.loads((tmp_path / "early" / "manifest.json").read_text())["status"] == "interrupted"

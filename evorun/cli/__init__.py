@@ -2,26 +2,34 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Read the arguments themselves: the error may be that they compose no configuration.
+    debug = any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
+    exit_after(lambda: _dispatch(arguments), debug=debug)
+
+
+def exit_after(action: Callable[[], int], *, debug: bool) -> NoReturn:
+    """Carry out what a process is for and exit as `main` does; debug: errors show their traceback."""
     # Imports are inside, so that an interrupt during them is caught as well.
     try:
         from evorun.cli.output import print_error, show_warnings, stdout_error, sturdy_streams
         from evorun.runs.signals import interrupt_on_signals
 
-        arguments = list(sys.argv[1:] if argv is None else argv)
         # The matrices here are small: more BLAS threads would only slow each other down.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # torch's idle threads must not spin: with other work on the cores, that made a training step ten times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         show_warnings()
         with interrupt_on_signals(), sturdy_streams() as output:
-            code = _guarded(arguments)
+            code = _guarded(action, debug=debug)
             problem = stdout_error(output)
             if problem is not None:
                 print_error(problem)
@@ -34,20 +42,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _guarded(arguments: list[str]) -> int:
+def _guarded(action: Callable[[], int], *, debug: bool) -> int:
     from evorun.cli.output import print_error
     from evorun.errors import EvorunError
 
     try:
-        return _dispatch(arguments)
+        return action()
     except Exception as error:
         known: Exception | None = error
         if not isinstance(error, EvorunError):
             from evorun.runner.registry import fault_of_plugin
 
             known = fault_of_plugin(error)
-        # Read the arguments themselves: the error may be that they compose no configuration.
-        debug = any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
         if known is None or debug:
             raise
         print_error(str(known))

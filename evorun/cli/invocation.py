@@ -14,6 +14,8 @@ class BegunSweep:
     folder: Path
     jobs: Sequence[JobInSweep]
     """Those that this command line carries out."""
+    names: Mapping[str, str]
+    """By a job's folder: what tells it from all jobs of the sweep."""
     errors: dict[str, str] = field(default_factory=dict)
     """By a job's folder: why it failed, where its manifest does not say."""
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -17,9 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli import invocation, sweeper  # the sweeper registers itself with Hydra
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
+from evorun.cli.job_command import CONFIG, command_of_job
 from evorun.cli.naming import register_resolvers, remove_unused_run_dir
 from evorun.cli.output import print_error, show_warnings, sturdy_streams
-from evorun.cli.overrides import as_typed, check_command_line, words
+from evorun.cli.overrides import check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
 from evorun.cli.sweep_end import print_end
@@ -27,9 +27,6 @@ from evorun.cli.usage import EXIT_FAILED, Interrupted
 from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
-
-CONFIG = "config"
-"""Name of the configuration that is composed unless `--config-name` gives another."""
 
 
 class JobFailed(EvorunError):
@@ -79,7 +76,7 @@ def run_composed(composed: DictConfig) -> str:
     job = HydraConfig.get()
     elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
-    command = ["evorun", *(invocation.current.typed if job.mode == RunMode.RUN else _command_of_job(job))]
+    command = ["evorun", *(invocation.current.typed if job.mode == RunMode.RUN else command_of_job(job))]
     with sturdy_streams():
         try:
             launcher = job.runtime.choices["hydra/launcher"]
@@ -106,20 +103,6 @@ def run_composed(composed: DictConfig) -> str:
     if status == "interrupted":
         raise Interrupted  # ends a sweep too
     return status
-
-
-def _command_of_job(job: HydraConf) -> list[str]:
-    """Return the arguments by which a job of a sweep is composed outside the sweep.
-
-    They come from the job's own configuration, which a launcher's process has, too: it has no command line.
-    """
-    folders = [source.path for source in job.runtime.config_sources if source.provider == "command-line"]
-    searched = [word for word in job.overrides.hydra if word.lstrip("+").startswith("hydra.searchpath=")]
-    options = [word for folder in folders for word in ("--config-dir", folder)]
-    name = job.job.config_name
-    if name is not None and name != CONFIG:
-        options += ["--config-name", name]
-    return [*options, *searched, *map(as_typed, job.overrides.task)]
 
 
 # At import: a SLURM job resolves its folder's name in a process that composes nothing itself.

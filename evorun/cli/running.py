@@ -73,15 +73,22 @@ def carry_out(
     return outcome.status
 
 
-def obstacle(config: Mapping[str, Any]) -> str | None:
-    """Return why a run cannot begin, judged by its settings and this machine without its data; None if it can."""
+def obstacle(config: Mapping[str, Any], loaded: list[Any]) -> str | None:
+    """Return why a run cannot begin, judged by its settings, this machine and its data; None if it can.
+
+    loaded: tasks whose data has been read, which is not read again; the run's own is added.
+    """
     from evorun.runner.registry import blaming_plugins
     from evorun.runner.requirements import require_parts
     from evorun.runner.settings import check
 
     try:
         with blaming_plugins():
-            require_parts(check(config))
+            checked = check(config)
+            require_parts(checked)
+            if config["task"] not in loaded:
+                checked.task.load()
+                loaded.append(config["task"])
     except EvorunError as error:
         return str(error)
     return None

@@ -3,8 +3,10 @@
 import shlex
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from evorun.cli.invocation import BegunSweep
-from evorun.cli.status_table import status_table
+from evorun.cli.status_table import count_states, list_notes, status_table
 from evorun.runs.job_states import JobStatus
 from evorun.runs.paths import display
 from evorun.runs.sweeps import job_statuses, read_sweep
@@ -16,16 +18,20 @@ def print_end(begun: BegunSweep, console: Terminal) -> None:
     if not begun.folder.exists():
         return
     jobs = job_statuses(begun.folder, read_sweep(begun.folder))
-    console.print_table(status_table(jobs, title=f"jobs of {display(begun.folder)}"))
+    console.print_table(status_table(jobs, f"{display(begun.folder)}: {count_states(jobs)}"))
+    console.print()
     for line in describe_end(begun, jobs):
         console.print(line, soft_wrap=True)
 
 
 def describe_end(begun: BegunSweep, jobs: Sequence[JobStatus]) -> list[str]:
     """Return the lines after the table: failures by name, and what to do next."""
-    folders = {str(begun.folder / name): error for name, error in begun.errors.items()}
-    errors = {job.name: folders.get(job.folder) or job.error for job in jobs if not job.is_done}
-    lines = [f"failed: {name}: {' '.join(error.split())}" for name, error in errors.items() if error]
+    said = {str(begun.folder / name): error for name, error in begun.errors.items()}
+    jobs = [
+        replace(job, state="failed", error=said[job.folder]) if job.folder in said and not job.is_done else job
+        for job in jobs
+    ]
+    lines = list_notes(jobs)
     unfinished = sum(not job.is_done for job in jobs)
     folder = shlex.quote(display(begun.folder))
     if unfinished:

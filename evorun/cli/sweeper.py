@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from msgspec.structs import replace
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from evorun.cli import invocation
+from evorun.cli import invocation, local_launcher
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
 from evorun.cli.output import print_error
@@ -34,6 +34,7 @@ from evorun.runs.sweeps import (
     JobInSweep,
     is_own_sweep,
     is_sweep,
+    job_names,
     new_sweep,
     read_sweep,
     with_jobs,
@@ -166,7 +167,8 @@ class VariantSweeper(BasicSweeper):
                     display(folder / SWEEP_MANIFEST),
                 )
         write_sweep(folder, sweep)
-        invocation.current.sweep = BegunSweep(folder, recorded)
+        names = {job.folder: name for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True)}
+        invocation.current.sweep = BegunSweep(folder, recorded, names)
 
     def _note_ids(self, ids: Sequence[str]) -> None:
         """Write the scheduler's ids of a batch of jobs, which has just been submitted, into the manifest."""
@@ -183,7 +185,7 @@ class VariantSweeper(BasicSweeper):
 
 def runs_here(config: DictConfig) -> bool:
     """Return whether a sweep's jobs run on this machine and while this process goes on."""
-    return config.hydra.launcher.get("_target_") == IN_THIS_PROCESS
+    return config.hydra.launcher.get("_target_") in (IN_THIS_PROCESS, local_launcher.TARGET)
 
 
 @contextlib.contextmanager
@@ -194,39 +196,43 @@ def noting_scheduler_ids(note: Callable[[Sequence[str]], None]) -> Iterator[None
     """
     import submitit
 
-    submit = submitit.AutoExecutor.map_array
+    executor: Any = submitit.AutoExecutor
+    submit = executor.map_array
 
     def submit_and_note(self: Any, *arguments: Any) -> Any:
         jobs = submit(self, *arguments)
         note([str(job.job_id) for job in jobs])
         return jobs
 
-    submitit.AutoExecutor.map_array = submit_and_note
+    executor.map_array = submit_and_note
     try:
         yield
     finally:
-        submitit.AutoExecutor.map_array = submit
+        executor.map_array = submit
 
 
 def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Sequence[DictConfig]) -> None:
-    """Print why jobs cannot run, a line for each kind of job. Raises ConfigError where none can."""
+    """Print why jobs cannot run, a line for each reason. Raises ConfigError where none can."""
     common = set.intersection(*map(set, jobs))
     found: dict[str, str | None] = {}
+    loaded: list[Any] = []
     for job, config in zip(jobs, composed, strict=True):
         arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
         if arm not in found:
-            found[arm] = _obstacle(config)
-    reasons = set(found.values())
-    if len(reasons) == 1 and None not in reasons:
-        raise ConfigError(str(reasons.pop()))
+            found[arm] = _obstacle(config, loaded)
+    arms: dict[str | None, list[str]] = {}
     for arm, reason in found.items():
+        arms.setdefault(reason, []).append(arm)
+    if len(arms) == 1 and None not in arms:
+        raise ConfigError(str(next(iter(arms))))
+    for reason, unable in arms.items():
         if reason is not None:
-            print_error(f"a job of this sweep cannot run ({arm}): {reason}")
-    if None not in reasons:
+            print_error(f"a job of this sweep cannot run ({'; '.join(unable)}): {reason}")
+    if None not in arms:
         raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")
 
 
-def _obstacle(composed: DictConfig) -> str | None:
+def _obstacle(composed: DictConfig, loaded: list[Any]) -> str | None:
     """Return why a composed job cannot run; None if it can."""
     from evorun.cli.running import obstacle
 
@@ -234,7 +240,7 @@ def _obstacle(composed: DictConfig) -> str | None:
     try:
         values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
         refuse_secrets(values)  # before resolution, which could show one in an error
-        return obstacle(with_absolute_paths(plain(values)))
+        return obstacle(with_absolute_paths(plain(values)), loaded)
     except EvorunError as error:
         return str(error)
 

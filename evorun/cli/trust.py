@@ -1,5 +1,6 @@
 """Consent to resume a run that somebody else may have configured: resuming a folder runs what it says."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest, Signed
 from evorun.runs.studies import RESCORED
+from evorun.runs.sweeps import SWEEP_MANIFEST, SweepManifest, is_own_sweep
 from evorun.runs.terminal import Terminal
 
 TRUST = "--trust"
@@ -54,7 +56,7 @@ def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], conso
         return
     if any(line.startswith(f"{JOURNAL} ") for line in changed):
         check_journal(path)  # consent does not repair a damaged journal
-    if not (given or (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty())):
+    if not (given or _can_ask()):
         name = next((file for file in (TOURNAMENT, RESCORED) if (path / file).exists()), MANIFEST)
         why = f"a run as you left it, but {changed[0]}" if own else _NOT_SIGNED
         raise ConfigError(
@@ -71,6 +73,29 @@ def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], conso
         console.print(line, soft_wrap=True)
     if not given and not _user_agrees():
         raise ConfigError(f"{display(path)}: not resumed")
+
+
+def require_sweep_trust(path: Path, sweep: SweepManifest, console: Terminal, *, given: bool) -> None:
+    """Return if the user started the sweep, or has seen its jobs and agrees. Raises as `require_trust`."""
+    if is_own_sweep(sweep):
+        return
+    if not (given or _can_ask()):
+        raise ConfigError(
+            f"{display(path)}: expected a sweep that you started, its {SWEEP_MANIFEST} is not signed with your key; "
+            f"resuming it runs what it says: read command and jobs there, then add {TRUST}"
+        )
+    console.print(
+        f"{display(path)} is not a sweep that you started, or it was changed since. Resuming it runs this command's "
+        "jobs, with your rights and your keys:"
+    )
+    for line in (f"in {sweep.working_folder}", shlex.join(sweep.command), *(" ".join(j.overrides) for j in sweep.jobs)):
+        console.print(f"  {' '.join(line.split())}", soft_wrap=True)
+    if not given and not _user_agrees():
+        raise ConfigError(f"{display(path)}: not resumed")
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _settings(config: Mapping[str, Any]) -> list[str]:

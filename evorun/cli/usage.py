@@ -24,14 +24,29 @@ class Usage(NamedTuple):
 
 
 USAGES = {
+    "status": Usage(
+        "status:print_status",
+        "evorun status [DIR ...] [--watch|--json]",
+        "show how far runs and sweeps are",
+        "evorun status [DIR ...] [--watch|--json]",
+        "Shows how far runs and the jobs of sweeps are: state, progress, primary score with its 95 % interval, calls,\n"
+        "tokens, GPU seconds, errors. DIR is a run, a sweep, or a folder of many; by default the folder outputs.\n"
+        "  waiting      it has not begun\n"
+        "  running      a process works on it\n"
+        "  done, failed, interrupted\n"
+        "  lost         its manifest says that it runs, but no process works on it: it was killed\n"
+        "--watch looks again every two seconds, until Ctrl-C. --json prints one JSON document. Neither disturbs a job.",
+    ),
     "resume": Usage(
         "verbs:resume",
-        "evorun resume RUN_DIR [KEY=VALUE ...]",
-        "continue a run that was stopped",
-        "evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
-        "Continues a stopped run or tournament. Keys that only decide how it executes may change: engine.*,\n"
+        "evorun resume RUN_DIR|SWEEP_DIR [KEY=VALUE ...]",
+        "continue a run or a sweep that was stopped",
+        "evorun resume RUN_DIR|SWEEP_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
+        "Continues a stopped run, tournament or sweep. Keys that only decide how it executes may change: engine.*,\n"
         "judge_engine.* (and that of any other role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of\n"
         "training.*; keys that decide its results may not.\n"
+        "Of a sweep, the jobs that are not done go on, by the launcher of its start or another one, as\n"
+        "hydra/launcher=local hydra.launcher.jobs=4.\n"
         "Resuming a folder runs what it says. If somebody else started the run, evorun first shows its settings and\n"
         "asks you; --trust agrees beforehand.\n"
         "evorun refuses a run without its journal.sqlite; --redo-calls makes, and pays for, all its calls again.",

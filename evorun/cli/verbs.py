@@ -30,9 +30,9 @@ def doctor(arguments: Sequence[str], console: Terminal) -> int:
 
 
 def resume(arguments: Sequence[str], console: Terminal) -> int:
-    """Continue a run, a tournament or a rescoring. Raises ConfigError for a wrong command line."""
+    """Continue a run, a sweep, a tournament or a rescoring. Raises ConfigError for a wrong command line."""
     from evorun.cli.running import carry_out
-    from evorun.cli.sweep_end import refuse_sweep
+    from evorun.cli.sweep_resume import is_sweep_folder, resume_sweep
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.runs.directory import REDO_CALLS, TOURNAMENT
     from evorun.runs.studies import RESCORED
@@ -40,7 +40,9 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
     words = [word for word in arguments if word not in (TRUST, REDO_CALLS)]
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
     path, changes = Path(words[0]), words[1:]
-    refuse_sweep(path)
+    if is_sweep_folder(path):
+        _expect(REDO_CALLS not in arguments, "resume", arguments)
+        return resume_sweep(path, changes, console, trust=TRUST in arguments)
     if (path / TOURNAMENT).exists():
         from evorun.cli.tournament import resume_tournament
 

@@ -7,9 +7,8 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 import evorun
-from evorun.errors import RunDirectoryError
 from evorun.runs.directory import current_time
-from evorun.runs.files import read_regular
+from evorun.runs.files import read_json
 from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
@@ -74,17 +73,8 @@ def is_sweep(folder: Path) -> bool:
 
 def read_sweep(folder: Path) -> SweepManifest:
     """Read a sweep's manifest. Raises RunDirectoryError where there is none, or it is malformed."""
-    file = folder / SWEEP_MANIFEST
-    try:
-        return msgspec.json.decode(read_regular(file), type=SweepManifest)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunDirectoryError(
-            f"{display(folder)} is not a sweep's folder: expected a file {SWEEP_MANIFEST} in it"
-        ) from error
-    except OSError as error:
-        raise RunDirectoryError(f"cannot read {display(file)}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
+    missing = f"{display(folder)} is not a sweep's folder: expected a file {SWEEP_MANIFEST} in it"
+    return read_json(folder / SWEEP_MANIFEST, SweepManifest, missing=missing)
 
 
 def write_sweep(folder: Path, sweep: SweepManifest) -> None:

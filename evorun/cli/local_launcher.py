@@ -1,0 +1,225 @@
+"""`hydra/launcher=local`: the jobs of a sweep side by side on this machine, each in a process of its own.
+
+joblib's launcher runs jobs in a pool, which one killed worker ends for all. submitit's local executor starts all jobs
+at once, shows each the same GPUs, and hides in files what they print. Processes of our own need neither package.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from evorun.cli import invocation
+from evorun.cli.job_command import GivenJob, command_of_job
+from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.secrets import refuse_secrets
+from evorun.cli.status_table import status_line
+from evorun.errors import ConfigError, EvorunError
+from evorun.models.devices import VISIBLE, visible_gpus
+from evorun.runs.job_states import look_at
+from evorun.runs.paths import display
+from evorun.runs.terminal import Terminal
+
+TARGET = "hydra_plugins.evorun.LocalLauncher"
+"""The name in `conf/hydra/launcher/local.yaml`: Hydra takes launchers from packages `hydra_plugins` alone."""
+
+_POLL_S = 0.1
+_REFRESH_S = 1.0
+_STATUSES = {0: "completed", 130: "interrupted"}
+
+
+class _Running(NamedTuple):
+    """A job's process."""
+
+    process: subprocess.Popen[bytes]
+    name: str
+    folder: Path
+    said: IO[bytes]
+    """Its standard error."""
+
+
+class LocalLauncher(Launcher):
+    """Hydra's launcher of jobs in processes of this machine; `jobs` of them at once."""
+
+    def __init__(self, jobs: int | None = None) -> None:
+        if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+            raise ConfigError(
+                f"hydra.launcher.jobs: expected a number >= 1, or null for one per GPU or core, got {jobs}"
+            )
+        self.jobs = jobs
+        self.config: DictConfig | None = None
+        self.hydra_context: HydraContext | None = None
+        self._said: set[str] = set()
+        self._console = Terminal(stderr=True)
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config, self.hydra_context = config, hydra_context
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Carry out the jobs and return when all have ended; an interrupt stops them, each in order."""
+        shares = share_machine(self.jobs)
+        left = list(enumerate(job_overrides, initial_job_idx))[::-1]
+        running: dict[int, _Running] = {}  # by share
+        statuses: list[str] = []
+        try:
+            with self._display(running, statuses, len(left)) as refresh:
+                while left or running:
+                    for share in range(len(shares)):
+                        if left and share not in running:
+                            number, overrides = left.pop()
+                            job = self._start(list(overrides), number, shares[share])
+                            if job is None:
+                                statuses.append("failed")
+                            else:
+                                running[share] = job
+                    for share, job in list(running.items()):
+                        if job.process.poll() is not None:
+                            statuses.append(self._end(running.pop(share)))
+                    refresh()
+                    time.sleep(_POLL_S)
+        except BaseException:
+            statuses += self._stop(list(running.values()))
+            raise
+        finally:
+            invocation.current.statuses += statuses
+        if "interrupted" in statuses:  # by a signal to the job alone
+            raise KeyboardInterrupt
+        return [_returned(status) for status in statuses]
+
+    def _start(self, overrides: list[str], number: int, share: dict[str, str]) -> _Running | None:
+        """Start a job; return None where it cannot be composed, which is said."""
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
+        begun = invocation.current.sweep
+        assert begun is not None  # noqa: S101 - the sweeper has begun it
+        job = begun.jobs[number]
+        name, folder = begun.names[job.folder], begun.folder / job.folder
+        try:
+            composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+            with open_dict(composed):
+                composed.hydra.job.id = composed.hydra.job.num = number
+            HydraConfig.instance().set_config(composed)
+            values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+            refuse_secrets(values)
+            given = GivenJob(
+                config=with_absolute_paths(plain(values)),
+                folder=str(folder),
+                debug=composed.evorun.debug is True,
+                command=["evorun", *command_of_job(HydraConfig.get())],
+                parent=os.getpid(),
+            )
+        except EvorunError as error:
+            self._fail(name, job.folder, str(error))
+            return None
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the job has ended
+        with tempfile.TemporaryFile() as file:
+            file.write(msgspec.json.encode(given))
+            file.seek(0)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "evorun.cli.local_job", display(folder)],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, **share},
+                start_new_session=True,  # Ctrl-C reaches this process alone, which stops its jobs
+            )
+        return _Running(process, name, folder, said)
+
+    def _end(self, job: _Running) -> str:
+        """Print what a job has said that no other has; return its status."""
+        code = job.process.wait()
+        with job.said:
+            job.said.seek(0)
+            lines = job.said.read().decode("utf-8", "replace").splitlines()
+        status = _STATUSES.get(code, "failed")
+        begun = invocation.current.sweep
+        assert begun is not None  # noqa: S101 - the sweeper has begun it
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        for line in lines:
+            if line not in self._said and not line.startswith("error: "):
+                self._said.add(line)
+                self._console.print(f"{job.name}: {line}", soft_wrap=True)
+        if status == "completed":
+            self._console.print(status_line(look_at(job.folder, job.name)), soft_wrap=True)
+        if status == "failed":
+            signalled = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            self._fail(job.name, str(job.folder.relative_to(begun.folder)), errors[-1] if errors else signalled)
+        return status
+
+    def _fail(self, name: str, folder: str, error: str) -> None:
+        begun = invocation.current.sweep
+        assert begun is not None  # noqa: S101 - the sweeper has begun it
+        begun.errors[folder] = error
+        self._console.print(Text.assemble(("error:", "bold red"), f" {name}: {error}"), soft_wrap=True)
+
+    def _stop(self, running: Sequence[_Running]) -> list[str]:
+        """Interrupt jobs and wait for their end; a second interrupt kills them."""
+        try:
+            for job in running:
+                job.process.terminate()
+            return [self._end(job) for job in running]
+        except KeyboardInterrupt:
+            for job in running:
+                job.process.kill()
+            raise
+
+    @contextlib.contextmanager
+    def _display(self, running: dict[int, _Running], statuses: list[str], jobs: int) -> Iterator[Any]:
+        """Show a line per running job on a terminal; yield what refreshes it."""
+        if not self._console.is_terminal:
+            yield lambda: None
+            return
+
+        def look() -> RenderableType:
+            lines = [status_line(look_at(job.folder, job.name)) for job in running.values()]
+            head = f"{len(statuses)} of {jobs} jobs have ended, {len(running)} run"
+            return Group(Text(head, "bold"), *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+        shown = 0.0
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+
+            def refresh() -> None:
+                nonlocal shown
+                if time.monotonic() - shown >= _REFRESH_S:
+                    shown = time.monotonic()
+                    live.update(look(), refresh=True)
+
+            yield refresh
+
+
+def share_machine(jobs: int | None) -> list[dict[str, str]]:
+    """Return the environment of each of the jobs that run at once: its own GPUs, or its share of the cores.
+
+    jobs: how many; None: one per GPU, or without any one per core. More jobs than GPUs share them in turn.
+    """
+    gpus, cores = visible_gpus(), len(os.sched_getaffinity(0))
+    count = jobs or len(gpus) or cores
+    threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, cores // count))}
+    if not gpus:
+        return [threads] * count
+    return [{**threads, VISIBLE: ",".join(gpus[slot::count] or [gpus[slot % len(gpus)]])} for slot in range(count)]
+
+
+def _returned(status: str) -> JobReturn:
+    returned = JobReturn(status=JobStatus.COMPLETED)
+    returned.return_value = status
+    return returned
+
+
+Plugins.instance().class_name_to_class[TARGET] = LocalLauncher

@@ -1,0 +1,70 @@
+"""`evorun status`: how far runs and the jobs of sweeps are."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from evorun.cli.status_table import ORDER, count_states, list_notes, status_table
+from evorun.cli.usage import USAGES
+from evorun.errors import ConfigError
+from evorun.runs.job_search import Overview, find_jobs
+from evorun.runs.job_states import JobStatus
+from evorun.runs.terminal import Terminal
+
+WATCH_INTERVAL_S = 2.0
+"""Seconds between two looks at the folders."""
+
+
+def print_status(arguments: Sequence[str], console: Terminal) -> None:
+    """Print the jobs below the given folders, once or until Ctrl-C. Raises ConfigError for a wrong command line."""
+    flags = [word for word in arguments if word.startswith("-")]
+    folders = [Path(word) for word in arguments if not word.startswith("-")] or [Path("outputs")]
+    if flags not in ([], ["--watch"], ["--json"]):
+        raise ConfigError(f"expected: {USAGES['status'].synopsis}; got: {' '.join(arguments)}")
+    if flags == ["--json"]:
+        print(msgspec.json.format(msgspec.json.encode(find_jobs(folders)), indent=2).decode())
+    elif flags == ["--watch"]:
+        _watch(folders, console)
+    else:
+        overview = find_jobs(folders)
+        if not overview.sweeps and not overview.runs:
+            console.print(f"no runs below {', '.join(map(str, folders))}", soft_wrap=True)
+        for title, jobs in _groups(overview):
+            console.print_table(status_table(jobs, title))
+            console.print()
+            for line in list_notes(jobs):
+                console.print(line, soft_wrap=True)
+
+
+def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus]]]:
+    for sweep in overview.sweeps:
+        launcher = "" if sweep.launcher == "basic" else f" ({sweep.launcher})"
+        yield f"{sweep.folder}{launcher}: {count_states(sweep.jobs)}", sweep.jobs
+    if overview.runs:
+        yield f"runs: {count_states(overview.runs)}", overview.runs
+
+
+def _watch(folders: Sequence[Path], console: Terminal) -> None:
+    if not console.is_terminal:
+        raise ConfigError("--watch: expected a terminal, got another output; leave it out, or use --json")
+
+    def look() -> RenderableType:
+        parts: list[Table | Text] = []
+        for title, jobs in _groups(find_jobs(folders)):
+            table = status_table(sorted(jobs, key=lambda job: ORDER.index(job.state)), title)
+            parts += [console.fit_table(table), *map(Text, list_notes(jobs))]
+        return Group(*(parts or [Text("no runs yet")]), Text("every 2 s; Ctrl-C ends this view, not the jobs", "dim"))
+
+    try:
+        with Live(look(), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(WATCH_INTERVAL_S)
+                live.update(look(), refresh=True)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,138 @@
+"""`evorun resume SWEEP_DIR`: the jobs of a sweep that are not done, by the launcher of its start or another one."""
+
+import contextlib
+import logging
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from evorun.cli.naming import SWEEP
+from evorun.cli.overrides import change, quoted
+from evorun.cli.trust import require_sweep_trust, require_trust
+from evorun.errors import ConfigError, RunDirectoryError
+from evorun.models.keys import child_environment
+from evorun.runs.directory import LOCK, MANIFEST, load_manifest, refuse_other_version
+from evorun.runs.files import is_locked, reject_links
+from evorun.runs.job_states import JobStatus
+from evorun.runs.paths import display
+from evorun.runs.sweeps import SWEEP_MANIFEST, SweepManifest, is_sweep, job_statuses, read_sweep
+from evorun.runs.terminal import Terminal
+
+_log = logging.getLogger(__name__)
+
+
+def is_sweep_folder(folder: Path) -> bool:
+    """Return whether a folder is a sweep's. Raises ConfigError for one that has lost its manifest."""
+    if (folder / MANIFEST).exists():
+        return False
+    if not is_sweep(folder) and (folder / SWEEP).is_file():
+        raise ConfigError(
+            f"{display(folder)}: expected a sweep's {SWEEP_MANIFEST}, found none; give the sweep's own command once "
+            f"more with hydra.sweep.dir={display(folder)}, or resume a single job"
+        )
+    return is_sweep(folder)
+
+
+def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Carry out the jobs of a sweep that are not done; return the exit code.
+
+    changes: KEY=VALUE of the launcher, and of how the jobs are executed. Raises ConfigError or RunDirectoryError for a
+    sweep that runs, one of another version of evorun, and one that the user does not trust.
+    """
+    from evorun.cli.launch import run_hydra
+
+    sweep = read_sweep(folder)
+    refuse_other_version(folder, sweep.evorun_version)
+    of_launcher = [word for word in changes if word.startswith(("hydra/launcher=", "hydra.launcher."))]
+    of_jobs = [word for word in changes if word not in of_launcher]
+    change({}, of_jobs)  # refuses what may not change
+    reject_links(folder)
+    jobs = job_statuses(folder, sweep)
+    _refuse_running(folder, jobs)
+    left = [job for job, status in zip(sweep.jobs, jobs, strict=True) if not status.is_done]
+    if not left:
+        console.print(
+            f"all {len(jobs)} jobs are done; compare them: evorun report {shlex.quote(display(folder))}", soft_wrap=True
+        )
+        return 0
+    require_sweep_trust(folder, sweep, console, given=trust)
+    for job in left:
+        if (folder / job.folder / MANIFEST).exists():
+            with contextlib.suppress(RunDirectoryError):  # the job itself reports a manifest that cannot be read
+                manifest = load_manifest(folder / job.folder)
+                require_trust(folder / job.folder, manifest, manifest.config, console, given=trust)
+    console.print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done; {len(left)} to go", soft_wrap=True)
+    changed = [_key(word) for word in of_jobs]
+    resumed = {job.folder: [*(word for word in job.overrides if _key(word) not in changed), *of_jobs] for job in left}
+    folder = folder.absolute()
+    with _in_folder(sweep, console):
+        return run_hydra([*_words(sweep.command[1:], of_launcher), f"hydra.sweep.dir={_value(folder)}"], resumed)
+
+
+def _refuse_running(folder: Path, jobs: Sequence[JobStatus]) -> None:
+    if is_locked(folder / LOCK):
+        raise RunDirectoryError(
+            f"another evorun process is carrying out the sweep in {display(folder)}; wait for it or stop it, and see "
+            f"evorun status {shlex.quote(display(folder))}"
+        )
+    queued = _queued([job.scheduler_id for job in jobs if job.scheduler_id is not None and not job.is_done])
+    for job in jobs:
+        if job.scheduler_id in queued:
+            raise RunDirectoryError(
+                f"{display(folder)}: job {job.scheduler_id} is in SLURM's queue ({job.name}); wait for it, or "
+                f"cancel it: scancel {job.scheduler_id}"
+            )
+    for job in (job for job in jobs if job.state == "running"):
+        if job.note is None:
+            raise RunDirectoryError(
+                f"{display(folder)}: a job still runs ({job.name}); wait for it or stop it, and see "
+                f"evorun status {shlex.quote(display(folder))}"
+            )
+        _log.warning("%s: %s; if it does, its lock keeps it from running twice", job.name, job.note)
+
+
+def _queued(ids: Sequence[str]) -> set[str]:
+    """Return which of these jobs SLURM still has, waiting or running; none where there is no SLURM to ask."""
+    arrays = {number.partition("_")[0] for number in ids if re.fullmatch(r"\d+(_\d+)?", number)}
+    if not arrays or shutil.which("squeue") is None:
+        return set()
+    command = ["squeue", "--noheader", "--array", "--format=%i", f"--jobs={','.join(sorted(arrays))}"]
+    try:
+        # without `check`: it fails, too, where it has forgotten all of them
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=child_environment())
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return set(done.stdout.split())
+
+
+def _words(command: Sequence[str], of_launcher: Sequence[str]) -> list[str]:
+    """Return the sweep's arguments with the given launcher's keys in place of those that they replace."""
+    replaced = {_key(word) for word in of_launcher} | {"hydra.sweep.dir"}
+    kept = [word for word in command if word.startswith("-") or _key(word) not in replaced]
+    if "hydra/launcher" in replaced:  # the other one's settings
+        kept = [word for word in kept if not _key(word).startswith("hydra.launcher.")]
+    return [*kept, *of_launcher]
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+").partition("=")[0]
+
+
+def _value(folder: Path) -> str:
+    path = display(folder)
+    return path if re.fullmatch(r"[\w./-]+", path) else quoted(path)
+
+
+@contextlib.contextmanager
+def _in_folder(sweep: SweepManifest, console: Terminal) -> Iterator[None]:
+    """Work in the folder in which the sweep's command was given, where its relative paths start."""
+    where = Path(sweep.working_folder)
+    if where == Path.cwd() or not where.is_dir():
+        yield
+        return
+    console.print(f"going on in {where}, where the sweep was started", soft_wrap=True)
+    with contextlib.chdir(where):
+        yield

@@ -1,0 +1,457 @@
+"""The jobs of a sweep: known from the start, looked at without a trace, resumed without doing anything twice."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+
+from evorun.cli import status as status_verb
+from evorun.cli.local_launcher import share_machine
+from evorun.errors import RunDirectoryError
+from evorun.runs.files import is_locked, take_lock
+from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, write_sweep
+from evorun_process import evorun_here, records, reopen, start
+from journals import effects_in
+
+TINY = ("method=zero_shot", "task=arithmetic", "task.limit=2", "engine=simulated")
+SEEDS = "seed=0,1,2"
+Tree = dict[Path, tuple[int, bytes]]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep of three jobs."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = evorun_here("-m", *TINY, SEEDS, "hydra.sweep.dir=sweep", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "sweep"
+
+
+@pytest.fixture
+def sweep(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, whose recorded working folder is the test's own."""
+    shutil.copytree(finished, tmp_path / "sweep")
+    manifest = read_sweep(tmp_path / "sweep")
+    write_sweep(tmp_path / "sweep", msgspec.structs.replace(manifest, working_folder=str(tmp_path)))
+    return tmp_path / "sweep"
+
+
+def jobs_of(sweep: Path) -> list[Path]:
+    return [sweep / job["folder"] for job in json.loads((sweep / "sweep.json").read_text())["jobs"]]
+
+
+def tree(folder: Path) -> Tree:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("sweep.json", "multirun.yaml")]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def set_status(run: Path, status: str, error: str | None = None) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "status": status, "error": error}))
+
+
+def statuses(folder: Path, cwd: Path) -> list[dict[str, Any]]:
+    done = evorun_here("status", folder, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    return [job for group in document["sweeps"] for job in group["jobs"]] + list(document["runs"])
+
+
+# --- the manifest ---
+
+
+def test_the_jobs_are_known_before_the_first_one_starts(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def begin(config: Any, folder: Path, *_: object, **__: object) -> str:
+        manifest = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+        seen.append((manifest, folder.name, config["seed"], is_locked(tmp_path / "sweep" / ".lock")))
+        return "completed"
+
+    words = ("-m", *TINY, "seed=4,5", "hydra.sweep.dir=sweep")
+    with (
+        mock.patch("evorun.cli.running.carry_out", begin),
+        mock.patch("evorun.cli.running.obstacle", return_value=None),
+    ):
+        done = evorun_here(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    manifest = seen[0][0]
+    assert manifest["command"] == ["evorun", *words]
+    assert (manifest["launcher"], manifest["working_folder"]) == ("basic", str(tmp_path))
+    assert [job["folder"] for job in manifest["jobs"]] == [folder for _, folder, *_ in seen]
+    expected = [[*TINY, f"seed={seed}"] for seed in (4, 5)]
+    assert [sorted(job["overrides"]) for job in manifest["jobs"]] == list(map(sorted, expected))
+    assert [rest for *_, rest in (entry[:3] for entry in seen)] == [4, 5]
+    assert [locked for *_, locked in seen] == [True, True]
+    assert not is_locked(tmp_path / "sweep" / ".lock")
+
+
+def test_jobs_are_added_to_ones_own_sweep_alone(sweep: Path) -> None:
+    first = read_sweep(sweep)
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
+        done = evorun_here("-m", *TINY, "seed=2,3", "hydra.sweep.dir=sweep", cwd=sweep.parent)
+        assert done.returncode == 0, done.stderr
+        added = read_sweep(sweep)
+        assert [job.overrides[-1] for job in added.jobs] == ["seed=0", "seed=1", "seed=2", "seed=3"]
+        assert added.created == first.created
+        assert is_own_sweep(added)
+        planted = json.loads((sweep / "sweep.json").read_text())
+        planted["jobs"][0]["overrides"] = ["engine=server"]
+        (sweep / "sweep.json").write_text(json.dumps(planted))
+        done = evorun_here("-m", *TINY, "seed=2,3", "hydra.sweep.dir=sweep", cwd=sweep.parent)
+    assert [job.overrides[-1] for job in read_sweep(sweep).jobs] == ["seed=2", "seed=3"]
+    assert "lists jobs of a sweep that you did not start" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["../outside", "/etc", "", "a/../../b", "a\0b"])
+def test_a_job_outside_the_sweeps_folder_is_refused(folder: str, tmp_path: Path) -> None:
+    manifest = msgspec.to_builtins(new_sweep(["evorun"], "basic", [JobInSweep("job", ())]))
+    manifest["jobs"][0]["folder"] = folder
+    (tmp_path / "sweep.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunDirectoryError, match=r"sweep\.json is malformed: .*expected a folder below the sweep's"):
+        read_sweep(tmp_path)
+
+
+def test_an_error_that_all_jobs_share_is_said_once_and_nothing_starts(tmp_path: Path) -> None:
+    words = ("task=mathbench", "task.data=nowhere", "engine=simulated", "method=zero_shot,best_of_n", "seed=0,1")
+    done = evorun_here("-m", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "nowhere" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_schedulers_ids_are_noted_once_it_has_the_jobs(tmp_path: Path) -> None:
+    """submitit's local executor, whose ids are those of processes."""
+    submitted: list[tuple[str, ...]] = []
+
+    def results(self: Any) -> list[Any]:
+        submitted.append(tuple(str(job.scheduler_id) for job in read_sweep(tmp_path / "sweep").jobs))
+        returned = mock.Mock()
+        returned.return_value = "completed"
+        return [returned]
+
+    numbers = iter("78")
+    with (
+        mock.patch("submitit.local.local.start_controller", side_effect=lambda *_, **__: mock.Mock(pid=next(numbers))),
+        mock.patch("submitit.core.core.Job.results", results),
+    ):
+        done = evorun_here(
+            "-m", *TINY, "seed=0,1", "hydra/launcher=submitit_local", "hydra.sweep.dir=sweep", cwd=tmp_path
+        )
+    assert submitted == [("7", "8")] * 2, done.stderr
+
+
+# --- status ---
+
+
+def test_the_state_of_each_job(sweep: Path) -> None:
+    done, failed, stopped = jobs_of(sweep)
+    set_status(failed, "failed", "no such\x1b[31m model\nand more")
+    set_status(stopped, "interrupted")
+    manifest = read_sweep(sweep)
+    more = [JobInSweep(name, (f"seed={name}",)) for name in ("runs", "killed", "later", "starting")]
+    write_sweep(sweep, msgspec.structs.replace(manifest, jobs=(*manifest.jobs, *more)))
+    for name in ("runs", "killed"):
+        shutil.copytree(done, sweep / name)
+        set_status(sweep / name, "running")
+        (sweep / name / "results.json").unlink()
+    (sweep / "starting").mkdir()
+    with contextlib.ExitStack() as stack:
+        for name in ("runs", "starting"):
+            stack.callback(os.close, take_lock(sweep / name / ".lock"))
+        found = statuses(sweep, sweep.parent)
+        shown = evorun_here("status", sweep, cwd=sweep.parent).stdout
+    states = ["done", "failed", "interrupted", "running", "lost", "waiting", "running"]
+    assert [job["state"] for job in found] == states
+    results = json.loads((done / "results.json").read_text())
+    metric, total = results["metrics"]["accuracy"], results["cost"]["total"]
+    first = found[0]
+    assert (first["score"], first["value"], first["ci95"]) == ("accuracy", metric["value"], metric["ci95"])
+    assert (first["calls"], first["tokens"]) == (2, total["prompt_tokens"] + total["completion_tokens"])
+    assert (first["done"], first["planned"], first["share"]) == (2, 2, 1.0)
+    assert found[1]["error"] == "no such\x1b[31m model"
+    assert (found[4]["done"], found[4]["planned"], found[4]["value"]) == (2, 2, None)
+    assert "7 jobs: 1 done, 1 waiting, 1 interrupted, 1 lost, 1 failed, 2 running" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> None:
+    set_status(jobs_of(sweep)[0], "running")
+    manifest = read_sweep(sweep)
+    away = msgspec.structs.replace(manifest, host="another")
+    write_sweep(sweep, away)
+    first = statuses(sweep, sweep.parent)[0]
+    assert (first["state"], first["note"]) == (
+        "running",
+        "started on another, where alone it can be seen whether it still runs",
+    )
+    jobs = [msgspec.structs.replace(job, scheduler_id="12_3") for job in manifest.jobs]
+    write_sweep(sweep, msgspec.structs.replace(manifest, launcher="slurm", jobs=tuple(jobs)))
+    assert statuses(sweep, sweep.parent)[0]["note"].endswith("squeue -j 12_3")
+
+
+def test_a_run_tells_its_progress_while_it_goes_on(tmp_path: Path) -> None:
+    from evorun.runs import progress
+
+    found: list[dict[str, Any]] = []
+    written = progress.write_progress
+
+    def look(file: Path, record: Any) -> None:
+        written(file, record)
+        found.extend(statuses(tmp_path, tmp_path))
+
+    with mock.patch.object(progress, "WRITE_INTERVAL_S", 0.0), mock.patch.object(progress, "write_progress", look):
+        done = evorun_here(*TINY, "run.concurrency=1", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {job["state"] for job in found} == {"running"}
+    assert [(job["done"], job["planned"]) for job in found][-1] == (2, 2)
+    assert [job["calls"] for job in found] == sorted(job["calls"] for job in found)
+    assert found[-1]["share"] == 1.0
+
+
+def test_folders_of_many_are_searched_and_links_are_not_followed(sweep: Path) -> None:
+    outputs = sweep.parent / "outputs"
+    shutil.copytree(jobs_of(sweep)[0], outputs / "zero_shot" / "arithmetic" / "now")
+    (outputs / "again").symlink_to(outputs / "zero_shot")
+    sweep.rename(outputs / "sweep")
+    document = json.loads(evorun_here("status", "--json", cwd=sweep.parent).stdout)
+    assert [job["folder"] for job in document["runs"]] == ["outputs/zero_shot/arithmetic/now"]
+    assert [(group["folder"], len(group["jobs"])) for group in document["sweeps"]] == [("outputs/sweep", 3)]
+
+
+def test_a_planted_folder_gains_nothing(sweep: Path) -> None:
+    outside = sweep.parent / "outside"
+    jobs = jobs_of(sweep)
+    jobs[0].rename(outside)
+    jobs[0].symlink_to(outside)
+    (jobs[1] / "manifest.json").unlink()
+    os.mkfifo(jobs[1] / "manifest.json")
+    (jobs[1] / ".lock").unlink()
+    os.mkfifo(jobs[1] / ".lock")
+    set_status(jobs[2], "interrupted")
+    for name in ("predictions.jsonl", "problems.jsonl", ".progress.json"):
+        with (jobs[2] / name).open("ab") as file:
+            file.truncate(1 << 40)
+    named = sweep / "\x1b]0;mine\x07 \udc80"
+    shutil.copytree(jobs[2], named, ignore=lambda *_: ["predictions.jsonl", "problems.jsonl", ".progress.json"])
+    manifest = json.loads((sweep / "sweep.json").read_text())
+    manifest["jobs"].append({"folder": "\x1b]0;mine\x07", "overrides": ["seed=\x1b[2J"]})
+    (sweep / "sweep.json").write_text(json.dumps(manifest))
+    before = sorted((str(path), path.lstat().st_mtime_ns) for path in sweep.parent.rglob("*"))
+    found = statuses(sweep, sweep.parent)
+    shown = evorun_here("status", sweep, outside, cwd=sweep.parent).stdout
+    assert sorted((str(path), path.lstat().st_mtime_ns) for path in sweep.parent.rglob("*")) == before
+    assert [job["state"] for job in found] == ["waiting", "waiting", "interrupted", "waiting"]
+    assert found[0]["note"] == "a symbolic link, which is not followed"
+    assert (found[2]["done"], found[2]["planned"]) == (None, None)
+    assert "\x1b" not in shown
+    alone = json.loads(evorun_here("status", named, "--json", cwd=sweep.parent).stdout)["runs"][0]
+    assert alone["state"] == "interrupted"
+
+
+def test_watching_ends_cleanly(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Sequence[Path]] = []
+    look = status_verb.find_jobs
+    monkeypatch.setattr(status_verb, "find_jobs", lambda folders: looks.append(folders) or look(folders))
+    pauses: Iterator[Any] = iter([None, KeyboardInterrupt])
+
+    def pause(_: float) -> None:
+        if next(pauses):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status_verb.time, "sleep", pause)
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    done = evorun_here("status", sweep, "--watch", cwd=sweep.parent)
+    assert (done.returncode, done.stderr, len(looks)) == (0, "", 2)
+    monkeypatch.undo()
+    refused = evorun_here("status", sweep, "--watch", cwd=sweep.parent)
+    assert "--watch: expected a terminal" in refused.stderr
+
+
+# --- resume ---
+
+
+def test_a_resume_does_what_is_left_and_touches_nothing_else(sweep: Path, finished: Path) -> None:
+    done, stopped, gone = jobs_of(sweep)
+    (stopped / "predictions.jsonl").unlink()
+    reopen(stopped)
+    shutil.rmtree(gone)
+    before = tree(done)
+    resumed = evorun_here("resume", "sweep", "--trust", cwd=sweep.parent)
+    assert resumed.returncode == 0, resumed.stderr
+    assert tree(done) == before
+    assert "1 of 3 jobs are done; 2 to go\n" in resumed.stdout
+    assert resumed.stdout.count("zero_shot on arithmetic") == 2 * 2  # its progress and its summary, of two jobs
+    for job, original in zip(jobs_of(sweep), jobs_of(finished), strict=True):
+        assert records(job) == records(original)
+    again = evorun_here("resume", "sweep", cwd=sweep.parent)
+    assert again.stdout == "all 3 jobs are done; compare them: evorun report sweep\n"
+
+
+def resumed_with(sweep: Path, *words: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Return what a resume from another folder would carry out: its words and its jobs' overrides."""
+    shutil.rmtree(jobs_of(sweep)[2])
+    with mock.patch("evorun.cli.launch.run_hydra", return_value=0) as carried_out:
+        (sweep.parent / "elsewhere").mkdir()
+        done = evorun_here("resume", "../sweep", *words, cwd=sweep.parent / "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert f"going on in {sweep.parent}, where the sweep was started" in done.stdout
+    given, resumed = carried_out.call_args.args
+    return list(given), dict(resumed)
+
+
+def test_a_resume_may_take_another_launcher_and_engine_settings(sweep: Path) -> None:
+    left = jobs_of(sweep)[2].name
+    words, resumed = resumed_with(sweep, "hydra/launcher=local", "hydra.launcher.jobs=2", "engine.skill=0.5")
+    kept = ["-m", *TINY, SEEDS]
+    assert words == [*kept, "hydra/launcher=local", "hydra.launcher.jobs=2", "hydra.sweep.dir=sweep"]
+    assert resumed == {left: [*TINY, "seed=2", "engine.skill=0.5"]}
+
+
+def test_a_resume_may_change_nothing_that_decides_results(sweep: Path) -> None:
+    done = evorun_here("resume", "sweep", "method.samples=3", cwd=sweep.parent)
+    assert "method.samples: cannot change on a resume" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["sweep", "job"])
+def test_a_sweep_that_runs_is_not_resumed(sweep: Path, place: str) -> None:
+    job = jobs_of(sweep)[0]
+    set_status(job, "running")
+    lock = take_lock((sweep if place == "sweep" else job) / ".lock")
+    try:
+        done = evorun_here("resume", "sweep", cwd=sweep.parent)
+        again = evorun_here("-m", *TINY, SEEDS, "hydra.sweep.dir=sweep", cwd=sweep.parent)
+    finally:
+        os.close(lock)
+    assert {"sweep": "is carrying out the sweep", "job": "a job still runs (seed=0)"}[place] in done.stderr
+    assert again.returncode == 1
+    assert {"sweep": "is carrying out the sweep", "job": "another evorun process is using"}[place] in again.stderr
+
+
+def test_a_sweep_whose_jobs_slurm_still_has_is_not_resumed(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(jobs_of(sweep)[2])
+    manifest = read_sweep(sweep)
+    jobs = [msgspec.structs.replace(job, scheduler_id=f"12_{n}") for n, job in enumerate(manifest.jobs)]
+    write_sweep(sweep, msgspec.structs.replace(manifest, launcher="slurm", jobs=tuple(jobs)))
+    tool = sweep.parent / "squeue"
+    tool.write_text('#!/bin/sh\ncase "$*" in *--jobs=12) echo 12_2;; esac\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sweep.parent), prepend=":")
+    done = evorun_here("resume", "sweep", cwd=sweep.parent)
+    assert "job 12_2 is in SLURM's queue (seed=2)" in done.stderr
+
+
+def test_a_sweep_of_somebody_else_is_resumed_by_consent_alone(sweep: Path) -> None:
+    shutil.rmtree(jobs_of(sweep)[2])
+    planted = json.loads((sweep / "sweep.json").read_text())
+    planted["jobs"][2]["overrides"][-1] = "engine.base_urls=[http://planted]"
+    (sweep / "sweep.json").write_text(json.dumps(planted))
+    with mock.patch("evorun.cli.launch.run_hydra", return_value=0) as carried_out:
+        refused = evorun_here("resume", "sweep", cwd=sweep.parent)
+        assert "expected a sweep that you started" in refused.stderr
+        assert not carried_out.called
+        agreed = evorun_here("resume", "sweep", "--trust", cwd=sweep.parent)
+    assert "engine.base_urls=[http://planted]" in agreed.stdout
+    assert carried_out.called
+
+
+def test_a_job_whose_journal_is_another_is_resumed_by_consent_alone(sweep: Path) -> None:
+    stopped, other, _ = jobs_of(sweep)
+    reopen(stopped)
+    (stopped / "journal.sqlite").write_bytes((other / "journal.sqlite").read_bytes())
+    with mock.patch("evorun.cli.launch.run_hydra", return_value=0) as carried_out:
+        refused = evorun_here("resume", "sweep", cwd=sweep.parent)
+    assert not carried_out.called
+    assert "--trust" in refused.stderr
+
+
+# --- side by side ---
+
+
+def test_jobs_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,7")
+    one_each = share_machine(None)
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in one_each] == ["4", "5", "7"]
+    assert {share["OMP_NUM_THREADS"] for share in one_each} == {"2"}
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2)] == ["4,7", "5"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(4)] == ["4", "5", "7", "4"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert share_machine(None) == [{"OMP_NUM_THREADS": "1"}] * 8
+    assert share_machine(3) == [{"OMP_NUM_THREADS": "2"}] * 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert share_machine(2) == [{}, {}]
+
+
+LOCAL = ("hydra/launcher=local", "hydra.launcher.jobs=2")
+
+
+def test_a_job_that_fails_beside_others_is_named(tmp_path: Path) -> None:
+    reopened = evorun_here("-m", *TINY, "seed=0", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert reopened.returncode == 0
+    reopen(jobs_of(tmp_path / "sweep")[0])
+    (jobs_of(tmp_path / "sweep")[0] / "journal.sqlite").unlink()
+    done = evorun_here("-m", *TINY, "seed=0,1", *LOCAL, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert done.returncode == 1
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert error.startswith("error: seed=0: sweep/")
+    assert f"failed: {error.removeprefix('error: ')}" in done.stdout
+    assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)][1] == "done"
+
+
+SLOW_ANSWERS = "engine.seconds_per_token=0.0005"
+
+
+@pytest.mark.slow
+def test_a_launcher_killed_three_times_does_nothing_twice(tmp_path: Path) -> None:
+    """Jobs in processes of their own, under a launcher that SIGKILL ends; then those of an undisturbed sweep."""
+    words = ("-m", *TINY, "seed=0,1,2,3", SLOW_ANSWERS)
+    sweep, counts = tmp_path / "killed", dict[Path, int]()
+    command: tuple[str, ...] = (*words, *LOCAL, "hydra.sweep.dir=killed")
+    for kill in range(3):
+        process = start(*command, cwd=tmp_path)
+        while process.poll() is None and len(list(sweep.glob("*/results.json"))) < kill + 1:
+            time.sleep(0.05)
+        process.kill()
+        process.wait(timeout=120)
+        while any(is_locked(lock) for lock in sweep.glob("*/.lock")):
+            time.sleep(0.05)
+        assert {journal: effects_in(journal) for journal in counts} == counts
+        counts = {
+            run.with_name("journal.sqlite"): effects_in(run.with_name("journal.sqlite"))
+            for run in sweep.glob("*/results.json")
+        }
+        command = ("resume", "killed")
+    resumed = evorun_here("resume", "killed", "hydra/launcher=basic", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    undisturbed = evorun_here(*words, "hydra.sweep.dir=calm", cwd=tmp_path)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    assert len(jobs_of(sweep)) == 4
+    for job in jobs_of(sweep):
+        calm = tmp_path / "calm" / job.name
+        assert records(job) == records(calm)
+        assert effects_in(job / "journal.sqlite") == effects_in(calm / "journal.sqlite")
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_the_launcher_interrupts_its_jobs(tmp_path: Path) -> None:
+    process = start(
+        "-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep", cwd=tmp_path
+    )
+    while process.poll() is None and len(list(tmp_path.glob("sweep/*/manifest.json"))) < 2:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=120) == 130
+    assert [is_locked(lock) for lock in tmp_path.glob("sweep/*/.lock")] == [False, False]
+    assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)] == ["interrupted", "interrupted", "waiting"]
