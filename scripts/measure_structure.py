@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOMS = (
     *("ratings", "models", "simulation", "sandbox", "runs", "tasks", "traces", "training", "rollouts"),
-    *("methods", "reports", "tracking", "exports", "runner", "cli", "testing"),
+    *("methods", "reports", "tracking", "exports", "runner", "cli", "api", "testing"),
 )
 """Ground floor first."""
 GROUND = ("errors", "fields", "__init__")
@@ -129,6 +129,9 @@ class Tree:
                 for source, what in module.imports(at_import)
             }
             found[name] = (targets & self.modules.keys()) - {name}
+        # the root's names are those of the room above all, loaded on first use: it imports them for type checkers alone
+        root = self.package.name
+        found[root] = {target for target in found[root] if not target.startswith(f"{root}.api.")}
         return found
 
     def room_graph(self) -> dict[str, set[str]]:

@@ -56,7 +56,7 @@ def _guarded(action: Callable[[], int], *, debug: bool) -> int:
             known = fault_of_plugin(error)
         if known is None or debug:
             raise
-        print_error(str(known))
+        print_error(str(known), known)
         return EXIT_FAILED
 
 

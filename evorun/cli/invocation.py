@@ -31,6 +31,8 @@ class Invocation:
     sweep: BegunSweep | None = None
     statuses: list[str] = field(default_factory=list)
     """Of the runs of this process, in order."""
+    folders: list[Path] = field(default_factory=list)
+    """Of the runs that began in this process, in order."""
 
 
 current = Invocation()

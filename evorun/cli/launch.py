@@ -76,6 +76,7 @@ def run_composed(composed: DictConfig) -> str:
     job = HydraConfig.get()
     elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
+    invocation.current.folders.append(folder)
     command = ["evorun", *(invocation.current.typed if job.mode == RunMode.RUN else command_of_job(job))]
     with sturdy_streams():
         try:
@@ -90,7 +91,7 @@ def run_composed(composed: DictConfig) -> str:
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
-            print_error(str(error))
+            print_error(str(error), error)
             if invocation.current.sweep is not None:
                 invocation.current.sweep.errors[str(job.sweep.subdir)] = str(error)
             status = "failed"

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 
 
@@ -78,8 +78,15 @@ def say(kind: str, message: str, style: str) -> None:
     Terminal(stderr=True).print(line, soft_wrap=True)
 
 
-def print_error(message: str) -> None:
-    """Print one line of error on standard error."""
+on_error: Callable[[str, BaseException | None], None] | None = None
+"""Takes errors in place of standard error, in a process that another one displays."""
+
+
+def print_error(message: str, cause: BaseException | None = None) -> None:
+    """Print one line of error on standard error. cause: the exception that ended a run or the program, if any."""
+    if on_error is not None:
+        on_error(message, cause)
+        return
     say("error", message, "bold red")
 
 

@@ -69,7 +69,7 @@ def carry_out(
         message = f"{defect}: {display(path)}/evorun.log has the traceback (or add evorun.debug=true)"
     if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only repeat these
         message += f"; the records so far are kept, {advice}"
-    print_error(message)
+    print_error(message, error)
     return outcome.status
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -162,7 +161,7 @@ class Progress:
         self._note_pace()
         if self.write_line is not None and self.seconds >= self._next_line_s:
             self._next_line_s = self.seconds + PLAIN_INTERVAL_S
-            self.write_line("; ".join(f"{label} {text}" for label, text in self.fields().items()))
+            self.write_line(describe_progress(self.fields()))
         if self.file is not None and self.seconds >= self._next_write_s:
             self._next_write_s = self.seconds + WRITE_INTERVAL_S
             with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
@@ -272,6 +271,35 @@ class Progress:
         return "updating weights" if self.trains else "between calls"
 
 
+Follower = Callable[[Mapping[str, str]], None]
+"""Takes the texts to show, by label; the first is the run's title."""
+
+_followers: list[Follower] = []
+
+FOLLOWED_INTERVAL_S = 0.25
+"""Seconds between two calls of a follower, as often as a display is refreshed."""
+
+
+def follow_progress(follower: Follower) -> None:
+    """Have the progress of this process's runs reported instead of shown, in a process that another one displays."""
+    _followers.append(follower)
+
+
+def render_progress(shown: Mapping[str, str]) -> Table:
+    """Return the display of the texts to show, by label."""
+    (title, about), *fields = shown.items()
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row(Text(title, style="bold"), about)
+    for label, text in fields:
+        rows.add_row(Text(label, style="dim"), text)
+    return rows
+
+
+def describe_progress(shown: Mapping[str, str]) -> str:
+    """Return the texts to show as one line."""
+    return "; ".join(f"{label} {text}" for label, text in shown.items())
+
+
 @contextmanager
 def show_progress(progress: Progress, console: Terminal, mode: str, file: Path | None = None) -> Iterator[Progress]:
     """Show the progress of a run while it goes on; `mode` is auto, plain or off.
@@ -280,22 +308,47 @@ def show_progress(progress: Progress, console: Terminal, mode: str, file: Path |
     """
     progress.file = file
 
-    def table() -> RenderableType:
-        rows = Table.grid(padding=(0, 2))
-        rows.add_row(Text("evorun", style="bold"), progress.title)
-        for label, text in {**progress.about, **progress.fields()}.items():
-            rows.add_row(Text(label, style="dim"), text)
-        return rows
+    def shown() -> dict[str, str]:
+        return {"evorun": progress.title, **progress.about, **progress.fields()}
 
+    if mode != "off" and _followers:
+        with _reporting(shown):
+            yield progress
+        return
     if mode == "auto" and console.is_terminal:
         # transient: the summary of the finished run replaces the table on the screen
-        with Live(get_renderable=table, console=console, refresh_per_second=4, transient=True):
+        table = Live(
+            get_renderable=lambda: render_progress(shown()), console=console, refresh_per_second=4, transient=True
+        )
+        with table:
             yield progress
         return
     if mode != "off":
         progress.write_line = lambda line: console.print(line, soft_wrap=True)
-        progress.write_line("; ".join([progress.title, *(f"{name} {text}" for name, text in progress.about.items())]))
+        progress.write_line("; ".join([progress.title, describe_progress(progress.about)]))
     yield progress
+
+
+@contextmanager
+def _reporting(shown: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    """Call the followers regularly while the block runs, and once at its end."""
+    ended = threading.Event()
+
+    def report() -> None:
+        while True:
+            last = ended.wait(FOLLOWED_INTERVAL_S)
+            for follower in _followers:
+                follower(shown())
+            if last:
+                return
+
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reporter.join()
 
 
 def _clock(seconds: float) -> str:

@@ -1,0 +1,75 @@
+"""The process of a run that Python has started: the command line, which reports to the process that started it.
+
+    python -m evorun.api.child DESCRIPTOR ARGUMENTS
+
+ARGUMENTS are those of the command line, as a JSON list. Events go to the descriptor as JSON lines: `progress` (the
+texts to show, by label), `error` (`kind`, its class in evorun.errors, and `message`), `warning`, and at the end the
+`folders` of the runs and that of a `sweep`. When standard input ends, so has the process that started this one, and the
+run is stopped.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from evorun.cli import main, output
+from evorun.errors import EvorunError
+from evorun.runs.progress import follow_progress
+
+
+class Events:
+    """Writes events, from any thread."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+        self._lock = threading.Lock()
+
+    def send(self, event: str, value: Any) -> None:
+        """Write an event; nothing where nobody reads any more."""
+        with self._lock:
+            try:
+                self._file.write(json.dumps({event: value}).encode() + b"\n")
+            except OSError:
+                return
+
+    def send_progress(self, shown: Mapping[str, str]) -> None:
+        """Write the progress of a run."""
+        self.send("progress", dict(shown))
+
+    def send_error(self, message: str, cause: BaseException | None) -> None:
+        """Write an error with its class, or without a cause a warning: what it warns of has not happened yet."""
+        if cause is None:
+            self.send("warning", message)
+        else:
+            known = [kind.__name__ for kind in type(cause).__mro__ if kind.__module__ == EvorunError.__module__]
+            self.send("error", {"kind": next(iter(known), EvorunError.__name__), "message": message})
+
+
+def _stop_with_parent() -> None:
+    # not through sys.stdin, whose lock a thread must not hold when the interpreter ends
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def carry_out(descriptor: int, arguments: list[str]) -> None:
+    """Run the command line and exit with its code."""
+    events = Events(descriptor)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    output.on_error = events.send_error
+    follow_progress(events.send_progress)
+    try:
+        main(arguments)
+    finally:
+        this = invocation.current
+        events.send("folders", [os.path.abspath(folder) for folder in this.folders])
+        events.send("sweep", [] if this.sweep is None else [os.path.abspath(this.sweep.folder)])
+
+
+if __name__ == "__main__":
+    carry_out(int(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,174 @@
+"""Comparisons of runs for a script or a notebook: the tables and figures of `evorun report`, as objects."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from evorun.api.frames import Format, infer, make_frame
+from evorun.api.html import make_html_table
+from evorun.api.loading import Place, load
+from evorun.api.runs import Run
+from evorun.errors import ConfigError
+from evorun.reports import comparison as reports
+from evorun.reports.comparison import notes, tables
+from evorun.reports.comparison.figures import CaptionedFigure, make_figures
+from evorun.reports.tables import Table
+from evorun.runs.printable import printable
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+
+def compare(runs: Place | Sequence[Place], against: str | PathLike[str] | Run | None = None) -> "Comparison":
+    """Compare runs, each with the reference of its group: runs of the same task, model and seed.
+
+    Args:
+        runs: what `load` takes or returns; at least two runs.
+        against: the reference: a run or its folder, or the name of a method or of a row. By default the best one.
+
+    Raises:
+        RunDirectoryError: for a folder without runs.
+        DataError: for a run that cannot be read.
+        ConfigError: for fewer than two runs, and where `against` is none of them.
+    """
+    loaded = load(runs)
+    folders = [loaded.path] if isinstance(loaded, Run) else [run.path for run in loaded]
+    if len(folders) < 2:
+        raise ConfigError(f"expected two runs or more to compare, got {len(folders)}")
+    reference = against.path if isinstance(against, Run) else against
+    return Comparison(reports.compare(folders, str(reference) if isinstance(reference, PathLike) else reference))
+
+
+class Figure:
+    """A figure of a comparison; a notebook shows it by itself."""
+
+    def __init__(self, captioned: CaptionedFigure, heading: str) -> None:
+        self._drawing = captioned.drawing
+        self.heading = heading
+        """The subject, such as `Accuracy during the runs`; with its caption and note it says what is drawn."""
+        self.caption = captioned.caption
+        self.note = captioned.note
+
+    @property
+    def name(self) -> str:
+        """The name that exported files have, without its ending."""
+        return self._drawing.name
+
+    @property
+    def svg(self) -> str:
+        """The figure as an SVG file, on white."""
+        return self._drawing.svg
+
+    @property
+    def figure(self) -> "MatplotlibFigure":
+        """The figure of Matplotlib, to change it."""
+        return self._drawing.figure
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the figure to a file, whose ending is .svg or .pdf. Raises ConfigError for another."""
+        file = Path(path)
+        if file.suffix == ".pdf":
+            file.write_bytes(self._drawing.pdf())
+        elif file.suffix == ".svg":
+            file.write_text(self.svg, encoding="utf-8")
+        else:
+            raise ConfigError(f"{file}: expected a file that ends in .svg or .pdf")
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return printable(f"<evorun figure {self.name}: {self.heading}, {self.caption}>")
+
+
+class Comparison:
+    """Several runs side by side; a notebook shows its main tables by itself."""
+
+    def __init__(self, compared: reports.Comparison) -> None:
+        self._compared = compared
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know before comparing, a line each."""
+        return [*self._compared.warnings, *notes.few_seeds_lines(self._compared)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the figures and the tests are, a line each."""
+        pairs = self._compared.pairs
+        lines = [notes.pairs_heading(self._compared), notes.pairs_note(self._compared)] if pairs.pairs else []
+        return [*lines, *(notes.unpaired_line(unpaired) for unpaired in pairs.unpaired), *self._compared.remarks]
+
+    @overload
+    def arms(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
+    @overload
+    def arms(self, format: Literal["polars"]) -> "polars.DataFrame": ...
+    def arms(self, format: Format = "pandas") -> Any:
+        """Return one row for each method with its settings: means over its seeds, intervals and cost."""
+        return self._make_frame("arms", format)
+
+    @overload
+    def runs(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
+    @overload
+    def runs(self, format: Literal["polars"]) -> "polars.DataFrame": ...
+    def runs(self, format: Format = "pandas") -> Any:
+        """Return the same for each run."""
+        return self._make_frame("runs" if self._compared.has_seeds else "arms", format)
+
+    @overload
+    def strata(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
+    @overload
+    def strata(self, format: Literal["polars"]) -> "polars.DataFrame": ...
+    def strata(self, format: Format = "pandas") -> Any:
+        """Return the primary score of each method with its settings by stratum."""
+        return self._make_frame("strata", format)
+
+    @overload
+    def pairs(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
+    @overload
+    def pairs(self, format: Literal["polars"]) -> "polars.DataFrame": ...
+    def pairs(self, format: Format = "pandas") -> Any:
+        """Return the differences from the reference on the same problems: intervals, p and p by Holm."""
+        return self._make_frame("pairs", format)
+
+    def _make_frame(self, name: str, format: Format) -> Any:
+        table = self._tables[name]
+        columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.headings)
+        return make_frame(
+            {head: infer(list(cells)) for head, cells in zip(table.headings, columns, strict=True)}, format
+        )
+
+    @cached_property
+    def _tables(self) -> dict[str, Table]:
+        return {table.name: table for table in tables.make_data_tables(self._compared)}
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """The figures by name."""
+        drawn = make_figures(self._compared)
+        headed = [
+            *(("Final scores", figure) for figure in (*drawn.finals, *drawn.second_finals)),
+            *((heading, figure) for heading, figures in drawn.curves.items() for figure in figures),
+            *(("Training", figure) for figure in drawn.trained),
+            *(("Rubrics", figure) for figure in drawn.rubrics),
+        ]
+        return {figure.drawing.name: Figure(figure, heading) for heading, figure in headed}
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the page of the comparison, as `evorun report` does, and return its path. Raises RunDirectoryError."""
+        return reports.write_comparison(self._compared, Path(path))
+
+    def __repr__(self) -> str:
+        return printable(f"<evorun.Comparison: {', '.join(row.name for row in self._compared.rows)}>")
+
+    def _repr_html_(self) -> str:
+        compared = self._compared
+        main = tables.make_main_table(compared, compared.rows, [], compared.common_scores)
+        pairs = tables.make_pairs_table(compared.pairs.main_pairs)
+        shown = [make_html_table(table.headings, table.shown()) for table in (main, pairs) if table.rows]
+        lines = make_html_table((), [(line,) for line in (*self.warnings, *self.notes)])
+        return "".join([*shown, lines])
