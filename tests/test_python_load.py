@@ -1,6 +1,8 @@
 """Runs loaded in Python: data frames and figures have what plain readers find in the files."""
 
+import importlib
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -45,6 +47,19 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, words in RUNS.items():
         simulated_run(folder / name, *words)
     return folder
+
+
+@pytest.fixture(scope="module", name="documented")
+def _documented() -> Mapping[str, list[str]]:
+    """Return the columns of each section of the page of data frames."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
+        page = importlib.import_module("reference.frames").frames_page()
+    found = {}
+    for section in page.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        found[title] = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+    return found
 
 
 @pytest.fixture(name="runs")
@@ -136,7 +151,7 @@ def test_frames_of_files_have_the_values_of_their_lines(folder: Path, runs: evor
         frame = getattr(runs, name)()
         expected = [(run, flat(record)) for run in sorted(RUNS) for record in lines(folder / run, source)]
         assert len(frame) == len(expected), name
-        identity = {key for own, _ in runs.identified() for key in own}
+        identity = identity_of(runs)
         for row, (run, record) in zip(rows_of(frame), expected, strict=True):
             assert row["run"] == run
             own = {key: value for key, value in plain(row).items() if key not in identity}
@@ -155,6 +170,23 @@ def test_frames_of_polars_are_those_of_pandas(name: str, runs: evorun.Runs) -> N
     assert isinstance(second, polars.DataFrame)
     assert list(first.columns) == second.columns
     assert list(map(plain, rows_of(first))) == rows_of(second)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_every_column_of_a_frame_is_documented_and_there(
+    name: str, runs: evorun.Runs, documented: Mapping[str, list[str]]
+) -> None:
+    columns = [column for column in getattr(runs, name)().columns if column not in identity_of(runs)]
+    rows = documented[f"{name}()"]
+    patterns = {row: re.escape(row).replace("NAME", "[^.]+") for row in rows}
+    assert [column for column in columns if not any(re.fullmatch(one, column) for one in patterns.values())] == []
+    assert [row for row in rows if "NAME" not in row and row not in columns] == []
+    known = {*documented["Columns that tell runs apart"], *(one for one in identity_of(runs) if "." in one)}
+    assert identity_of(runs) <= known
+
+
+def identity_of(runs: evorun.Runs) -> set[str]:
+    return {key for own, _ in runs.identified() for key in own}
 
 
 def test_columns_say_which_run_and_what_differs_within_a_method(runs: evorun.Runs) -> None:

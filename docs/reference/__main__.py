@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from reference.command_line import command_line_page
+from reference.frames import frames_page
 from reference.pairs import pairs_page
 from reference.records import records_page
 from reference.scores import scores_page
@@ -16,6 +17,7 @@ def main(folder: Path) -> None:
     pages = {
         **dict(settings_pages()),
         "records": records_page(),
+        "frames": frames_page(),
         "pairs": pairs_page(),
         "scores": scores_page(),
         "command_line": command_line_page(),

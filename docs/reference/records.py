@@ -214,7 +214,9 @@ def _leaves(hint: Any) -> Iterator[type]:
 
 
 def _fields_table(record: type) -> str:
-    rows = ((code(name), _linked(kind), unit, _meaning(text)) for name, kind, unit, text in list_columns(record))
+    rows = (
+        (code(name), _linked(kind), unit, describe_meaning(text)) for name, kind, unit, text in list_columns(record)
+    )
     return table(("field", "type", "unit", "meaning"), rows)
 
 
@@ -223,6 +225,6 @@ def _linked(kind: str) -> str:
     return re.sub(r"\b[A-Z]\w+\b", lambda found: f"[{found[0]}](#{found[0].lower()})", kind)
 
 
-def _meaning(text: str) -> str:
+def describe_meaning(text: str) -> str:
     """Return a meaning in Markdown; the links of fields.yaml stay links."""
     return text if "](" in text else prose(text)

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,3 +110,18 @@ def _read_own_fields(owner: type) -> Mapping[str, Field]:
             place = Place(file, first + statement.lineno - 1)
             found[statement.target.id] = Field(" ".join(doc.split()) if isinstance(doc, str) else "", place)
     return found
+
+
+def read_docstrings(owner: type) -> Mapping[str, str]:
+    """Return the docstrings below the assignments in a class's body, by name."""
+    lines, _ = inspect.getsourcelines(owner)
+    [body] = [one.body for one in ast.parse(textwrap.dedent("".join(lines))).body if isinstance(one, ast.ClassDef)]
+    return {
+        statement.targets[0].id: " ".join(below.value.value.split())
+        for statement, below in pairwise(body)
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from evorun.cli import main, output
+from evorun.cli import invocation, main, output
 from evorun.errors import EvorunError
 from evorun.runs.progress import follow_progress
 

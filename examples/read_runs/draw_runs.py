@@ -2,34 +2,31 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from evorun.runs.directory import load_manifest
-from evorun.runs.folders import run_folders
-from evorun.runs.reading import read_metrics
+import evorun
 
 
-def main(folders: Sequence[Path], output: Path) -> None:
+def main(folders: Sequence[str], output: str) -> None:
     """Write the figure; a sweep's folder stands for its runs. Raises RunDirectoryError or DataError."""
     figure = Figure(figsize=(5.5, 3.5), layout="constrained")
     axes = figure.subplots()
-    for run in run_folders(folders):
-        manifest = load_manifest(run)
-        score = manifest.scores[0]
-        points = [(one, one.value) for one in read_metrics(run) if one.name == score.name and one.value is not None]
-        calls, values = [point.calls for point, _ in points], [value for _, value in points]
-        name = f"{manifest.method}, seed {manifest.seed}"
+    for run in evorun.load(folders):
+        score = run.manifest.scores[0].name
+        points = run.curves()
+        points = points[(points["name"] == score) & points["value"].notna()]
+        calls, values = points["calls"], points["value"]
+        name = f"{run.method}, seed {run.seed}"
         (line,) = axes.plot(calls, values, marker=".", label=name)
-        low, high = zip(*(point.ci95 or (value, value) for point, value in points), strict=True)
+        low, high = points["low"].fillna(values), points["high"].fillna(values)
         axes.fill_between(calls, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-        print(f"{name}: {score.name} {values[-1]:.3f} after {calls[-1]:.1f} calls per problem")
-    axes.set(xlabel="calls per problem", ylabel=score.name)
+        print(f"{name}: {score} {values.iloc[-1]:.3f} after {calls.iloc[-1]:.1f} calls per problem")
+    axes.set(xlabel="calls per problem", ylabel=score)
     axes.legend(fontsize="small")
     figure.savefig(output)
     print(f"written: {output}")
 
 
 if __name__ == "__main__":
-    main([Path(word) for word in sys.argv[2:]], Path(sys.argv[1]))
+    main(sys.argv[2:], sys.argv[1])

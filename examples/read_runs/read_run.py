@@ -5,45 +5,35 @@ Each candidate comes with the length of the prompt that it answers: the journal 
 
 import json
 import sys
-from contextlib import closing
-from pathlib import Path
 
-from evorun.runs.directory import load_manifest
-from evorun.runs.journal_reader import JournalReader, open_journal
-from evorun.runs.reading import read_metrics, read_predictions, read_records
-from evorun.runs.schema import CandidateRecord
+from pandas import isna
+
+import evorun
 
 
-def main(run_dir: Path) -> None:
+def main(folder: str) -> None:
     """Print both. Raises RunDirectoryError, DataError or JournalError for a directory that cannot be read."""
-    manifest = load_manifest(run_dir)
-    score = manifest.scores[0]
-    print(f"{manifest.method} on {manifest.task}: {score.name} by generation")
-    for point in read_metrics(run_dir):
-        if point.name == score.name and point.value is not None:
-            print(f"{point.step:4}  {point.value:.3f}  after {point.calls:.1f} calls per problem")
+    (run,) = evorun.load([folder])
+    score = run.manifest.scores[0].name
+    print(f"{run.method} on {run.task}: {score} by generation")
+    for point in run.curves().query("name == @score").to_dict("records"):
+        print(f"{point['step']:4}  {point['value']:.3f}  after {point['calls']:.1f} calls per problem")
 
-    candidates = {(one.problem, one.id): one for one in read_records(run_dir / "candidates.jsonl", CandidateRecord)}
-    with closing(open_journal(run_dir / "journal.sqlite")) as journal:
-        numbers = {key: number for number, (key, _) in enumerate(journal.index())}
-        for prediction in read_predictions(run_dir):
-            print(f"\n{prediction.problem}: {score.name} {score.value_in(prediction)}")
-            line = [] if prediction.candidate is None else [prediction.candidate]
-            for name in line:  # grows: each candidate's parents join at its end
-                one = candidates[prediction.problem, name]
-                line += [parent for parent in one.parents if parent not in line]
-                belief = "" if one.mean is None else f", mean {one.mean:.2f}"
-                parents = f" of {', '.join(one.parents)}" if one.parents else ""
-                asked = "" if one.call is None else f", asked in {prompt_length(journal, numbers[one.call])} characters"
-                value = f"{score.name} {score.value_in(one)}"
-                print(f"  {one.id}  {one.operator}{parents}: {one.answer}, {value}{belief}{asked}")
-
-
-def prompt_length(journal: JournalReader, number: int) -> int:
-    """Return the length of all messages of a recorded call."""
-    messages = json.loads(journal.effect(number).request)["messages"]
-    return sum(len(message["content"]) for message in messages)
+    value = "correct" if score == "accuracy" else f"scores.{score}"
+    candidates = {(one["problem"], one["id"]): one for one in run.candidates().to_dict("records")}
+    prompts = {one["call"]: json.loads(one["prompt"]) for one in run.completions().to_dict("records")}
+    for prediction in run.predictions().to_dict("records"):
+        print(f"\n{prediction['problem']}: {score} {prediction[value]}")
+        line = [] if isna(prediction["candidate"]) else [prediction["candidate"]]
+        for name in line:  # grows: each candidate's parents join at its end
+            one = candidates[prediction["problem"], name]
+            line += [parent for parent in one["parents"] if parent not in line]
+            belief = "" if isna(one["mean"]) else f", mean {one['mean']:.2f}"
+            parents = f" of {', '.join(one['parents'])}" if one["parents"] else ""
+            length = sum(len(message["content"]) for message in prompts.get(one["call"], ()))
+            asked = f", asked in {length} characters" if length else ""
+            print(f"  {one['id']}  {one['operator']}{parents}: {one['answer']}, {score} {one[value]}{belief}{asked}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])
