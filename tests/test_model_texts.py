@@ -21,6 +21,7 @@ FUNCTIONS, PARSERS = functions(), parsers()
 every = pytest.mark.parametrize("reader", [*FUNCTIONS.values(), *PARSERS.values()], ids=[*FUNCTIONS, *PARSERS])
 
 WITHOUT_MODEL_TEXT = {
+    "api.overrides": "settings of whoever calls",
     "cli.completion": "the command line",
     "cli.explain": "errors of Hydra",
     "cli.naming": "the command line",

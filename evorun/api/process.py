@@ -54,10 +54,10 @@ def carry_out(arguments: Sequence[str], *, quiet: bool) -> Done:
         start_new_session=True,  # a terminal's Ctrl-C would reach it beside ours, and a second one ends a run at once
     )
     os.close(write)
+    events, waiter = _read(process, read)
     found = _Collected()
     try:
         with open_display(quiet=quiet) as show:
-            events = _read(process, read)
             while True:
                 try:
                     if (item := events.get()) is None:
@@ -75,7 +75,7 @@ def carry_out(arguments: Sequence[str], *, quiet: bool) -> Done:
                     process.send_signal(signal.SIGINT)
     finally:
         process.stdin.close()  # type: ignore[union-attr]  # it is a pipe, whose end stops a run that still goes on
-        process.wait()
+        waiter.join()
     return found.conclude(process.returncode)
 
 
@@ -113,8 +113,11 @@ class _Collected:
 _Event = tuple[str, Any] | None
 
 
-def _read(process: "subprocess.Popen[bytes]", descriptor: int) -> "queue.Queue[_Event]":
-    """Return a process's events and the lines of its standard error as they come; None once it has ended."""
+def _read(process: "subprocess.Popen[bytes]", descriptor: int) -> tuple["queue.Queue[_Event]", threading.Thread]:
+    """Return a process's events and lines of standard error as they come, and the thread that waits for its end.
+
+    None comes last.
+    """
     events: queue.Queue[_Event] = queue.Queue()
 
     def read_events() -> None:
@@ -123,8 +126,10 @@ def _read(process: "subprocess.Popen[bytes]", descriptor: int) -> "queue.Queue[_
                 events.put(next(iter(json.loads(line).items())))
 
     def read_lines() -> None:
-        for line in process.stderr or ():
-            events.put(("line", line.decode(errors="replace").rstrip("\n")))
+        assert process.stderr is not None  # noqa: S101 - it is a pipe
+        with process.stderr as lines:
+            for line in lines:
+                events.put(("line", line.decode(errors="replace").rstrip("\n")))
 
     readers = [threading.Thread(target=read, daemon=True) for read in (read_events, read_lines)]
 
@@ -134,6 +139,7 @@ def _read(process: "subprocess.Popen[bytes]", descriptor: int) -> "queue.Queue[_
             reader.join(_READ_S)
         events.put(None)
 
-    for thread in (*readers, threading.Thread(target=wait, daemon=True)):
+    waiter = threading.Thread(target=wait, daemon=True)
+    for thread in (*readers, waiter):
         thread.start()
-    return events
+    return events, waiter
