@@ -20,7 +20,10 @@ import pytest
 import evorun
 from building import simulated_run
 from evorun.errors import ConfigError, DataError, JournalError, RunDirectoryError
+from evorun.runs.journal_file import Effect
+from evorun.runs.journal_reader import read_journal
 from evorun_process import environment
+from journals import write_journal
 from run_fixture import HOSTILE, RunSpec, write_run
 
 SMALL = ("task=mathbench", "task.source=sample", "task.limit=3")
@@ -195,7 +198,9 @@ def test_columns_say_which_run_and_what_differs_within_a_method(runs: evorun.Run
     warm = frame.set_index("run")["method.temperature"]
     assert warm["a/duels_warm"] == 1.0
     assert warm["a/duels"] == 0.7
-    assert "method.temperature" not in runs.where(method="zero_shot").runs().columns
+    of_two = runs.where(method=["zero_shot", "espl"], seed=0)
+    assert of_two[0].config["method"]["max_tokens"] != of_two[1].config["method"]["max_tokens"]
+    assert identity_of(of_two) == {"run", "method", "task", "seed", "training.name"}
     assert list(runs[0].candidates().columns[:2]) == ["text", "answer"]  # one run needs none
 
 
@@ -238,6 +243,24 @@ def test_calls_are_those_of_the_journal(folder: Path) -> None:
     assert list(completions["text"]) == texts
     assert all(json.loads(prompt)[-1]["role"] == "user" for prompt in completions["prompt"])
     assert set(run.candidates()["call"].dropna()) <= set(calls["call"])
+
+
+def test_a_journals_other_effects_are_no_calls(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder / "a" / "zero", tmp_path / "effects"))
+    call = read_first(copy / "journal.sqlite")
+    program = call._replace(key="0|0|tests|0|0", usage=None, result=b'{"passed":1}')
+    odd = call._replace(key="a|b|1|judge|0|2")  # problem and number of the step: "a|b", 1
+    write_journal(copy / "journal.sqlite", [program, odd, call])
+    calls = evorun.load(copy).calls()
+    assert calls["call"].tolist() == [odd.key, call.key]
+    assert calls.loc[0, ["problem", "step", "role", "index", "attempt"]].tolist() == ["a|b", 1, "judge", 0, 2]
+    write_journal(copy / "journal.sqlite", [call._replace(key="a|first|judge|0|2")])
+    with pytest.raises(JournalError, match=r"^[^\n]*journal\.sqlite is damaged[^\n]*$"):
+        evorun.load(copy).calls()
+
+
+def read_first(journal: Path) -> Effect:
+    return next(iter(read_journal(journal)))
 
 
 def test_an_unknown_or_missing_library_is_refused(runs: evorun.Runs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,11 +76,12 @@ def sweep(
 def resume(path: Folder, *settings: Settings, trust: bool = False, quiet: bool = False, **named: Any) -> Run | Runs:
     """Continue a stopped run in its folder and return it; a completed one is returned as it is.
 
+    To resume a folder is to run what it says, with your rights and your keys.
+
     Args:
         path: the run directory.
         settings: overrides of keys that only decide how the run executes (`"engine.base_urls=[...]"`).
-        trust: continue a run that somebody else started or changed. That runs what its folder says, with your rights
-            and your keys: read its configuration first.
+        trust: continue a run that somebody else started or changed; read its configuration first.
         quiet: show neither progress nor warnings.
         named: such settings whose keys are names.
 
