@@ -23,26 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 
-def compare(runs: Place | Sequence[Place], against: str | PathLike[str] | Run | None = None) -> "Comparison":
-    """Compare runs, each with the reference of its group: runs of the same task, model and seed.
-
-    Args:
-        runs: what `load` takes or returns; at least two runs.
-        against: the reference: a run or its folder, or the name of a method or of a row. By default the best one.
-
-    Raises:
-        RunDirectoryError: for a folder without runs.
-        DataError: for a run that cannot be read.
-        ConfigError: for fewer than two runs, and where `against` is none of them.
-    """
-    loaded = load(runs)
-    folders = [loaded.path] if isinstance(loaded, Run) else [run.path for run in loaded]
-    if len(folders) < 2:
-        raise ConfigError(f"expected two runs or more to compare, got {len(folders)}")
-    reference = against.path if isinstance(against, Run) else against
-    return Comparison(reports.compare(folders, str(reference) if isinstance(reference, PathLike) else reference))
-
-
 class Figure:
     """A figure of a comparison; a notebook shows it by itself."""
 
@@ -172,3 +152,23 @@ class Comparison:
         shown = [make_html_table(table.headings, table.shown()) for table in (main, pairs) if table.rows]
         lines = make_html_table((), [(line,) for line in (*self.warnings, *self.notes)])
         return "".join([*shown, lines])
+
+
+def compare(runs: Place | Sequence[Place], against: str | PathLike[str] | Run | None = None) -> Comparison:
+    """Compare runs, each with the reference of its group: runs of the same task, model and seed.
+
+    Args:
+        runs: what `load` takes or returns; at least two runs.
+        against: the reference: a run or its folder, or the name of a method or of a row. By default the best one.
+
+    Raises:
+        RunDirectoryError: for a folder without runs.
+        DataError: for a run that cannot be read.
+        ConfigError: for fewer than two runs, and where `against` is none of them.
+    """
+    loaded = load(runs)
+    folders = [loaded.path] if isinstance(loaded, Run) else [run.path for run in loaded]
+    if len(folders) < 2:
+        raise ConfigError(f"expected two runs or more to compare, got {len(folders)}")
+    reference = against.path if isinstance(against, Run) else against
+    return Comparison(reports.compare(folders, str(reference) if isinstance(reference, PathLike) else reference))
