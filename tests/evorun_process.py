@@ -43,37 +43,50 @@ def environment() -> dict[str, str]:
 
 
 def evorun(
-    *arguments: str | Path, cwd: Path, program: str = EVORUN, **options: Any
+    *arguments: str | Path, cwd: Path, program: str = EVORUN, drawn: bool = False, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run `evorun` with the arguments to its end and return what it printed.
 
-    program: a script to run in its place. options: of `subprocess.run`. Without any, or where the environment differs
-    in `PYTHONPATH` alone, it is a fork (`warm_process.py`), else an interpreter of its own.
+    program: a script to run in its place. drawn: with figures on its pages. options: of `subprocess.run`. A fork
+    (`warm_process.py`) does for a text as `input`, descriptors as `stdout` and `stderr`, and an environment that
+    differs in `IN_FORKS` alone; for all else it is an interpreter of its own.
     """
     words = [str(argument) for argument in arguments]
     given = options.get("env", environment())
-    if warm_process.is_there() and not options.keys() - {"env"} and _is_usual(given):
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = _forked(program, words, cwd, out.fileno(), err.fileno(), env=given)
+    if warm_process.is_there() and not options.keys() - {"env", "input", "stdout", "stderr"} and _is_usual(given):
+        streams = [tempfile.TemporaryFile() for _ in range(3)]
+        with contextlib.ExitStack() as stack:
+            taken, *files = map(stack.enter_context, streams)
+            taken.write(options.get("input", "").encode())
+            taken.seek(0)
+            out, err = (
+                options.get(name, file.fileno()) for name, file in zip(("stdout", "stderr"), files, strict=True)
+            )
+            process = _forked(program, words, cwd, (taken.fileno(), out, err), env=given, drawn=drawn)
             code = process.wait(LIMIT_S)
             said = []
-            for file in (out, err):
+            for file in files:
                 file.seek(0)
                 said.append(file.read().decode())
         return subprocess.CompletedProcess(words, code, *said)
+    captured = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.run(
         _command(program, words),
         cwd=cwd,
-        capture_output=True,
         text=True,
         timeout=LIMIT_S,
-        **{"env": environment(), **options},
+        **{"env": environment(), **captured, **options},
     )
 
 
+IN_FORKS = ("PYTHONPATH", "PYTHONIOENCODING")
+"""Variables that a fork heeds as an interpreter of its own would."""
+
+
 def _is_usual(given: dict[str, str]) -> bool:
-    usual = {**environment(), "PYTHONPATH": ""}
-    return {**given, "PYTHONPATH": ""} == usual
+    return all(given.get(name) == value for name, value in environment().items() if name not in IN_FORKS) and not (
+        given.keys() - environment().keys() - {*IN_FORKS}
+    )
 
 
 def _command(program: str, words: list[str]) -> list[str]:
@@ -84,14 +97,12 @@ def _forked(
     program: str,
     words: list[str],
     cwd: Path,
-    stdout: int,
-    stderr: int,
+    streams: tuple[int, int, int],
     reading: Any = None,
     env: dict[str, str] | None = None,
+    drawn: bool = False,
 ) -> warm_process.Forked:
-    with open(os.devnull, "rb") as nothing:
-        streams = (nothing.fileno(), stdout, stderr)
-        process = warm_process.fork(program, words, env or environment(), str(cwd), streams)
+    process = warm_process.fork(program, words, env or environment(), str(cwd), streams, drawn=drawn)
     return warm_process.Forked(*process, reading)
 
 
@@ -107,7 +118,7 @@ def evorun_here(*arguments: str | Path, cwd: Path, drawn: bool = False) -> subpr
         contextlib.chdir(cwd),
         mock.patch.dict(os.environ, environment(), clear=True),
         mock.patch.object(sys, "argv", ["evorun", *words]),
-        contextlib.nullcontext() if drawn else mock.patch("evorun.reports.drawing._save", leave_blank),
+        contextlib.nullcontext() if drawn else warm_process.no_figures(),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -118,11 +129,6 @@ def evorun_here(*arguments: str | Path, cwd: Path, drawn: bool = False) -> subpr
         finally:
             logging.getLogger("evorun").removeHandler(output._WARNINGS)
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-
-def leave_blank(figure: object, buffer: Any, format: str, *_: object) -> None:
-    """Write an empty figure."""
-    buffer.write('<svg viewBox="0 0 1 1"></svg>' if format == "svg" else b"%PDF-1.7")
 
 
 def reopen(run: Path) -> None:
@@ -141,14 +147,15 @@ def start(*arguments: str | Path, cwd: Path, program: str = EVORUN, stdout: int 
     stderr = subprocess.DEVNULL if isinstance(stdout, int) else subprocess.STDOUT
     if not warm_process.is_there():
         return subprocess.Popen(_command(program, words), cwd=cwd, env=environment(), stdout=stdout, stderr=stderr)
-    with open(os.devnull, "wb") as nothing:
+    with open(os.devnull, "r+b") as file:
+        nothing = file.fileno()
         if stdout == subprocess.DEVNULL:
-            return _forked(program, words, cwd, nothing.fileno(), nothing.fileno())
+            return _forked(program, words, cwd, (nothing, nothing, nothing))
         if stdout != subprocess.PIPE:
-            return _forked(program, words, cwd, stdout.fileno(), stdout.fileno())
+            return _forked(program, words, cwd, (nothing, stdout.fileno(), stdout.fileno()))
         read, write = os.pipe()
         try:
-            return _forked(program, words, cwd, write, nothing.fileno(), os.fdopen(read, "rb"))
+            return _forked(program, words, cwd, (nothing, write, nothing), os.fdopen(read, "rb"))
         finally:
             os.close(write)
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,31 +12,21 @@ import pytest
 from evorun_process import DRY_RUN, SMALL, environment, evorun
 
 
-def into(output: int, *arguments: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Run evorun with its standard output going to the file descriptor."""
-    return subprocess.run(
-        [sys.executable, "-m", "evorun", *arguments],
-        cwd=cwd,
-        stdout=output,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        env={**environment(), **extra},
-    )
-
-
 @pytest.fixture
-def closed_pipe() -> int:
+def closed_pipe() -> Iterator[int]:
     """The writing end of a pipe that nobody reads."""
     reading, writing = os.pipe()
     os.close(reading)
-    return writing
+    yield writing
+    os.close(writing)
 
 
 @pytest.fixture
-def full() -> int:
+def full() -> Iterator[int]:
     """A device without room."""
-    return os.open("/dev/full", os.O_WRONLY)
+    device = os.open("/dev/full", os.O_WRONLY)
+    yield device
+    os.close(device)
 
 
 def status(run: Path) -> str:
@@ -43,45 +34,45 @@ def status(run: Path) -> str:
 
 
 def test_a_run_outlives_the_reader_of_its_output(tmp_path: Path, closed_pipe: int) -> None:
-    done = into(closed_pipe, *DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path, stdout=closed_pipe)
     assert (done.returncode, done.stderr) == (0, "")
     assert status(tmp_path / "run") == "completed"
     assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_a_run_outlives_a_full_output(tmp_path: Path, full: int) -> None:
-    done = into(full, *DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path, stdout=full)
     assert status(tmp_path / "run") == "completed"
     assert done.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, closed_pipe: int) -> None:
-    done = into(closed_pipe, "list", cwd=tmp_path)
+    done = evorun("list", cwd=tmp_path, stdout=closed_pipe)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_full_output_is_one_line(tmp_path: Path, full: int) -> None:
-    done = into(full, "--help", cwd=tmp_path)
+    done = evorun("--help", cwd=tmp_path, stdout=full)
     assert done.returncode == 1
     assert done.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
-def test_an_error_whose_reader_has_left_stops_no_sweep(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "evorun", "-m", *DRY_RUN, *SMALL, "method.duels=-1,2", "hydra.sweep.dir=sweep"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(command, cwd=tmp_path, stdout=writing, stderr=writing, timeout=120, env=environment())
+def test_an_error_whose_reader_has_left_stops_no_sweep(tmp_path: Path, closed_pipe: int) -> None:
+    sweep = ("-m", *DRY_RUN, *SMALL, "method.duels=-1,2", "hydra.sweep.dir=sweep")
+    done = evorun(*sweep, cwd=tmp_path, stdout=closed_pipe, stderr=closed_pipe)
     assert done.returncode == 1
     assert len(list((tmp_path / "sweep").glob("*/results.json"))) == 1
 
 
 def test_an_ascii_terminal(tmp_path: Path) -> None:
-    ascii_only = {**environment(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     # strict like a user's terminal in another locale; Python itself is lenient in the locale "C" alone
-    done = evorun("list", cwd=tmp_path, env={**ascii_only, "PYTHONIOENCODING": "ascii:strict"})
+    ascii_only = {**environment(), "PYTHONIOENCODING": "ascii:strict"}
+    done = evorun("list", cwd=tmp_path, env=ascii_only)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
     problem = "\N{SNOWMAN}=1"
-    line = evorun(problem, cwd=tmp_path, env={**ascii_only, "PYTHONIOENCODING": "ascii:strict"}).stderr
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    line = evorun(problem, cwd=tmp_path, env={**ascii_only, **locale}).stderr
     assert line.startswith("error: ")
     assert "Traceback" not in line
 

@@ -2,13 +2,11 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from evorun_process import environment
+from evorun_process import evorun
 
 SENDING = """
 import os, signal, sys
@@ -47,8 +45,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 def stopped_at(place: str, number: signal.Signals, *arguments: str, cwd: Path) -> str:
     """Run `evorun`, which a signal stops at a place of the program; return what it printed."""
-    command = [sys.executable, "-c", SENDING.replace("PLACE", place), str(int(number)), *arguments]
-    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=600)
+    script = cwd / "sending.py"
+    script.write_text(SENDING.replace("PLACE", place))
+    done = evorun(str(int(number)), *arguments, cwd=cwd, program=str(script))
     assert done.returncode == 130, (done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

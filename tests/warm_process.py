@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,23 @@ def is_there() -> bool:
 
 
 def fork(
-    target: str, arguments: Sequence[str], environment: Mapping[str, str], folder: str, streams: Sequence[int]
+    target: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    streams: Sequence[int],
+    *,
+    drawn: bool = True,
 ) -> tuple[int, socket.socket]:
     """Have a process forked; return its id, and what its exit code comes by.
 
-    target: `evorun`, the trainers' module, or a script's path. streams: its stdin, stdout and stderr.
+    target: `evorun`, the trainers' module, or a script's path. streams: its stdin, stdout and stderr. drawn: with
+    figures on the pages of reports.
     """
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link.connect(os.environ[ADDRESS])
     what = {"target": target, "arguments": list(arguments), "environment": dict(environment), "folder": folder}
+    what["drawn"] = drawn
     order = json.dumps(what).encode()
     assert len(order) < ORDER
     socket.send_fds(link, [order], list(streams))
@@ -140,6 +149,21 @@ def forked_trainers(*, launched: bool = False) -> Iterator[None]:
 
     with mock.patch.object(asyncio, "create_subprocess_exec", fork_or_start):
         yield
+
+
+@contextlib.contextmanager
+def no_figures() -> Iterator[None]:
+    """Leave out the figures of a run's page, and leave the others blank: drawing takes longer than a small run."""
+    with (
+        mock.patch("evorun.reports.html._draw_plots", lambda *_: defaultdict(lambda: None)),
+        mock.patch("evorun.reports.drawing._save", leave_blank),
+    ):
+        yield
+
+
+def leave_blank(figure: object, buffer: Any, format: str, *_: object) -> None:
+    """Write an empty figure."""
+    buffer.write('<svg viewBox="0 0 1 1"></svg>' if format == "svg" else b"%PDF-1.7")
 
 
 @contextlib.contextmanager
@@ -216,9 +240,10 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
     for standard, descriptor in enumerate(streams):
         os.dup2(descriptor, standard)
         os.close(descriptor)
+    encoding, _, errors = order["environment"].get("PYTHONIOENCODING", "utf-8").partition(":")
     sys.stdin, sys.stdout, sys.stderr = (
-        io.TextIOWrapper(open(number, mode, closefd=False), encoding="utf-8", line_buffering=number == 2)  # noqa: SIM115
-        for number, mode in ((0, "rb"), (1, "wb"), (2, "wb"))
+        io.TextIOWrapper(open(number, mode, closefd=False), encoding, faults, line_buffering=number == 2)  # noqa: SIM115
+        for number, mode, faults in ((0, "rb", errors or None), (1, "wb", errors or None), (2, "wb", "backslashreplace"))
     )
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -237,6 +262,8 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
         with contextlib.ExitStack() as stack:
             if is_there():
                 stack.enter_context(forked_trainers())
+            if not order["drawn"]:
+                stack.enter_context(no_figures())
             if target == WORKER:
                 code = importlib.import_module(WORKER).main(*arguments)
             elif target == "evorun":

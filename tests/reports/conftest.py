@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evorun.reports import drawing
-from evorun_process import leave_blank
+from warm_process import leave_blank
 
 
 @pytest.fixture(name="chromium", scope="session")
