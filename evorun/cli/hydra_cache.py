@@ -1,8 +1,9 @@
 """Hydra's composition without the work that it repeats each time.
 
-Hydra composes a run twice and each job of a sweep twice. Each time it parses its files, copies all stored choices,
-lists the choices so far in every file that it reads, and merges some two dozen of them, although most compositions
-differ in single values only. What it composes stays the same: tests/test_hydra_cache.py.
+Hydra composes a run twice and each job of a sweep twice. Each time it parses its files, the overrides and the same few
+references, copies all stored choices, lists the choices so far in every file that it reads, and merges some two dozen
+of them, although most compositions differ in single values only. What it composes stays the same:
+tests/test_hydra_cache.py.
 """
 
 import dataclasses
@@ -13,12 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import omegaconf.base
 from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.defaults_list import DefaultsList
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import DefaultsTreeNode, GroupDefault, InputDefault
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig
@@ -32,6 +35,8 @@ def compose_faster() -> None:
         _parse_once(SourcesRegistry.instance().resolve(scheme))
     # Hydra copies its sources so as not to change their list; the store that they refer to is one for the process.
     ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
+    _parse_references_once()
+    _parse_overrides_once()
     _list_choices_where_asked()
     _merge_once()
 
@@ -49,6 +54,24 @@ def _parse_once(source: type[ConfigSource]) -> None:
         return result
 
     source.load_config = load_config  # type: ignore[method-assign]
+
+
+def _parse_references_once() -> None:
+    """Keep the parsed form of values such as `${method}_on_${task}`, which nothing changes."""
+    omegaconf.base.parse = cache(omegaconf.base.parse)  # type: ignore[attr-defined]
+
+
+def _parse_overrides_once() -> None:
+    """Keep the parsed form of overrides. Hydra changes them: each composition has its own, from a pickle."""
+    parse = OverridesParser.parse_rule
+    kept: dict[tuple[str, str], bytes] = {}
+
+    def parse_rule(self: OverridesParser, s: str, rule_name: str) -> Any:
+        if (s, rule_name) not in kept:
+            kept[s, rule_name] = pickle.dumps(parse(self, s, rule_name))
+        return pickle.loads(kept[s, rule_name])  # noqa: S301 - this process wrote it
+
+    OverridesParser.parse_rule = parse_rule  # type: ignore[method-assign]
 
 
 def _state(file: Path) -> tuple[int, ...]:
