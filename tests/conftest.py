@@ -24,6 +24,9 @@ hypothesis.settings.register_profile("evorun", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("evorun")
 
+# Configurations and figures are cycles of many small objects, which Python would look through 70 times as often.
+gc.set_threshold(50_000, 10, 10)
+
 
 @pytest.fixture
 def below() -> Callable[[], list[psutil.Process]]:

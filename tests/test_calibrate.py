@@ -9,6 +9,7 @@ from building import Run, composed, simulated_run
 from evorun.cli import main
 from evorun.errors import DataError
 from evorun.runner.settings import check
+from evorun.runs import calibration
 from evorun.runs.calibration import Calibration, calibrate
 from evorun.simulation.skill import Skill
 from evorun_process import evorun_here
@@ -18,6 +19,12 @@ TRUE = {
     **{"judge_persistence": 0.4, "position_bias": 0.15, "tie_rate": 0.3},
 }
 MODEL = ("task=mathbench", "task.source=sample", "engine.mean_tokens=1")
+
+
+@pytest.fixture
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a quarter of the resamples, each of which is a fit: here the ends of intervals may be rough."""
+    monkeypatch.setattr(calibration, "RESAMPLES", 25)
 
 
 @pytest.fixture(name="duels", scope="module")
@@ -80,6 +87,7 @@ def test_skills_by_problem_are_nearer_to_the_truth_than_shares_of_right_response
     assert np.square(shrunk).mean() == pytest.approx(expected, rel=0.6)
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize(("improvement", "misleading"), [(0.3, 0.2), (0.0, 0.0)])
 def test_what_responses_in_view_do_comes_back(improvement: float, misleading: float, tmp_path: Path) -> None:
     run = simulated_run(
@@ -104,6 +112,7 @@ def test_a_run_without_duels_tells_of_skill_and_mistakes_alone(tmp_path: Path) -
     assert {*found.unknown} == {*TRUE, "improvement", "misleading"} - {"skill", "spread", "typical_mistake"}
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_the_recorded_run_of_a_real_model_tells_what_its_few_problems_can() -> None:
     found = calibrate(Path(__file__).parent / "recordings" / "smollm2_mathbench")
     of = {one.key: one for one in found.estimates}
@@ -134,6 +143,7 @@ def test_a_run_without_right_and_wrong_or_without_responses_is_refused(tmp_path:
         calibrate(other.path)
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_the_verb_writes_an_engine_for_simulated_runs(
     duels: Run, found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -190,6 +190,7 @@ def serve(address: str) -> None:
                 for module in IMPORTED:
                     importlib.import_module(module)
                 gc.collect()
+                gc.set_threshold(50_000, 10, 10)  # as in conftest.py
                 gc.freeze()  # a fork that looked through it would copy it
             link, _ = listening.accept()
             if os.fork() == 0:
