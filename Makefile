@@ -46,17 +46,17 @@ run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CP
 PYTEST = $(ONE_THREAD) $(CACHED) $(BIN)/python -m pytest
 AT_ONCE = -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, and of all pairs of a method and a task
-	@echo "== test: pytest, all but the vLLM engine's and all_pairs"
-	$(PYTEST) -m "not vllm and not all_pairs" $(AT_ONCE) $(PYTEST_ARGS)
+test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, of all pairs of a method and a task, and nightly ones
+	@echo "== test: pytest, all but the vLLM engine's, all_pairs and nightly"
+	$(PYTEST) -m "not vllm and not all_pairs and not nightly" $(AT_ONCE) $(PYTEST_ARGS)
 
-test-all: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
+test-all: .venv/.ready-dev  ## run all the tests but those of the vLLM engine, properties on more examples
 	@echo "== test-all: pytest, all but the vLLM engine's"
-	$(PYTEST) -m "not vllm" $(AT_ONCE) $(PYTEST_ARGS)
+	$(PYTEST) -m "not vllm" --hypothesis-profile=thorough $(AT_ONCE) $(PYTEST_ARGS)
 
 test-room: .venv/.ready-dev  ## run the quick tests of one room: make test-room ROOM=ratings
 	@echo "== test-room: pytest, the quick tests of $(ROOM)"
-	$(PYTEST) -m "not vllm and not all_pairs and not slow" $(or $(wildcard tests/$(ROOM) tests/test_$(ROOM)*.py),tests/$(ROOM)) $(AT_ONCE) $(PYTEST_ARGS)
+	$(PYTEST) -m "not vllm and not all_pairs and not nightly and not slow" $(or $(wildcard tests/$(ROOM) tests/test_$(ROOM)*.py),tests/$(ROOM)) $(AT_ONCE) $(PYTEST_ARGS)
 
 # Only the files with such tests: the others import packages which that environment does not have.
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm

@@ -39,7 +39,7 @@ SKIPPED = re.compile(
     "|test_(cli|bench|packaging|docs|doctor|commands|hydra|configs|model_texts|examples|foreign|resume|process|stages)"
 )
 """Test files that take long, or would find any change without saying what it breaks."""
-ALL = "not chromium and not vllm and not all_pairs"
+ALL = "not chromium and not vllm and not all_pairs and not nightly"
 QUICK = f"not slow and not embedded and {ALL}"
 WARM = (
     *("numpy", "scipy.stats", "scipy.optimize", "hypothesis.extra.numpy", "pytest_asyncio.plugin", "msgspec", "hydra"),

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -19,8 +20,10 @@ from means import user_namespaces_work
 from warm_process import forked_trainers, is_there, warm_process
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
-# for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones.
-hypothesis.settings.register_profile("evorun", deadline=None, derandomize=True)
+# for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones. `make test-all`
+# gives properties more examples.
+hypothesis.settings.register_profile("evorun", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.register_profile("thorough", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("evorun")
 
@@ -86,6 +89,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that hold slow tests: begun last, they would leave one worker alone with minutes of work."""
+    """Begin with the files that hold slow or many tests: begun last, they would leave one worker alone with them."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))

@@ -24,8 +24,14 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.update(others)
 
 
+LONGER = ("curves", "lyria", "paper_run", "sandbox", "simulated_espl", "stack")
+"""Those that take seconds: `make lint` checks how they call evorun, too."""
+
+
 @pytest.mark.usefixtures("importable")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in LONGER else []) for name in NAMES]
+)
 def test_measures_at_a_tiny_size(name: str) -> None:
     benchmark = importlib.import_module(name)
     rows = benchmark.measure(**benchmark.TINY)

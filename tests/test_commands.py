@@ -1,8 +1,8 @@
 """Every command that the README, docs/ and the headers under conf/ print can be given as it stands.
 
-A run is composed and checked; of a sweep its first job, and, where an experiment's header prints it, one job for each
-choice of its variants. Then the data are looked for: what is missing is data, named in the line. Weights and servers
-are looked for when a run starts.
+A run is composed and checked; of a sweep its first job, and, nightly and where an experiment's header prints it, one
+job for each choice of its variants. Then the data are looked for: what is missing is data, named in the line. Weights
+and servers are looked for when a run starts.
 """
 
 import re
@@ -123,19 +123,35 @@ def test_scripts_that_texts_name_are_there() -> None:
 def test_a_printed_run_lacks_nothing_but_data_and_weights(
     command: str, loaded: dict[str, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (job,) = jobs(words_of(command, tmp_path), with_variants=False)
+    lacks_nothing_else(job, loaded, monkeypatch)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("command", [one for one in RUNS if any(place.startswith("conf/") for place in COMMANDS[one])])
+def test_nor_do_the_variants_of_a_printed_sweep(
+    command: str, loaded: dict[str, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in jobs(words_of(command, tmp_path), with_variants=True)[1:]:
+        lacks_nothing_else(job, loaded, monkeypatch)
+
+
+def words_of(command: str, folder: Path) -> list[str]:
+    return [word.replace("FOLDER", str(folder)) for word in shlex.split(command) if word != "..."]
+
+
+def lacks_nothing_else(job: list[str], loaded: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.snapshot_download", _offline)
-    arguments = [word.replace("FOLDER", str(tmp_path)) for word in shlex.split(command) if word != "..."]
-    for job in jobs(arguments, with_variants=any(place.startswith("conf/") for place in COMMANDS[command])):
-        config = check(composed(*job))
-        for served in (config, *config.others.values()):
-            assert not served.model.api or isinstance(served.engine, ServerConfig), (job, served.model.name)
-        if config.training is not None and isinstance(config.engine, VllmConfig):
-            # Of most models vLLM takes no adapter there (`require_served_targets`, which needs the model's own files).
-            assert "lm_head" not in config.training.target_modules, job
-        missing = what_is_missing(config.task, loaded)
-        # the line names the files or the data set
-        named = r"were not found: |cannot fetch the data set '.+/.+'|expected .*\.(jsonl|parquet)"
-        assert missing is None or re.search(named, missing)
+    config = check(composed(*job))
+    for served in (config, *config.others.values()):
+        assert not served.model.api or isinstance(served.engine, ServerConfig), (job, served.model.name)
+    if config.training is not None and isinstance(config.engine, VllmConfig):
+        # Of most models vLLM takes no adapter there (`require_served_targets`, which needs the model's own files).
+        assert "lm_head" not in config.training.target_modules, job
+    missing = what_is_missing(config.task, loaded)
+    # the line names the files or the data set
+    named = r"were not found: |cannot fetch the data set '.+/.+'|expected .*\.(jsonl|parquet)"
+    assert missing is None or re.search(named, missing)
 
 
 @pytest.fixture(scope="module")

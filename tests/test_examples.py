@@ -331,7 +331,8 @@ def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
 
 def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> None:
     words = [f"{kind}={name}" for kind, name in WRITTEN.items()]
-    done = evorun(*words, "engine=simulated", "hydra.run.dir=run", cwd=tmp_path, env=installed.environment)
+    words += ["engine=simulated", "task.problems=3"]
+    done = evorun(*words, "hydra.run.dir=run", cwd=tmp_path, env=installed.environment)
     assert done.returncode == 0, done.stderr
     for one in records(tmp_path / "run", "candidates"):
         assert one["correct"] == (one["answer"] == one["problem"][::-1])  # a problem's id is its word
@@ -358,6 +359,7 @@ def test_written_packages_are_in_style(installed: Installed) -> None:
 
 @pytest.mark.embedded
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not is_ready(), reason="no embedded model")
 def test_the_example_task_runs_on_an_engine_with_weights(tmp_path: Path, installed: Installed) -> None:
     weights = write_talking_llama(tmp_path / "weights")

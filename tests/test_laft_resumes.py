@@ -38,6 +38,7 @@ pytestmark = [
     pytest.mark.embedded,
     pytest.mark.skipif(not is_ready(), reason="no embedded model"),
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
 ]
 

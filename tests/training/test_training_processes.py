@@ -49,6 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("launches_forked")
 def test_two_processes_train_and_resume(model: Path, tmp_path: Path) -> None:
     """Their gradients are compared in test_policy_gradient_steps.py."""
@@ -68,6 +69,7 @@ def test_two_processes_train_and_resume(model: Path, tmp_path: Path) -> None:
     assert {key: after[key] for key in before} == before
 
 
+@pytest.mark.nightly
 def test_all_processes_end_when_the_run_is_killed(model: Path, tmp_path: Path) -> None:
     run = start(str(model), str(tmp_path), cwd=tmp_path, program=__file__, stdout=subprocess.PIPE)
     assert run.stdout.readline() == b"ready\n"
