@@ -91,19 +91,17 @@ def test_every_method_has_its_values_on_every_task() -> None:
     Composing takes a while: where a pair has no file, the method's composition is given the other task.
     """
     for method in registry.METHODS:
+        on_arithmetic = composition(f"method={method}", "task=arithmetic").copy()
         for task in registry.TASKS:
             file = config_folder() / "method_on_task" / f"{'lyria' if method == 'laft' else method}_on_{task}.yaml"
-            if file.exists():
-                config: Any = composed(f"method={method}", f"task={task}")
-            else:
-                whole = composition(f"method={method}", "task=arithmetic").copy()
-                whole.task = composition(f"task={task}").task
-                config = OmegaConf.to_container(whole, resolve=True)
+            config = composition(f"method={method}", f"task={task}") if file.exists() else on_arithmetic
+            on_arithmetic.task = composition(f"task={task}").task
             expected = {"name": method, **PINNED["methods"][method], **PINNED["on_task"].get(task, {}).get(method, {})}
-            assert config["method"] == expected, (method, task)
+            assert OmegaConf.to_container(config.method, resolve=True) == expected, (method, task)
             if method == "laft":  # the teacher's is Lyria, as on this task
                 lyria = {**PINNED["methods"]["lyria"], **PINNED["on_task"].get(task, {}).get("lyria", {})}
-                assert config["student"]["teaching"] == {"name": "lyria", **lyria}, task
+                teaching = OmegaConf.to_container(config.student.teaching, resolve=True)
+                assert teaching == {"name": "lyria", **lyria}, task
 
 
 def test_a_value_of_the_command_line_goes_before_the_tasks_and_those_before_the_methods() -> None:

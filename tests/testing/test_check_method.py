@@ -75,10 +75,10 @@ WITHOUT_TRAINING = [
 """Methods that a simulated model can serve; those that need weights have tests of their own."""
 
 
-def check(name: str, **how: Any) -> None:
+def check(name: str) -> None:
     task = ON[name]
     config = make_config("method", name, **SMALL[name])
-    check_method(registry.method_class(name), config, task_config(task, limit=3, **PROBLEMS[task]), **how)
+    check_method(registry.method_class(name), config, task_config(task, limit=3, **PROBLEMS[task]))
 
 
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
@@ -99,7 +99,10 @@ def test_a_method_passes_on_a_task_without_right_and_wrong() -> None:
 
 @pytest.mark.slow
 def test_a_method_passes_with_programs_that_really_run() -> None:
-    check("duel_evolve", real_programs=True)
+    small = {**SMALL["duel_evolve"], "generations": 1, "initial_candidates": 2, "children": 2, "duels": 2}
+    config = make_config("method", "duel_evolve", **small)
+    one = task_config("livecodebench", limit=1, source="sample")
+    check_method(registry.method_class("duel_evolve"), config, one, real_programs=True)
 
 
 def test_lyrias_symbolic_operators_change_programs(tmp_path: Path) -> None:
