@@ -54,18 +54,14 @@ def evorun(
     words = [str(argument) for argument in arguments]
     given = options.get("env", environment())
     if warm_process.is_there() and not options.keys() - {"env", "input", "stdout", "stderr"} and _is_usual(given):
-        streams = [tempfile.TemporaryFile() for _ in range(3)]
-        with contextlib.ExitStack() as stack:
-            taken, *files = map(stack.enter_context, streams)
+        with tempfile.TemporaryFile() as taken, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             taken.write(options.get("input", "").encode())
             taken.seek(0)
-            out, err = (
-                options.get(name, file.fileno()) for name, file in zip(("stdout", "stderr"), files, strict=True)
-            )
-            process = _forked(program, words, cwd, (taken.fileno(), out, err), env=given, drawn=drawn)
+            streams = (taken.fileno(), options.get("stdout", out.fileno()), options.get("stderr", err.fileno()))
+            process = _forked(program, words, cwd, streams, env=given, drawn=drawn)
             code = process.wait(LIMIT_S)
             said = []
-            for file in files:
+            for file in (out, err):
                 file.seek(0)
                 said.append(file.read().decode())
         return subprocess.CompletedProcess(words, code, *said)

@@ -155,7 +155,7 @@ def forked_trainers(*, launched: bool = False) -> Iterator[None]:
 def no_figures() -> Iterator[None]:
     """Leave out the figures of a run's page, and leave the others blank: drawing takes longer than a small run."""
     with (
-        mock.patch("evorun.reports.html._draw_plots", lambda *_: defaultdict(lambda: None)),
+        mock.patch("evorun.reports.html._draw_plots", return_value=defaultdict(lambda: None)),
         mock.patch("evorun.reports.drawing._save", leave_blank),
     ):
         yield
@@ -242,9 +242,10 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
         os.dup2(descriptor, standard)
         os.close(descriptor)
     encoding, _, errors = order["environment"].get("PYTHONIOENCODING", "utf-8").partition(":")
+    of_streams = ("rb", errors or None), ("wb", errors or None), ("wb", "backslashreplace")
     sys.stdin, sys.stdout, sys.stderr = (
         io.TextIOWrapper(open(number, mode, closefd=False), encoding, faults, line_buffering=number == 2)  # noqa: SIM115
-        for number, mode, faults in ((0, "rb", errors or None), (1, "wb", errors or None), (2, "wb", "backslashreplace"))
+        for number, (mode, faults) in enumerate(of_streams)
     )
     os.environ.clear()
     os.environ.update(order["environment"])

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from evorun.reports import drawing
-from warm_process import leave_blank
+from warm_process import no_figures
 
 
 @pytest.fixture(name="chromium", scope="session")
@@ -19,6 +18,7 @@ def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave figures blank, for tests of a page's words and tables: drawing takes longer than all else."""
-    monkeypatch.setattr(drawing, "_save", leave_blank)
+def without_figures() -> Iterator[None]:
+    """Leave figures out, for tests of a page's words and tables: drawing takes longer than all else."""
+    with no_figures():
+        yield

@@ -18,6 +18,8 @@ from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
 from run_fixture import RunSpec, write_run
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 
 def ended(folder: Path, seed: int = 0) -> Path:
     """Write a run as its end leaves it."""

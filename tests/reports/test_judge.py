@@ -13,6 +13,8 @@ from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.statistics import clustered_mean, wilson
 from run_fixture import write_run
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 
 def _duels(step: int, problem: str, *won: bool) -> list[ComparisonRecord]:
     return [

@@ -11,6 +11,8 @@ from evorun.runs.scores import ACCURACY
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE, RunSpec, write_run
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 
 def _summary(run: Path) -> str:
     output = io.StringIO()
