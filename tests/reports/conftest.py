@@ -1,11 +1,12 @@
 """One browser for all tests of pages: starting it takes longer than most of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from warm_process import no_figures
+from evorun.reports import drawing
+from warm_process import leave_blank, no_figures
 
 
 @pytest.fixture(name="chromium", scope="session")
@@ -15,6 +16,27 @@ def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver = browsing.start(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave figures blank, for tests of which of them a page has."""
+    monkeypatch.setattr(drawing, "_save", leave_blank)
+
+
+@pytest.fixture
+def draw_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return what leaves all figures blank but that of a name."""
+    save = drawing._save
+
+    def choose(name: str) -> None:
+        def save_one(figure: Any, buffer: Any, format: str, settings: Any, metadata: Any) -> None:
+            chosen = save if settings.get("svg.hashsalt") == f"evorun-{name}" else leave_blank
+            chosen(figure, buffer, format, settings, metadata)
+
+        monkeypatch.setattr(drawing, "_save", save_one)
+
+    return choose
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Intervals, means over seeds and studies in figures are those of the records: read back from the page."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -306,7 +307,10 @@ def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictne
 
 
 @pytest.mark.parametrize(("recovers", "until"), [(False, 30), (True, 25)])
-def test_the_span_is_shaded_in_which_reward_and_gold_part(tmp_path: Path, recovers: bool, until: int) -> None:
+def test_the_span_is_shaded_in_which_reward_and_gold_part(
+    tmp_path: Path, recovers: bool, until: int, draw_only: Callable[[str], None]
+) -> None:
+    draw_only("gold")
     run = write_rubric_run(tmp_path / "run", RubricSpec(hacked=True))
     steps = read(run, "steps")
     for one in steps:
@@ -318,7 +322,10 @@ def test_the_span_is_shaded_in_which_reward_and_gold_part(tmp_path: Path, recove
     assert [20, until] in edges  # from the first evaluation after the fall, as the banner says
 
 
-def test_no_span_is_shaded_where_reward_and_gold_rise_together(tmp_path: Path) -> None:
+def test_no_span_is_shaded_where_reward_and_gold_rise_together(
+    tmp_path: Path, draw_only: Callable[[str], None]
+) -> None:
+    draw_only("gold")
     run = write_rubric_run(tmp_path / "run", RubricSpec())
     (panel,) = panels_of(render_report(run), "Gold score beside the training reward")
     widths = [max(x for x, _ in patch) - min(x for x, _ in patch) for patch in panel.patches]

@@ -247,6 +247,7 @@ def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> Non
     assert "&lt;b&gt;loss&lt;/b&gt;" in page
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [True, False, True], method="grpo", steps=3, calls={"evaluate": 2})
     assert "calls of the run" not in write_report(run).read_text()

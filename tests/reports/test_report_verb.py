@@ -9,6 +9,8 @@ from comparison_fixture import write_method
 
 from evorun.cli import main
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
 

@@ -1,6 +1,7 @@
 """The page of a run that rubrics reward: gold curve, monitors, refinements, and its size."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -76,7 +77,8 @@ def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path
     assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
 
 
-def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path) -> None:
+def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path, draw_only: Callable[[str], None]) -> None:
+    draw_only("training")
     run = write_rubric_run(tmp_path / "run")
     measured = {"reward", "reward collapse", "rubric words"}  # KL and the others stand in the section on rewards
     assert _drawn_of_training(run) == measured - {"reward"}
@@ -86,7 +88,10 @@ def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path) -> Non
     assert _drawn_of_training(run) == measured
 
 
-def test_a_run_without_rubrics_has_its_reward_and_kl_among_the_training_figures(tmp_path: Path) -> None:
+def test_a_run_without_rubrics_has_its_reward_and_kl_among_the_training_figures(
+    tmp_path: Path, draw_only: Callable[[str], None]
+) -> None:
+    draw_only("training")
     run = write_run(tmp_path / "run", RunSpec(problems=1))
     steps = [{"step": i, "calls": i, "tokens": i, "figures": {"reward": i / 9, "kl": i / 99}} for i in (1, 2)]
     (run / "training.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
