@@ -29,7 +29,8 @@ def explain(error: Exception) -> str:
         return str(registry.unknown(group, name, offered))
     unlisted = re.search(r"Could not load '(\w+)/([^']*)'", text)  # one of a list of choices
     if unlisted and unlisted.group(1) in CHOSEN_GROUPS:
-        return str(registry.unknown(*unlisted.groups(), choices(unlisted.group(1))))
+        group, name = unlisted.groups()
+        return str(registry.unknown(group, name, choices(group)))
     stray = re.search(r"Could not override '([^'.]+)([^']*)'", text)
     if stray:
         return _stray(*stray.groups())

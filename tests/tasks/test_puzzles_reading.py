@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.tasks.fitness_scores import read_fitness, read_last_score
-from evorun.tasks.puzzles.reading import blocks, fenced, last_block
+from evorun.tasks.puzzles.reading import blocks, fence, last_block
 
 SCORES = [
     ("85.5/100", 85.5),
@@ -158,7 +158,7 @@ def test_fences_stand_where_models_put_them() -> None:
 
 @given(st.lists(st.text("0123456789, \n.", min_size=1), min_size=1, max_size=5))
 def test_blocks_are_read_back_in_order(contents: list[str]) -> None:
-    text = "\nand then\n".join(map(fenced, contents))
+    text = "\nand then\n".join(map(fence, contents))
     assert [block.content for block in blocks(text)] == [content.strip() for content in contents]
 
 
