@@ -195,3 +195,25 @@ def test_a_recorded_step_is_not_left_half_asked() -> None:
     history.note_asked("p|0|generate|1|0")
     history.refuse_new("p|2|generate|0|0")  # of its last step, calls may be left out
     history.refuse_new("q|1|generate|0|0")
+
+
+def test_a_sweep_is_extended_by_jobs_and_by_steps(tmp_path: Path) -> None:
+    words = ("method=self_consistency", *SMALL, "method.samples=2", *SIMULATED)
+    run("-m", *words, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    first = {file: file.read_bytes() for file in (tmp_path / "sweep").glob("*seed*/predictions.jsonl")}
+    run("extend", "sweep", "seed=0,1,2", cwd=tmp_path)
+    jobs = sorted(folder.parent for folder in (tmp_path / "sweep").glob("*/predictions.jsonl"))
+    assert len(first) == 2
+    assert len(jobs) == 3
+    assert all(file.read_bytes() == content for file, content in first.items())
+    said = run("extend", "sweep", "method.samples=4", "output=longer", cwd=tmp_path)
+    assert "compare the extended jobs: evorun report longer" in said
+    for job in jobs:
+        seed = json.loads((job / "manifest.json").read_text())["seed"]
+        run(*words, f"seed={seed}", "method.samples=4", f"hydra.run.dir=fresh{seed}", cwd=tmp_path)
+        assert records(tmp_path / "longer" / job.name) == records(tmp_path / f"fresh{seed}")
+
+
+def test_a_sweep_is_extended_in_one_way_at_a_time(tmp_path: Path) -> None:
+    run("-m", "method=zero_shot", *SMALL, *SIMULATED, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert "extend twice" in refused("extend", "sweep", "seed=2", "budget.calls=9", cwd=tmp_path)

@@ -37,11 +37,9 @@ RUNS = {
     "b/zero_1": ("method=zero_shot", *SMALL, "seed=1"),
     "b/learning": LEARNING,
 }
-FRAMES = [
-    name
-    for name, value in vars(evorun.Runs).items() | vars(evorun.Runs.__mro__[1]).items()
-    if type(value).__name__ == "FrameOf"
-]
+FRAMES = sorted(
+    {name for kind in evorun.Runs.__mro__ for name, value in vars(kind).items() if type(value).__name__ == "FrameOf"}
+)
 
 
 @pytest.fixture(scope="module", name="folder")

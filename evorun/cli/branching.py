@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evorun.cli.naming import free_folder, remove_unused_run_dir
+from evorun.cli.output import print_error
 from evorun.cli.overrides import change
 from evorun.cli.trust import TRUST, require_trust
 from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
-from evorun.errors import ConfigError, RunDirectoryError
+from evorun.errors import ConfigError, EvorunError, RunDirectoryError
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.directory import (
     ENGINES,
@@ -33,6 +34,8 @@ from evorun.runs.terminal import Terminal
 
 EXTENDABLE = ("method", "budget", "task")
 """Groups of settings whose change may leave what is recorded as it is."""
+ADDABLE = ("seed", "method", "task", "model", "judge")
+"""Keys whose new values are new jobs of a sweep."""
 FORKABLE = (*EXTENDABLE, "model", "judge", "reward", "meta", "reflection", "gold", "seed")
 _CODES = {"completed": 0, "interrupted": EXIT_INTERRUPTED}
 
@@ -77,8 +80,46 @@ def _describe_equality(recorded: Manifest, again: Manifest) -> str:
 
 
 def extend(arguments: Sequence[str], console: Terminal) -> int:
-    """Continue a finished run with more steps, budget or problems; only what is new is paid for."""
+    """Continue a finished run or the jobs of a sweep; only what is new is paid for."""
+    from evorun.cli.sweep_resume import is_sweep_folder
+
+    words = [word for word in arguments if word != TRUST]
+    if words and is_sweep_folder(Path(words[0])):
+        return _extend_sweep(Path(words[0]), words[1:], console, trust=TRUST in arguments)
     return _branch("extend", arguments, console)
+
+
+def _extend_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Add jobs to a sweep, in its folder, or extend each of its finished jobs, in a new one."""
+    from evorun.cli.sweep_resume import add_jobs, read_finished_jobs
+
+    added = [word for word in changes if _key(word) in ADDABLE]
+    if added and len(added) < len(changes):
+        raise ConfigError(
+            f"expected new jobs ({', '.join(f'{key}=...' for key in ADDABLE)}) or other settings of the finished ones, "
+            f"got both: {' '.join(changes)}; extend twice"
+        )
+    if added:
+        return add_jobs(folder, added, console, trust=trust)
+    settings = [word for word in changes if _key(word) != "output"]
+    request = _parse("extend", [str(folder), *changes])
+    target = request.folder or Path(free_folder(f"{folder.absolute()}_extended"))
+    codes = []
+    for job in read_finished_jobs(folder):
+        words = [str(folder / job), *settings, f"output={target / job}", *([TRUST] if trust else [])]
+        try:
+            codes.append(_branch("extend", words, console))
+        except EvorunError as error:  # the other jobs may be extended
+            print_error(str(error), error)
+            codes.append(EXIT_FAILED)
+    if not codes:
+        raise ConfigError(f"{display(folder)}: expected finished jobs to extend, found none; resume the sweep first")
+    console.print(f"compare the extended jobs: evorun report {shlex.quote(display(target))}", soft_wrap=True)
+    return max(codes)
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+").partition("=")[0]
 
 
 def fork(arguments: Sequence[str], console: Terminal) -> int:

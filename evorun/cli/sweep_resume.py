@@ -72,6 +72,30 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
         return run_hydra([*_words(sweep.command[1:], of_launcher), f"hydra.sweep.dir={_value(folder)}"], resumed)
 
 
+def add_jobs(folder: Path, values: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Carry out a sweep's command with other values of some keys in its own folder; return the exit code.
+
+    Its earlier jobs stay. Raises ConfigError or RunDirectoryError, as `resume_sweep` does.
+    """
+    from evorun.cli.launch import run_hydra
+
+    sweep = read_sweep(folder)
+    refuse_other_version(folder, sweep.evorun_version)
+    reject_links(folder)
+    _refuse_running(folder, job_statuses(folder, sweep))
+    require_sweep_trust(folder, sweep, console, given=trust)
+    folder = folder.absolute()
+    with _in_folder(sweep, console):
+        return run_hydra([*_words(sweep.command[1:], values), f"hydra.sweep.dir={_value(folder)}"])
+
+
+def read_finished_jobs(folder: Path) -> list[str]:
+    """Return the folders of a sweep's finished jobs, relative to its own."""
+    sweep = read_sweep(folder)
+    reject_links(folder)
+    return [job.folder for job, status in zip(sweep.jobs, job_statuses(folder, sweep), strict=True) if status.is_done]
+
+
 def _refuse_running(folder: Path, jobs: Sequence[JobStatus]) -> None:
     if is_locked(folder / LOCK):
         raise RunDirectoryError(
@@ -108,13 +132,13 @@ def _queued(ids: Sequence[str]) -> set[str]:
     return set(done.stdout.split())
 
 
-def _words(command: Sequence[str], of_launcher: Sequence[str]) -> list[str]:
-    """Return the sweep's arguments with the given launcher's keys in place of those that they replace."""
-    replaced = {_key(word) for word in of_launcher} | {"hydra.sweep.dir"}
+def _words(command: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return the sweep's arguments with the given ones in place of those that they replace."""
+    replaced = {_key(word) for word in given} | {"hydra.sweep.dir"}
     kept = [word for word in command if word.startswith("-") or _key(word) not in replaced]
     if "hydra/launcher" in replaced:  # the other one's settings
         kept = [word for word in kept if not _key(word).startswith("hydra.launcher.")]
-    return [*kept, *of_launcher]
+    return [*kept, *given]
 
 
 def _key(word: str) -> str:

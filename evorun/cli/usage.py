@@ -61,12 +61,14 @@ USAGES = {
     ),
     "extend": Usage(
         "branching:extend",
-        "evorun extend RUN_DIR KEY=VALUE ...",
-        "continue a finished run with more steps or budget, paying for what is new only",
-        "evorun extend RUN_DIR KEY=VALUE ... [output=FOLDER] [--trust]",
+        "evorun extend RUN_DIR|SWEEP_DIR KEY=VALUE ...",
+        "continue finished runs with more steps or budget, paying for what is new only",
+        "evorun extend RUN_DIR|SWEEP_DIR KEY=VALUE ... [output=FOLDER] [--trust]",
         "Continues a finished run, in a new folder, with more steps, budget or problems (method.*, budget.*, task.*).\n"
         "Its recorded calls answer again; only new ones are made. A change that would alter what is recorded is\n"
         "refused before anything contradicts it. The extended run stays as it is.\n"
+        "Of a sweep, each finished job is extended. New values of seed, method, task, model or judge add jobs to the\n"
+        "sweep, in its own folder: evorun extend SWEEP_DIR seed=0,1,2,3,4\n"
         "  evorun extend RUN_DIR method.generations=30",
     ),
     "fork": Usage(
