@@ -75,6 +75,15 @@ def test_a_floor_that_is_named_is_the_reference_of_every_model(runs: list[Path],
     assert pairs == {"lyria, tsp, smollm2_135m": floor, "lyria, tsp, gemma3_4b": floor, "best_of_n, tsp": floor}
 
 
+def test_a_method_is_the_reference_though_its_floor_is_there(tmp_path: Path) -> None:
+    arms = [(name, right, more) for name, right in (("lyria", GOOD), ("gepa", POOR)) for more in ({}, RANDOM)]
+    runs = [
+        write_method(tmp_path / str(number), right, method=name, **more)
+        for number, (name, right, more) in enumerate(arms)
+    ]
+    assert {pair.reference for pair in compare(runs, against="gepa").pairs.pairs} == {"gepa"}
+
+
 def test_floors_alone_are_compared_like_other_runs(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / m, right, method=m, **RANDOM) for m, right in (("lyria", GOOD), ("gepa", POOR))]
     comparison = compare(runs)

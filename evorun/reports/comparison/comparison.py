@@ -218,7 +218,8 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
     folder, name = Path(against).resolve(), str(against)
     candidates = [
         [run for arm in arms for run in arm.runs if run.outcome.run_dir.resolve() == folder],
-        [arm.runs[0] for arm in arms if name in (arm.name, arm.method)],
+        [arm.runs[0] for arm in arms if name == arm.name],  # before a method's, which its random baseline has, too
+        [arm.runs[0] for arm in arms if name == arm.method and not arm.is_baseline],
         [run for arm in arms for run in arm.runs if run.name == name],
         [arm.runs[0] for arm in arms if arm.runs[0].manifest.method == name and not arm.is_baseline],
     ]
