@@ -36,7 +36,7 @@ EXTENDABLE = ("method", "budget", "task")
 """Groups of settings whose change may leave what is recorded as it is."""
 ADDABLE = ("seed", "method", "task", "model", "judge")
 """Keys whose new values are new jobs of a sweep."""
-FORKABLE = (*EXTENDABLE, "model", "judge", "reward", "meta", "reflection", "gold", "seed")
+FORKABLE = (*EXTENDABLE, "model", "judge", "reward", "meta", "reflection", "gold")
 _CODES = {"completed": 0, "interrupted": EXIT_INTERRUPTED}
 
 
@@ -141,12 +141,14 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
     config = change(manifest.config, request.changes, FORKABLE if verb == "fork" else EXTENDABLE, verb)
     changes = list_differences(identity(manifest.config), identity(config))
-    if not changes and verb == "extend":
+    if not changes:
         raise ConfigError(f"expected a change of what the run does: {USAGES[verb].synopsis}; got none")
     require_trust(request.run, manifest, config, console, given=request.trust)
     folder = _choose_folder(request, manifest)
     try:
         origin = _share(request, folder, verb, changes)
+        if origin.calls == _count_calls(request.run) and verb == "fork":
+            raise ConfigError(f"--at: {display(request.run)} has no call of step {request.at} or later; fork earlier")
         shared = f"{origin.calls:,} calls come from {display(request.run)}"
         console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
         status = carry_out(config, folder, ["evorun", verb, *arguments], console, origin=origin)
@@ -155,13 +157,15 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
             (folder / JOURNAL).unlink(missing_ok=True)
             remove_unused_run_dir(folder.absolute())
         raise
+    if status != "completed":
+        return _CODES.get(status, EXIT_FAILED)
     paid = _count_calls(folder) - origin.calls
     console.print(f"paid for {paid:,} new calls, shared {origin.calls:,}", soft_wrap=True)
     console.print(
         f"compare both: evorun report {shlex.join([display(request.run), display(folder)])}",
         soft_wrap=True,
     )
-    return _CODES.get(status, EXIT_FAILED)
+    return 0
 
 
 def _share(request: _Request, folder: Path, verb: str, changes: list[str]) -> Origin:

@@ -184,7 +184,7 @@ def change(
 ) -> dict[str, Any]:
     """Return a recorded configuration with changes. Raises ConfigError for a key that may not change.
 
-    also: groups whose keys may change beside those that only decide how a run executes, and whole keys without a group.
+    also: groups whose keys may change beside those that only decide how a run executes.
     verb: what the changes are for.
     """
     refuse_typed_secrets(arguments)
@@ -197,7 +197,7 @@ def change(
             changed[key] = _chosen_trackers(argument, override.value())
             continue
         group, dot, _ = key.partition(".")
-        may_change = (group in groups and dot) or key in MAY_CHANGE_IN_TRAINING or (key in also and key == "seed")
+        may_change = (group in groups and dot) or key in MAY_CHANGE_IN_TRAINING
         if not may_change or override.is_delete():
             allowed = ", ".join(["tracker=NAME", *(f"{group}.KEY=VALUE" for group in groups), *MAY_CHANGE_IN_TRAINING])
             raise ConfigError(f"{key}: cannot change on {_A[verb]}, which may set {allowed}; start a new run instead")

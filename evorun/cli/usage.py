@@ -77,9 +77,9 @@ USAGES = {
         "begin a run with other settings that shares the first steps of another",
         "evorun fork RUN_DIR --at step=N [KEY=VALUE ...] [output=FOLDER] [--trust]",
         "Begins a run, in a new folder, that shares all calls of a recorded run before step N and then goes its own\n"
-        "way: with other settings (method.*, model.*, judge.*, task.*, budget.*, seed), at the price of the steps\n"
-        "from N on. Another model, sampling or seed counts from step N on. A setting that changes the prompts of an\n"
-        "earlier step is refused.\n"
+        "way: with other settings (method.*, model.*, judge.*, task.*, budget.*), at the price of the steps from N\n"
+        "on. Another model or sampling counts from step N on. A setting that changes the prompts of an earlier step\n"
+        "is refused.\n"
         "  evorun fork RUN_DIR --at step=5 method.temperature=0.3",
     ),
     "report": Usage(

@@ -34,8 +34,8 @@ def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:
 class History:
     """Which calls of the shared history a run has asked for, so that none is made that would contradict it.
 
-    A fork takes the answers of its first steps over wherever it asks the same questions, whatever its sampling, seed
-    or model: from step `at` on it goes its own way. An extension must make the same requests.
+    A fork takes the answers of its first steps over wherever it asks the same questions, whatever its sampling or
+    model: from step `at` on it goes its own way. An extension must make the same requests.
     """
 
     def __init__(self, origin: Origin, keys: Iterator[str]) -> None:
