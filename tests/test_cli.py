@@ -125,7 +125,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (
             ["lst"],
-            "lst: did you mean list? expected a verb (status, resume, report, grade, calibrate, traces, tournament, re",
+            "lst: did you mean list? expected a verb (status, resume, replay, extend, fork, report, grade, ",
         ),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
         (["hydra/launcher=basic", "hydra/launcher=slurm"], "hydra/launcher: expected once, got it twice"),
@@ -320,7 +320,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
             "seed: does not decide which problems are drawn",
         ),
         (["grade", "task=mathbench", "task.source=sample", "responses=."], "expected a regular file"),
-        (["list", "everything"], "expected methods, tasks, models, engines or nothing, got 'everything'"),
+        (
+            ["list", "everything"],
+            "expected methods, tasks, models, engines, experiments, --json or nothing, got 'everything'",
+        ),
         (["grade", "task=mathbench"], "expected: evorun grade task=TASK responses=FILE.jsonl"),
         (["grade", "task=mathbench", "task.source=sample", "responses=nowhere"], "cannot read responses=nowhere"),
     ],

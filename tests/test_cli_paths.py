@@ -14,8 +14,8 @@ from evorun.cli.plain import FOLDERS_OR_NAMES, PATHS, RUN_PATHS, with_absolute_p
 from evorun_process import evorun_here, reopen
 
 HANDLED = {
-    # by itself: of engines and models of every role, and the rubric, which may be a name
-    *("run", "id", "adapter", "rubric"),
+    # by itself: of engines and models of every role, the rubric, which may be a name, and trackers
+    *("run", "id", "adapter", "rubric", "folder"),
     *(key for groups in (PATHS, FOLDERS_OR_NAMES, RUN_PATHS) for keys in groups.values() for key in keys),
 }
 NO_PATHS = {
@@ -24,6 +24,7 @@ NO_PATHS = {
     "hub_id",
     "source",
     "quantization",
+    "mode",
     "base_urls",
 }
 
@@ -60,6 +61,7 @@ def test_paths_of_every_group_become_absolute(tmp_path: Path, monkeypatch: pytes
             "method": method,
             "task": {"retriever_model": "encoder", "prompt_tokenizer": "google/gemma-3-4b-it", "embeddings": "tfidf"},
             "training": {"accelerate_config": "a.yaml"},
+            "tracker": {"wandb": {"folder": "logs"}, "tensorboard": {"folder": None}},
             "model": {"id": "google/gemma", "adapter": "adapter"},
             "judge": {"name": "panel", "members": [{"id": "x", "adapter": "~/adapter"}, {"id": "x", "adapter": None}]},
         }
@@ -70,6 +72,7 @@ def test_paths_of_every_group_become_absolute(tmp_path: Path, monkeypatch: pytes
         "other_roots": [f"{tmp_path}/o.txt", ["Be brief."]],
         "operator_prompts": f"{tmp_path}/operators",
     }
+    assert absolute["tracker"] == {"wandb": {"folder": f"{tmp_path}/logs"}, "tensorboard": {"folder": None}}
     assert absolute["task"] == {
         "retriever_model": f"{tmp_path}/encoder",
         "prompt_tokenizer": "google/gemma-3-4b-it",

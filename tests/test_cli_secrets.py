@@ -69,7 +69,7 @@ def test_a_later_job_is_looked_at_without_its_secrets(tmp_path: Path, monkeypatc
     (tmp_path / "conf" / "budget" / "mine.yaml").write_text("name: mine\ncalls: ${oc.env:EVORUN_TEST_SECRET}\n")
     small = ("task.limit=1", "method.generations=0", "hydra.sweep.dir=sweep", "evorun.progress=off")
     done = evorun_here("--config-dir", "conf", "-m", *DRY_RUN, *small, "budget=unlimited,mine", cwd=tmp_path)
-    assert "a later job of this sweep cannot run (budget=mine): budget.calls: " in done.stderr
+    assert "a job of this sweep cannot run (budget=mine): budget.calls: " in done.stderr
     assert SECRET not in done.stderr + done.stdout
 
 

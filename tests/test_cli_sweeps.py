@@ -218,8 +218,9 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
     assert "Report: " in evorun_here(*sweep, cwd=tmp_path).stdout
-    *jobs, end = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
-    assert len(jobs) == 2
+    lines = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
+    jobs, end = lines[:2], lines[-1]
+    assert lines[2] == "sweep: 2 jobs: 2 done"
     for folder, line in zip(sorted(tmp_path.glob("sweep/*seed-*")), jobs, strict=True):
         accuracy = json.loads((folder / "results.json").read_text())["metrics"]["accuracy"]
         low, high = (f"{100 * bound:.1f}" for bound in accuracy["ci95"])

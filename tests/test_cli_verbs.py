@@ -92,7 +92,7 @@ def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("seed=1", "seed: cannot change on a resume, which may set engine.KEY=VALUE"),
+        ("seed=1", "seed: cannot change on a resume, which may set tracker=NAME, engine.KEY=VALUE"),
         ("method.duels=5", "method.duels: cannot change on a resume"),
         ("training.learning_rate=1", "training.learning_rate: cannot change on a resume"),
         ("training.micro_batch=2", "training: has no effect, method=duel_evolve trains no weights"),
@@ -100,7 +100,7 @@ def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: 
         ("engine.nonsense=1", "engine.nonsense: unknown key"),
         ("run.concurrency=1,2", "run.concurrency: expected one plain value on a resume"),
         ("engine.base_urls=[1", "engine.base_urls=[1: expected KEY=VALUE"),
-        ("nonsense", "expected: evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]"),
+        ("nonsense", "expected: evorun resume RUN_DIR|SWEEP_DIR [--trust] [--redo-calls] [KEY=VALUE ...]"),
     ],
 )
 def test_a_resume_may_change_nothing_else(finished: Path, tmp_path: Path, change: str, expected: str) -> None:

@@ -33,10 +33,14 @@ SMALLER = ("task.limit=1", "budget.calls=100", "evorun.progress=off")
 NEEDS_A_KEY = "judge_engine=openai"
 ELSEWHERE = ("--help", "list", "doctor", "calibrate", "--config-dir")
 """Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py."""
+OF_SWEEPS = "SWEEP_DIR"
+"""Commands on a sweep that has been started; test_sweep_jobs.py and test_branching.py have them."""
 OF_VERBS = [
     command
     for command in PRINTED
-    if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE} and NEEDS_A_KEY not in command
+    if command.split()[0] in {*VERBS, "method=..."} - {*ELSEWHERE}
+    and NEEDS_A_KEY not in command
+    and OF_SWEEPS not in command
 ]
 OWN_RUNS = {"transplant": "ESPL_RUN", "delete-one": "ESPL_RUN", "rescore": "MPO_RUN", "traces": "LYRIA_RUN"}
 """The run that a verb needs, where not any will do."""
@@ -62,6 +66,7 @@ def fill_in(command: str, folder: Path) -> list[str]:
     elif verb == "tournament":
         command = command.replace("RUN_DIR...", f"{SWEEP}/duels {SWEEP}/zero")
     command = command.replace("RUN_DIR...", "RUN_DIR").replace("RUN_DIR", OWN_RUNS.get(verb, "RUN_DIR"))
+    command = re.sub(r"^extend (\S+) method.generations=\d+", r"extend \1 method.generations=2", command)
     if "engine=replay" in command:
         command = command.replace("method=... task=...", " ".join(RUNS["RUN_DIR"]))
     command = command.replace("method=... task=...", "method=zero_shot task=mathbench task.source=sample task.limit=2")

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from evorun.cli.local_launcher import share_machine
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
 from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, write_sweep
-from evorun_process import evorun_here, records, reopen, start
+from evorun_process import environment, evorun_here, records, reopen, start
 from journals import effects_in
 
 TINY = ("method=zero_shot", "task=arithmetic", "task.limit=2", "engine=simulated")
@@ -446,12 +448,13 @@ def test_a_launcher_killed_three_times_does_nothing_twice(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_an_interrupt_of_the_launcher_interrupts_its_jobs(tmp_path: Path) -> None:
-    process = start(
-        "-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep", cwd=tmp_path
+    words = ["-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evorun", *words], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
     )
     while process.poll() is None and len(list(tmp_path.glob("sweep/*/manifest.json"))) < 2:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) == 130
+    assert process.wait(timeout=400) == 130
     assert [is_locked(lock) for lock in tmp_path.glob("sweep/*/.lock")] == [False, False]
     assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)] == ["interrupted", "interrupted", "waiting"]

@@ -298,7 +298,7 @@ UNLIMITED = "(its processes are not limited|more than 4 processes)"  # by whom i
         (
             "bubblewrap",
             "syscalls",
-            "[*_require_one(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]",
+            "[*_require_one_of(0, _AF_UNIX), *_refuse_bits(1, _DATAGRAM_BIT)]",
             "[]",
             "it opens sockets",
         ),
