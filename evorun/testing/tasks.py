@@ -147,9 +147,9 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     right, wrong = (
         _simulate_reply(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0)
     )
-    unread = task.parse(problem, _simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
+    unread = _parse(task, problem, _simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
-    case = _Case(problem, task.parse(problem, right), task.parse(problem, wrong), unread)
+    case = _Case(problem, _parse(task, problem, right), _parse(task, problem, wrong), unread)
     if problem.id in loaded.answers and any(score.is_correctness for score in task.scores):
         expect(
             case.wrong.answer not in (None, case.right.answer),
@@ -159,6 +159,16 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     return case
 
 
+def _parse(task: Any, problem: Problem, text: str) -> Response:
+    try:
+        response: Response = task.parse(problem, text)
+    except Exception as error:
+        raise AssertionError(
+            f"expected parsers that never raise, got {error!r} for {text[:50]!r}; of errors, `read` raises ValueError"
+        ) from error
+    return response
+
+
 def _simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
     """Return the last turn of the simulator's reply to a prompt; the task's tools answer earlier turns."""
     task, simulator, messages = loaded.task, loaded.simulator.with_skill(skill), prompt.messages
@@ -166,7 +176,13 @@ def _simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill:
     expect(turns >= 1, f"max_turns: expected at least 1, found {turns}")
     for turn in range(turns):
         request = Request(messages=messages, json_schema=prompt.json_schema, hints=prompt.hints)
-        text = simulator.respond(request, np.random.default_rng(turn))
+        try:
+            text = simulator.respond(request, np.random.default_rng(turn))
+        except Exception as error:  # it reads its own mistakes
+            raise AssertionError(
+                f"problem {problem.id}: expected parsers that never raise, got {error!r} while the simulator wrote a "
+                "reply; of errors, `read` raises ValueError"
+            ) from error
         said = Message(role="assistant", content=text)
         if not isinstance(task, HasTools) or (answer := asyncio.run(task.answer_tools(problem, said))) is None:
             return text
@@ -357,6 +373,19 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
                     f"problem {case.problem.id}: expected a right, a wrong and an unreadable answer to be graded so"
                 )
                 expect(found == [True, False, False], f"{expected}, found {found}: {answers}")
+                declared = any(score.is_correctness for score in loaded.task.scores)
+                expect(declared, "scores: expected accuracy among them, since grades say what is correct")
+            elif case.problem.id in loaded.answers:
+                primary = loaded.task.scores[0]
+                right, *others = (
+                    grade.scores.get(primary.name, math.nan) * (1 if primary.higher_is_better else -1)
+                    for grade in grades
+                )
+                expect(
+                    not right <= min(others),
+                    f"score {primary.name}: expected a better one of the right answer than of an unreadable or a wrong "
+                    f"one, found {right} and {others}",
+                )
             # Every response has every score, even an unreadable one: means are over all responses.
             for score in (score for score in loaded.task.scores if not score.is_correctness):
                 low, high = (

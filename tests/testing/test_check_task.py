@@ -15,7 +15,8 @@ from evorun.errors import DataError
 from evorun.rollouts.monitors import measure
 from evorun.runner import registry
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Grade, LoadedTask, Prompt, TaskConfig
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
 from evorun.testing import check_task
 from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, sums
@@ -156,4 +157,45 @@ def test_a_task_whose_simulator_has_no_readable_mistake_fails_until_it_draws_one
     with pytest.raises(
         AssertionError, match=r"^problem q0: expected a readable wrong answer of its simulator, found none"
     ):
+        check_task(config)
+
+
+class Halves(JsonSums):
+    """Grades all alike."""
+
+    scores = (Score("share", 0, 1),)
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        return Grade(scores={"share": 0.5})
+
+
+class Undeclared(JsonSums):
+    """Says what is right, but does not declare it."""
+
+    scores = (Score("share", 0, 1),)
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        right = response.answer == gold
+        return Grade(scores={"share": float(right)}, correct=right)
+
+
+class Unsteady(JsonSums):
+    """Reads a reply with an error that is no ValueError."""
+
+    def read(self, problem: Problem, text: str) -> Any:
+        return {}[text]
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (Halves(), "score share: expected a better one of the right answer"),
+        (Undeclared(), "scores: expected accuracy among them"),
+        (Unsteady(), "parsers that never raise, got KeyError"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, JsonSums) else "",
+)
+def test_grades_tell_right_from_wrong_and_replies_are_read_without_defects(task: Any, message: str) -> None:
+    config: Any = SimpleNamespace(load=lambda: load_rows(task, sums(8)), load_training=no_training)
+    with pytest.raises(AssertionError, match=message):
         check_task(config)
