@@ -104,7 +104,8 @@ def _csv(path: Path, content: bytes) -> Iterator[tuple[str, object]]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{line}: expected text in UTF-8: {error.reason}") from error
-    csv.field_size_limit(len(text) + 1)  # the library's default limit is shorter than some texts
+    # some texts are longer than the library's limit, which is the whole process's: never lower it for others
+    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     begin = 1

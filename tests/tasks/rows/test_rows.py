@@ -1,5 +1,6 @@
 """A benchmark of one's own: its file, columns, splits and graders, and one line for whatever is wrong with them."""
 
+import csv
 import json
 import math
 from collections.abc import Sequence
@@ -140,6 +141,12 @@ def test_a_line_of_csv_that_cannot_be_read_has_its_number(tmp_path: Path, conten
 def test_long_texts_are_read_from_csv(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(f"question,answer\n{'x' * 200_000},1\n")
     assert len(load(tmp_path / "mine.csv").problems[0].data["question"]) == 200_000
+
+
+def test_reading_a_short_csv_leaves_long_fields_readable(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("question,answer\nWhy?,1\n")
+    load(tmp_path / "mine.csv")
+    assert list(csv.reader(["x" * 10_000])) == [["x" * 10_000]]
 
 
 def test_without_a_file_the_line_says_how_to_give_one() -> None:
