@@ -67,6 +67,7 @@ def fill_in(command: str, folder: Path) -> list[str]:
         command = command.replace("RUN_DIR...", f"{SWEEP}/duels {SWEEP}/zero")
     command = command.replace("RUN_DIR...", "RUN_DIR").replace("RUN_DIR", OWN_RUNS.get(verb, "RUN_DIR"))
     command = re.sub(r"^extend (\S+) method.generations=\d+", r"extend \1 method.generations=2", command)
+    command = command.replace("--at step=5", "--at step=1")
     if "engine=replay" in command:
         command = command.replace("method=... task=...", " ".join(RUNS["RUN_DIR"]))
     command = command.replace("method=... task=...", "method=zero_shot task=mathbench task.source=sample task.limit=2")
@@ -135,4 +136,5 @@ def test_what_no_other_test_of_commands_gives_is_an_examples() -> None:
                 command.split()[0] in ELSEWHERE
                 or is_of_example(command)
                 or (command.startswith("tournament ") and NEEDS_A_KEY in command)
+                or OF_SWEEPS in command
             ), command
