@@ -258,6 +258,8 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     schema = read_schema(connection)
     if not schema:
         with connection:
+            # by hand: sqlite3 opens no transaction for a CREATE, and a kill would leave some of the tables
+            connection.execute("BEGIN")
             for statement in sorted(SCHEMA):
                 connection.execute(statement)
     elif schema != SCHEMA:

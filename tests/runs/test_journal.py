@@ -131,6 +131,16 @@ async def test_what_is_recorded_is_never_replaced(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_kill_while_the_tables_are_made_leaves_none_or_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.sqlite"
+    with monkeypatch.context() as patch:
+        # a statement in their middle does not get through
+        patch.setattr(journal_module, "SCHEMA", {*journal_module.SCHEMA, "CREATE TABLE m ("})
+        with pytest.raises(RunDirectoryError):
+            Journal(path)
+    Journal(path).close()
+
+
 def test_a_put_that_returned_survives_kill_9(tmp_path: Path) -> None:
     program = """
         import asyncio, os, signal, sys
