@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.cli.options import add_option, take_flag
-from evorun.cli.usage import USAGES
+from evorun.cli.options import split_runs, take_flag
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.exports.records_csv import names_of
 from evorun.runs.files import replace_atomically
@@ -30,7 +29,8 @@ class _Format(NamedTuple):
 
 def export_runs(arguments: Sequence[str], console: Terminal) -> int:
     """Write runs in a format and return the exit code. Raises ConfigError for a wrong command line, and DataError."""
-    given, options = _split(arguments)
+    keys = {"format", "output", "overwrite", *(key for kind in _FORMATS.values() for key in kind.options)}
+    given, options = split_runs("export", arguments, sorted(keys), ("format", "output"))
     name, output = options.pop("format"), Path(options.pop("output"))
     if name not in _FORMATS:
         raise ConfigError(f"format={name}: unknown format; choose one of {', '.join(_FORMATS)}")
@@ -56,22 +56,6 @@ def export_runs(arguments: Sequence[str], console: Terminal) -> int:
     said = kind.write(folders, output, {**options, "overwrite": str(overwrite)})
     console.print(f"written: {display(output)}{said}", soft_wrap=True)
     return 0
-
-
-def _split(arguments: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
-    known = {"format", "output", "overwrite", *(key for kind in _FORMATS.values() for key in kind.options)}
-    runs, options = [], dict[str, str]()
-    for argument in arguments:
-        key, equals, _ = argument.partition("=")
-        if equals and key in known:
-            add_option(options, argument)
-        elif equals and not Path(argument).exists():  # a folder's name may contain '=', such as `seed=0`
-            raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(sorted(known))}")
-        else:
-            runs.append(Path(argument))
-    if not (runs and options.get("format") and options.get("output")):
-        raise ConfigError(f"expected: {USAGES['export'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
-    return runs, options
 
 
 def _archive(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:

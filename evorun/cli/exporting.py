@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.cli.options import add_option, take_flag
-from evorun.cli.usage import USAGES
+from evorun.cli.options import split_runs, take_flag
 from evorun.errors import ConfigError, DataError
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runner import registry
@@ -45,18 +44,7 @@ def export_traces(arguments: Sequence[str], console: Terminal) -> int:
 
 
 def _request(arguments: Sequence[str]) -> _Request:
-    options: dict[str, str] = {}
-    runs: list[Path] = []
-    for argument in arguments:
-        key, equals, _ = argument.partition("=")
-        if equals and key in _OPTIONS:
-            add_option(options, argument)
-        elif equals and not Path(argument).exists():  # a folder's name may contain '=', such as `seed=0`
-            raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(_OPTIONS)}")
-        else:
-            runs.append(Path(argument))
-    if not (runs and options.get("kind") and options.get("output")):
-        raise ConfigError(f"expected: {USAGES['traces'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    runs, options = split_runs("traces", arguments, _OPTIONS, ("kind", "output"))
     settings = make_settings(options["kind"], options.get("top"), take_flag(options, "parsed_only"))
     folders, output = run_folders(runs), Path(options["output"])
     if output.suffix != ".jsonl":
