@@ -32,7 +32,7 @@ def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:
 
 
 class History:
-    """Which calls of the shared history a run has asked for, so that none is made that would contradict it.
+    """The calls of the shared history that a run has asked for, so that none is made that would contradict it.
 
     A fork takes the answers of its first steps over wherever it asks the same questions, whatever its sampling or
     model: from step `at` on it goes its own way. An extension must make the same requests.
@@ -43,21 +43,21 @@ class History:
         self.origin = origin
         self._last: dict[str, int] = {}
         """The last recorded step, by name."""
-        self._waiting: Counter[tuple[str, int]] = Counter()
-        """Recorded calls that have not been asked for, by name and step."""
+        self._waiting: dict[str, Counter[int]] = {}
+        """Number of recorded calls that have not been asked for, by name and step."""
         places = [place for place in map(parse_step, itertools.islice(keys, origin.effects)) if place is not None]
         for name, step in places:
             self._last[name] = max(step, self._last.get(name, step))
         # A run may end with calls that a longer one does not make, such as a last choice: those may stay unasked.
-        self._waiting.update(place for place in places if place[1] < self._last[place[0]])
+        for name, step in places:
+            if step < self._last[name]:
+                self._waiting.setdefault(name, Counter())[step] += 1
 
     def note_asked(self, key: str) -> None:
         """Note that a recorded effect has been asked for."""
         place = parse_step(key)
-        if place is not None and self._waiting.get(place):
-            self._waiting[place] -= 1
-            if not self._waiting[place]:
-                del self._waiting[place]
+        if place is not None and (waiting := self._waiting.get(place[0])) and waiting[place[1]]:
+            waiting[place[1]] -= 1
 
     def has_equal_question(self, key: str, recorded: bytes, request: bytes) -> bool:
         """Tell whether a fork's request asks what was recorded: the same messages, whoever answers them and how."""
@@ -81,8 +81,8 @@ class History:
                 raise self.contradiction(key)
         elif step < self._last.get(name, 0):
             raise self.contradiction(key)
-        elif (skipped := min((other for other in self._waiting if other[0] == name), default=None)) is not None:
-            raise self.contradiction(f"{name}|{skipped[1]}")
+        elif skipped := +self._waiting.get(name, Counter()):
+            raise self.contradiction(f"{name}|{min(skipped)}")
 
     def contradiction(self, key: str) -> HistoryError:
         """Return the error for a request that the shared history does not hold."""
