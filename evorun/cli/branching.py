@@ -8,20 +8,18 @@ from typing import NamedTuple
 
 from evorun.cli.naming import free_folder, remove_unused_run_dir
 from evorun.cli.output import print_error
-from evorun.cli.overrides import change
-from evorun.cli.trust import TRUST, require_trust
-from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
+from evorun.cli.overrides import read_key
+from evorun.cli.trust import TRUST, require_trust, with_changes
+from evorun.cli.usage import EXIT_FAILED, USAGES, exit_code
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
-from evorun.runs.configs import refuse_interpolations
 from evorun.runs.directory import (
     ENGINES,
     MANIFEST,
     REPLAY,
     find_recording,
     identity,
-    list_differences,
+    iterate_differences,
     load_manifest,
-    refuse_other_version,
 )
 from evorun.runs.history import iterate_history
 from evorun.runs.journal import create_journal
@@ -37,15 +35,14 @@ EXTENDABLE = ("method", "budget", "task")
 ADDABLE = ("seed", "method", "task", "model", "judge")
 """Keys whose new values are new jobs of a sweep."""
 FORKABLE = (*EXTENDABLE, "model", "judge", "reward", "meta", "reflection", "gold")
-_CODES = {"completed": 0, "interrupted": EXIT_INTERRUPTED}
 
 
 class _Request(NamedTuple):
-    """What a command line of these verbs asks for."""
+    """A command line of these verbs."""
 
     run: Path
     folder: Path | None
-    """Where the new run goes; None for a folder of the usual name."""
+    """The new run's folder; None for a folder of the usual name."""
     at: int | None
     changes: list[str]
     trust: bool
@@ -56,9 +53,9 @@ def replay(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.running import carry_out
 
     request = _parse("replay", arguments)
-    manifest = _load(request.run)
-    untracked = {key: value for key, value in manifest.config.items() if key != "tracker"}  # its points are sent
-    config = change(untracked, request.changes, verb="replay")
+    manifest = _load_ended(request.run)
+    config = with_changes(request.run, manifest, request.changes, purpose="a replay")
+    config.pop("tracker", None)  # its points are sent
     recorded = {"name": REPLAY, "run": str(request.run.absolute())}
     for key in ENGINES:
         if isinstance(config.get(key), Mapping) and config[key].get("name") != "policy":
@@ -67,7 +64,7 @@ def replay(arguments: Sequence[str], console: Terminal) -> int:
     status = carry_out(config, folder, ["evorun", "replay", *arguments], console)
     if status == "completed":
         console.print(_describe_equality(manifest, load_manifest(folder)), soft_wrap=True)
-    return _CODES.get(status, EXIT_FAILED)
+    return exit_code(status)
 
 
 def _describe_equality(recorded: Manifest, again: Manifest) -> str:
@@ -93,7 +90,7 @@ def _extend_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tr
     """Add jobs to a sweep, in its folder, or extend each of its finished jobs, in a new one."""
     from evorun.cli.sweep_resume import add_jobs, read_finished_jobs
 
-    added = [word for word in changes if _key(word) in ADDABLE]
+    added = [word for word in changes if read_key(word) in ADDABLE]
     if added and len(added) < len(changes):
         raise ConfigError(
             f"expected new jobs ({', '.join(f'{key}=...' for key in ADDABLE)}) or other settings of the finished ones, "
@@ -101,25 +98,21 @@ def _extend_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tr
         )
     if added:
         return add_jobs(folder, added, console, trust=trust)
-    settings = [word for word in changes if _key(word) != "output"]
     request = _parse("extend", [str(folder), *changes])
+    jobs = read_finished_jobs(folder)
+    if not jobs:
+        raise ConfigError(f"{display(folder)}: expected finished jobs to extend, found none; resume the sweep first")
     target = request.folder or Path(free_folder(f"{folder.absolute()}_extended"))
     codes = []
-    for job in read_finished_jobs(folder):
-        words = [str(folder / job), *settings, f"output={target / job}", *([TRUST] if trust else [])]
+    for job in jobs:
+        words = [str(folder / job), *request.changes, f"output={target / job}", *([TRUST] if trust else [])]
         try:
             codes.append(_branch("extend", words, console))
         except EvorunError as error:  # the other jobs may be extended
             print_error(str(error), error)
             codes.append(EXIT_FAILED)
-    if not codes:
-        raise ConfigError(f"{display(folder)}: expected finished jobs to extend, found none; resume the sweep first")
     console.print(f"compare the extended jobs: evorun report {shlex.quote(display(target))}", soft_wrap=True)
     return max(codes)
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+").partition("=")[0]
 
 
 def fork(arguments: Sequence[str], console: Terminal) -> int:
@@ -131,7 +124,7 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.running import carry_out
 
     request = _parse(verb, arguments)
-    manifest = _load(request.run)
+    manifest = _load_ended(request.run)
     if "training" in manifest.config:
         raise ConfigError(
             f"{display(request.run)}: expected a run with frozen weights, got one that trains, whose later updates "
@@ -139,8 +132,10 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         )
     if find_recording(manifest.config) is not None:
         raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
-    config = change(manifest.config, request.changes, FORKABLE if verb == "fork" else EXTENDABLE, verb)
-    changes = list_differences(identity(manifest.config), identity(config))
+    also, purpose = (FORKABLE, "a fork") if verb == "fork" else (EXTENDABLE, "an extension")
+    config = with_changes(request.run, manifest, request.changes, also, purpose)
+    differences = iterate_differences(identity(manifest.config), identity(config))
+    changes = [f"{key}: {before!r} -> {now!r}" for key, before, now in differences]
     if not changes:
         raise ConfigError(f"expected a change of what the run does: {USAGES[verb].synopsis}; got none")
     require_trust(request.run, manifest, config, console, given=request.trust)
@@ -158,7 +153,7 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
             remove_unused_run_dir(folder.absolute())
         raise
     if status != "completed":
-        return _CODES.get(status, EXIT_FAILED)
+        return exit_code(status)
     paid = _count_calls(folder) - origin.calls
     console.print(f"paid for {paid:,} new calls, shared {origin.calls:,}", soft_wrap=True)
     console.print(
@@ -180,7 +175,7 @@ def _share(request: _Request, folder: Path, verb: str, changes: list[str]) -> Or
         verb="fork" if verb == "fork" else "extend",
         run=str(request.run.absolute()),
         at=request.at,
-        changes=[line.replace(" in the directory, ", " -> ").removesuffix(" now") for line in changes],
+        changes=changes,
         effects=len(effects),
         calls=_count_calls(folder),
     )
@@ -195,10 +190,8 @@ def _count_calls(run: Path) -> int:
         journal.close()
 
 
-def _load(run: Path) -> Manifest:
+def _load_ended(run: Path) -> Manifest:
     manifest = load_manifest(run)
-    refuse_other_version(run, manifest.evorun_version)
-    refuse_interpolations(manifest.config)
     if manifest.status == "running":
         raise RunDirectoryError(f"{display(run)} has not ended: wait for it, or resume it first")
     return manifest

@@ -8,7 +8,7 @@ import msgspec
 
 from evorun.cli import exit_after
 from evorun.cli.job_command import GivenJob
-from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED
+from evorun.cli.usage import exit_code
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def _carry_out(given: GivenJob) -> int:
         status = carry_out(given.config, folder, given.command, Terminal(), of_sweep=True)
     finally:
         remove_unused_run_dir(folder)  # if nothing has begun
-    return {"completed": 0, "interrupted": EXIT_INTERRUPTED}.get(status, EXIT_FAILED)
+    return exit_code(status)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,11 @@ def words(argument: str) -> list[str]:
     return [f"{group}=panel", permit_unlisted_key(f"{group}.members={members}")]
 
 
+def read_key(word: str) -> str:
+    """Return the key of KEY=VALUE, without Hydra's `+`."""
+    return word.lstrip("+").partition("=")[0]
+
+
 def as_typed(override: str) -> str:
     """Undo `permit_unlisted_key`."""
     bare = override.removeprefix("++")
@@ -99,8 +104,7 @@ def check_command_line(arguments: Sequence[str]) -> None:
         raise ConfigError(f"expected one of {', '.join(modes)}, got {' and '.join(given)}")
     for argument in arguments:
         if re.fullmatch(r"\+*hydra\.(run|sweep)\.dir=(''|\"\")?", argument):
-            key = argument.lstrip("+").partition("=")[0]
-            raise ConfigError(f"{key}: expected a folder, got an empty string")
+            raise ConfigError(f"{read_key(argument)}: expected a folder, got an empty string")
         if re.match(r"\+*hydra\.sweep\.dir=", argument) and (sweep := Path(str(parse(argument).value()))).is_dir():
             reject_links(sweep)  # Hydra writes into it before any run begins
         if argument.startswith("="):
@@ -180,12 +184,12 @@ def _refuse_long_number(argument: str) -> None:
 
 
 def change(
-    config: Mapping[str, Any], arguments: Sequence[str], also: Sequence[str] = (), verb: str = "resume"
+    config: Mapping[str, Any], arguments: Sequence[str], also: Sequence[str] = (), purpose: str = "a resume"
 ) -> dict[str, Any]:
     """Return a recorded configuration with changes. Raises ConfigError for a key that may not change.
 
     also: groups whose keys may change beside those that only decide how a run executes.
-    verb: what the changes are for.
+    purpose: what the changes are for, as errors say it.
     """
     refuse_typed_secrets(arguments)
     changed = OmegaConf.create(dict(config))
@@ -200,14 +204,11 @@ def change(
         may_change = (group in groups and dot) or key in MAY_CHANGE_IN_TRAINING
         if not may_change or override.is_delete():
             allowed = ", ".join(["tracker=NAME", *(f"{group}.KEY=VALUE" for group in groups), *MAY_CHANGE_IN_TRAINING])
-            raise ConfigError(f"{key}: cannot change on {_A[verb]}, which may set {allowed}; start a new run instead")
+            raise ConfigError(f"{key}: cannot change on {purpose}, which may set {allowed}; start a new run instead")
         if override.is_sweep_override() or "${" in argument:
-            raise ConfigError(f"{key}: expected one plain value on {_A[verb]}, got {argument.partition('=')[2]}")
+            raise ConfigError(f"{key}: expected one plain value on {purpose}, got {argument.partition('=')[2]}")
         try:
             OmegaConf.update(changed, key, override.value(), force_add=True)
         except (OmegaConfBaseException, ValueError) as error:  # ValueError: the recorded group is a list
             raise ConfigError(explain(error)) from error
     return dict(OmegaConf.to_container(changed, resolve=False))  # type: ignore[arg-type]
-
-
-_A = {"resume": "a resume", "fork": "a fork", "extend": "an extension", "replay": "a replay"}

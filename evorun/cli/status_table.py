@@ -7,6 +7,7 @@ from rich import box
 from rich.table import Table
 
 from evorun.runs.job_states import JobStatus, State
+from evorun.runs.progress import format_clock
 
 ORDER: tuple[State, ...] = ("running", "failed", "lost", "interrupted", "waiting", "done")
 """States as `--watch` sorts them, since a screen may have no place for all jobs."""
@@ -66,10 +67,7 @@ def _progress(job: JobStatus) -> list[str]:
 
 
 def _left(job: JobStatus) -> list[str]:
-    if job.left_seconds is None:
-        return []
-    minutes, seconds = divmod(round(job.left_seconds), 60)
-    return [f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"]
+    return [] if job.left_seconds is None else [format_clock(job.left_seconds)]
 
 
 def _score(job: JobStatus, *, named: bool) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorun.cli.usage import USAGES, Interrupted
 from evorun.errors import ConfigError
-from evorun.runs.directory import load_manifest
+from evorun.runs.directory import REPORT, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.schema import RubricScore
@@ -38,7 +38,7 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     """
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.reports.evolution.section import make_principles_table
-    from evorun.reports.html import REPORT, write_report
+    from evorun.reports.html import write_report
 
     words = [word for word in arguments if word not in (TRUST, FLAGS.get(verb))]
     own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]

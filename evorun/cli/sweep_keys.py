@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evorun.cli.overrides import read_key
 from evorun.errors import ConfigError, EvorunError
 from evorun.runner import registry
 from evorun.runner.typed import hint_at_key
@@ -57,7 +58,7 @@ def _without(group: str, fields: dict[str | None, list[str] | None], jobs: Seque
         own = fields[_choice(group, job)]
         kept = []
         for word in job:
-            key = word.lstrip("+").partition("=")[0]
+            key = read_key(word)
             leaf = key.removeprefix(f"{group}.").partition(".")[0]
             if own is None or leaf in own or not key.startswith(f"{group}.") or word.startswith("~"):
                 kept.append(word)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evorun.cli.naming import SWEEP
-from evorun.cli.overrides import change, quoted
+from evorun.cli.overrides import change, quoted, read_key
 from evorun.cli.trust import require_sweep_trust, require_trust
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.models.keys import child_environment
@@ -65,8 +65,10 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
                 manifest = load_manifest(folder / job.folder)
                 require_trust(folder / job.folder, manifest, manifest.config, console, given=trust)
     console.print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done; {len(left)} to go", soft_wrap=True)
-    changed = [_key(word) for word in of_jobs]
-    resumed = {job.folder: [*(word for word in job.overrides if _key(word) not in changed), *of_jobs] for job in left}
+    changed = [read_key(word) for word in of_jobs]
+    resumed = {
+        job.folder: [*(word for word in job.overrides if read_key(word) not in changed), *of_jobs] for job in left
+    }
     folder = folder.absolute()
     with _in_folder(sweep, console):
         return run_hydra([*_words(sweep.command[1:], of_launcher), f"hydra.sweep.dir={_value(folder)}"], resumed)
@@ -134,15 +136,11 @@ def _queued(ids: Sequence[str]) -> set[str]:
 
 def _words(command: Sequence[str], given: Sequence[str]) -> list[str]:
     """Return the sweep's arguments with the given ones in place of those that they replace."""
-    replaced = {_key(word) for word in given} | {"hydra.sweep.dir"}
-    kept = [word for word in command if word.startswith("-") or _key(word) not in replaced]
+    replaced = {read_key(word) for word in given} | {"hydra.sweep.dir"}
+    kept = [word for word in command if word.startswith("-") or read_key(word) not in replaced]
     if "hydra/launcher" in replaced:  # the other one's settings
-        kept = [word for word in kept if not _key(word).startswith("hydra.launcher.")]
+        kept = [word for word in kept if not read_key(word).startswith("hydra.launcher.")]
     return [*kept, *given]
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+").partition("=")[0]
 
 
 def _value(folder: Path) -> str:

@@ -35,11 +35,16 @@ def recorded_config(path: Path, changes: Sequence[str]) -> tuple[Manifest, dict[
     return manifest, with_changes(path, manifest, changes)
 
 
-def with_changes(path: Path, manifest: Signed, changes: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration of a folder's manifest with changes of how it executes. Raises as `recorded_config`."""
+def with_changes(
+    path: Path, manifest: Signed, changes: Sequence[str], also: Sequence[str] = (), purpose: str = "a resume"
+) -> dict[str, Any]:
+    """Return the configuration of a folder's manifest with changes of how it executes. Raises as `recorded_config`.
+
+    also, purpose: see `change`.
+    """
     refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may differ
     refuse_interpolations(manifest.config)
-    return with_absolute_runs(change(manifest.config, changes)) if changes else dict(manifest.config)
+    return with_absolute_runs(change(manifest.config, changes, also, purpose)) if changes else dict(manifest.config)
 
 
 def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:

@@ -6,6 +6,11 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
+def exit_code(status: str) -> int:
+    """Return the exit code for the status of a run."""
+    return {"completed": 0, "interrupted": EXIT_INTERRUPTED}.get(status, EXIT_FAILED)
+
+
 class Interrupted(KeyboardInterrupt):
     """An interrupt that has been reported to the user."""
 

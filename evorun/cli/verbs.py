@@ -4,7 +4,7 @@ import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
+from evorun.cli.usage import USAGES, exit_code
 from evorun.errors import ConfigError
 from evorun.runs.terminal import Terminal
 
@@ -54,7 +54,7 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
     manifest, config = recorded_config(path, changes)
     require_trust(path, manifest, config, console, given=TRUST in arguments)
     status = carry_out(config, path, [*manifest.command, *changes], console, redo_calls=REDO_CALLS in arguments)
-    return {"completed": 0, "interrupted": EXIT_INTERRUPTED}.get(status, EXIT_FAILED)
+    return exit_code(status)
 
 
 def report(arguments: Sequence[str], console: Terminal) -> int:
@@ -62,10 +62,10 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.output import JSON, print_json
     from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
-    from evorun.reports.html import REPORT, export_report, render_report
+    from evorun.reports.html import export_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
-    from evorun.runs.directory import TOURNAMENT
+    from evorun.runs.directory import REPORT, TOURNAMENT
     from evorun.runs.folders import run_folders
     from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
     from evorun.runs.studies import RESCORED

@@ -1,4 +1,4 @@
-"""What a report says of runs, as a JSON document for other programs."""
+"""The content of reports as JSON documents for other programs."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ import msgspec
 from evorun.reports.comparison import Comparison
 from evorun.reports.comparison.tables import make_data_tables
 from evorun.reports.facts import list_warnings
-from evorun.reports.html import REPORT
 from evorun.reports.overview import load_outcome
+from evorun.runs.directory import REPORT
 
 
 def run_document(run: Path) -> dict[str, Any]:

@@ -27,12 +27,12 @@ from evorun.reports.run_tables import (
 )
 from evorun.reports.training import describe_gradient_clipping, is_edit
 from evorun.runs.aggregates import Aggregates
+from evorun.runs.directory import LOCK, REPORT
 from evorun.runs.reading import read_steps_without_texts
 from evorun.runs.schema import StepRecord
 from evorun.runs.scores import Score, primary_score
 
-REPORT = "report.html"
-_NOT_SHOWN = (REPORT, ".lock", "evorun.log")
+_NOT_SHOWN = (REPORT, LOCK, "evorun.log")
 
 
 def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from evorun.reports import text
 from evorun.reports.drawing import RUNS, SERIES, Drawing, make_drawing, open_figure
-from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
 from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, make_table, word_columns
 from evorun.reports.text import sentence
+from evorun.runs.directory import REPORT
 from evorun.runs.printable import printable
 from evorun.runs.schema import Metric
 from evorun.runs.tournaments import Player, Rating, TournamentResults, load_tournament, load_tournament_results

@@ -25,7 +25,7 @@ from evorun.runner.requirements import require_student
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runner.work import Outcome
-from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
+from evorun.runs.directory import MANIFEST, REPORT, RunDirectory, identity, load_manifest
 from evorun.runs.files import open_lock
 from evorun.runs.paths import display
 from evorun.runs.schema import StageInRun
@@ -159,7 +159,7 @@ class _Stages:
     def _carry_out_run(self, stage: str, folder: Path, raw: Mapping[str, Any]) -> None:
         """Complete a stage that is a run. Raises its error, or KeyboardInterrupt when it is interrupted."""
         # Imported here: a run without stages needs no reports.
-        from evorun.reports.html import REPORT, write_report
+        from evorun.reports.html import write_report
         from evorun.reports.text import duration
 
         with self._alone(stage, folder):

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ log = logging.getLogger("evorun")
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
+REPORT = "report.html"
 """Held by the process that works on a run, or carries out a sweep."""
 TOURNAMENT = "tournament.json"
 PROBLEMS = "problems.jsonl"
@@ -109,15 +110,19 @@ def find_recording(config: Mapping[str, Any]) -> Path | None:
     return Path(engine["run"])
 
 
-def list_differences(before: Any, after: Any, prefix: str = "") -> list[str]:
-    """Return one line for each leaf in which two configurations differ: `key: before -> now`."""
+def iterate_differences(before: Any, after: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the key and both values of each leaf in which two configurations differ."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        keys = [*before, *(key for key in after if key not in before)]
-        lines = []
-        for key in keys:
-            lines += list_differences(before.get(key), after.get(key), f"{prefix}.{key}" if prefix else str(key))
-        return lines
-    return [] if before == after else [f"{prefix}: {before!r} in the directory, {after!r} now"]
+        for key in [*before, *(key for key in after if key not in before)]:
+            yield from iterate_differences(before.get(key), after.get(key), f"{prefix}.{key}" if prefix else str(key))
+    elif before != after:
+        yield prefix, before, after
+
+
+def list_differences(before: Any, after: Any, prefix: str = "") -> list[str]:
+    """Return one line for each leaf in which a directory's configuration differs from the present one."""
+    differences = iterate_differences(before, after, prefix)
+    return [f"{key}: {was!r} in the directory, {now!r} now" for key, was, now in differences]
 
 
 def refuse_other_version(path: Path, version: str) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.job_states import MANIFEST, JobStatus, look_at
+from evorun.runs.directory import MANIFEST
+from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.paths import display
-from evorun.runs.sweeps import is_sweep, job_statuses, read_sweep
+from evorun.runs.sweeps import SweepManifest, is_sweep, job_statuses, read_sweep
 
 _MAX_DEPTH = 6
 """Levels of folders that are searched (ours): evorun's own folders of runs have three."""
@@ -26,7 +27,7 @@ class SweepStatus(msgspec.Struct, frozen=True):
     folder: str
     """The sweep's folder."""
     launcher: str
-    """What starts its jobs: the choice of `hydra/launcher`."""
+    """Launcher of its jobs: the choice of `hydra/launcher`."""
     jobs: list[JobStatus]
     """Its jobs, in the order in which they start."""
 
@@ -48,32 +49,31 @@ def find_jobs(folders: Sequence[Path]) -> Overview:
         if not given.is_dir():
             raise RunDirectoryError(f"expected a folder of runs, found none at {display(given)}")
         left = iter(range(_MAX_FOLDERS))
-        for folder in _walk(given, _MAX_DEPTH, left):
+        for folder, sweep in _walk(given, _MAX_DEPTH, left):
             shown = display(folder).encode("utf-8", "replace").decode()
-            if (folder / MANIFEST).exists():
+            if sweep is None:
                 runs.setdefault(shown, look_at(folder, shown))
             else:
-                sweep = read_sweep(folder)
                 sweeps.setdefault(shown, SweepStatus(shown, sweep.launcher, job_statuses(folder, sweep)))
         if next(left, None) is None:
             _log.warning("%s: looked into %s folders, the others are left out", display(given), f"{_MAX_FOLDERS:,}")
     return Overview(list(sweeps.values()), list(runs.values()))
 
 
-def _walk(folder: Path, depth: int, left: Iterator[int]) -> Iterator[Path]:
-    """Yield the folders of runs and of sweeps that can be read, by name; links are not followed."""
+def _walk(folder: Path, depth: int, left: Iterator[int]) -> Iterator[tuple[Path, SweepManifest | None]]:
+    """Yield the folders of runs, and of sweeps that can be read with their manifests, by name; follow no links."""
     if next(left, None) is None:
         return
     if (folder / MANIFEST).exists():
-        yield folder
+        yield folder, None
         return
     if is_sweep(folder):
         try:
-            read_sweep(folder)
+            sweep = read_sweep(folder)
         except RunDirectoryError as error:
             _log.warning("%s", error)
         else:
-            yield folder
+            yield folder, sweep
             return
     if depth == 0:
         return

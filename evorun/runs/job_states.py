@@ -12,13 +12,12 @@ from typing import Any, Literal
 import msgspec
 
 from evorun.errors import DataError
+from evorun.runs.directory import LOCK, MANIFEST, REPORT
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import ProgressRecord, read_progress
 from evorun.runs.reading import read_results
 from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
-
-MANIFEST, LOCK, REPORT = "manifest.json", ".lock", "report.html"
 
 State = Literal["waiting", "running", "done", "failed", "interrupted", "lost"]
 
@@ -36,7 +35,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     """Its run directory."""
     name: str
-    """What tells it from the sweep's other jobs; of a run by itself, its folder."""
+    """Name that tells it from the sweep's other jobs; of a run by itself, its folder."""
     state: State
     """`lost`: its manifest says that it runs, but no process works on it."""
     done: int | None = None
@@ -44,7 +43,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     planned: int | None = None
     """The number of them in all; null where it is not known."""
     unit: Literal["problems", "steps"] = "problems"
-    """What `done` and `planned` count."""
+    """Unit of `done` and `planned`."""
     share: float | None = None
     """Share of the job that is done; null where it is not known."""
     left_seconds: float | None = None
@@ -66,7 +65,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """First line of the error."""
     note: str | None = None
-    """What the state leaves open."""
+    """Remark on what the state leaves open."""
     scheduler_id: str | None = None
     """The job's id at the scheduler; null where no scheduler has it."""
 

@@ -249,8 +249,8 @@ class Progress:
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",
             "calls": f"{traffic.calls:,} ({traffic.calls / seconds:.1f}/s)",
             "tokens": f"{tokens:,}, prompts and completions ({tokens / seconds:,.0f}/s)",
-            "elapsed": _clock(seconds),
-            "left": "-" if left is None else _clock(left),
+            "elapsed": format_clock(seconds),
+            "left": "-" if left is None else format_clock(left),
         }
         if self._training:
             shown["training"] = self._training
@@ -351,7 +351,8 @@ def _reporting(shown: Callable[[], Mapping[str, str]]) -> Iterator[None]:
         reporter.join()
 
 
-def _clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
+    """Return a duration as a clock shows it: 1:02:03, 2:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -9,7 +9,7 @@ from browsing import MARKS
 from comparison_fixture import write_method
 
 from evorun.reports.comparison import compare, write_comparison
-from evorun.reports.html import REPORT
+from evorun.runs.directory import REPORT
 from run_fixture import HOSTILE
 
 pytestmark = MARKS

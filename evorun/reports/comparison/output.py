@@ -11,9 +11,9 @@ from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, collect_evolved_texts, make_overhead_table
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.rows import Row
-from evorun.reports.html import REPORT
 from evorun.reports.page import export, markup, own_file, render, write_page
 from evorun.reports.tables import Column, Table, show_words, word_columns
+from evorun.runs.directory import REPORT
 from evorun.runs.paths import display
 
 if TYPE_CHECKING:
