@@ -73,12 +73,12 @@ class Comparison:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader must know before comparing, a line each."""
+        """Warnings that a reader must know before comparing, a line each."""
         return [*self._compared.warnings, *notes.few_seeds_lines(self._compared)]
 
     @property
     def notes(self) -> list[str]:
-        """What the figures and the tests are, a line each."""
+        """Explanations of the figures and the tests, a line each."""
         pairs = self._compared.pairs
         lines = [notes.pairs_heading(self._compared), notes.pairs_note(self._compared)] if pairs.pairs else []
         return [*lines, *(notes.unpaired_line(unpaired) for unpaired in pairs.unpaired), *self._compared.remarks]

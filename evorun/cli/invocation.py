@@ -1,4 +1,4 @@
-"""What one command line passes around Hydra, which hands over neither arguments nor the results of a sweep."""
+"""State of one command line that bypasses Hydra, which hands over neither arguments nor the results of a sweep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

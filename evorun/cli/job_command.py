@@ -1,4 +1,4 @@
-"""What a job of a sweep is outside the sweep: the command line that composes it, and what its own process is given."""
+"""A sweep's job outside the sweep: the command line that composes it, and the input of its own process."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def command_of_job(job: HydraConf) -> list[str]:
 
 
 class GivenJob(msgspec.Struct):
-    """What `hydra/launcher=local` tells the process of a job."""
+    """The input of a job's process under `hydra/launcher=local`."""
 
     config: dict[str, Any]
     """The composed configuration as plain data."""
@@ -34,6 +34,6 @@ class GivenJob(msgspec.Struct):
     command: list[str]
     """The command that makes the same run, which its manifest records."""
     debug: bool
-    """Whether an error shows its traceback."""
+    """True: an error shows its traceback."""
     parent: int
     """Id of the launcher's process."""

@@ -130,7 +130,7 @@ def _without_path(text: str) -> str:
 
 
 class _Traces:
-    """What must not be in an archive of a run: keys, and names of this machine."""
+    """Texts that must not be in an archive of a run: keys, and names of this machine."""
 
     def __init__(self, folder: Path, manifest: Manifest, *, keep_paths: bool) -> None:
         self._folder = folder

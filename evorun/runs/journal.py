@@ -73,7 +73,7 @@ class Journal:
         self._writer.start()
         self._closed = False
         self.history: History | None = None
-        """What the run shares with another, if it does."""
+        """The history that the run shares with another, if any."""
 
     def __len__(self) -> int:
         return self._recorded

@@ -1,4 +1,4 @@
-"""What a run says of itself while it goes on, for other processes to read."""
+"""The progress of a run while it goes on, in a file for other processes to read."""
 
 import os
 from pathlib import Path

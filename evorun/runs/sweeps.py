@@ -23,7 +23,7 @@ class JobInSweep(msgspec.Struct, frozen=True):
     folder: str
     """Its run directory, relative to the sweep's folder."""
     overrides: tuple[str, ...]
-    """What the job is composed from, KEY=VALUE, as one would type it."""
+    """Overrides that compose the job, KEY=VALUE, as typed on a command line."""
     scheduler_id: str | None = None
     """Its id at the scheduler, such as SLURM's `1234_5`; null where no scheduler has it."""
 
@@ -46,7 +46,7 @@ class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     """Name of the machine on which the command was given."""
     launcher: str
-    """What starts the jobs: the choice of `hydra/launcher`."""
+    """Launcher of the jobs: the choice of `hydra/launcher`."""
     jobs: tuple[JobInSweep, ...]
     """All jobs, in the order in which they start."""
     signature: str | None = None

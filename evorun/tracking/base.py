@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run."""
+    """The description of a run that a tracker gets."""
 
     id: str
     """Random, the same on every resume."""

@@ -32,7 +32,7 @@ STATE = "state.json"
 
 
 class Sent(msgspec.Struct):
-    """How far one tracker is."""
+    """The progress of one tracker."""
 
     rows: int = 0
     """The first rows of points.jsonl that it has."""
