@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import evorun
 from evorun.errors import HistoryError
 from evorun.runs.history import History, parse_step
 from evorun.runs.journal_reader import read_journal
@@ -145,6 +146,14 @@ def test_a_fork_whose_change_reaches_an_earlier_step_is_refused(parent: Path, tm
 def test_wrong_command_lines_leave_no_folder(words: tuple[str, ...], said: str, parent: Path, tmp_path: Path) -> None:
     assert said in refused(*(word.replace("RUN", str(parent)) for word in words), cwd=tmp_path)
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_relative_path_of_a_fork_holds_wherever_it_is_resumed(parent: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    shutil.copy(Path(evorun.__file__).parent / "tasks" / "prompts" / "fitness.md", tmp_path / "prompts")
+    run("fork", parent, "--at", "step=2", "task.prompts=prompts", "output=fork", cwd=tmp_path)
+    manifest = json.loads((tmp_path / "fork" / "manifest.json").read_text())
+    assert manifest["config"]["task"]["prompts"] == str(tmp_path / "prompts")
 
 
 def test_a_run_that_trains_is_not_forked(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from evorun.cli.naming import free_folder, remove_unused_run_dir
 from evorun.cli.output import print_error
 from evorun.cli.overrides import read_key
+from evorun.cli.plain import with_absolute_paths
 from evorun.cli.trust import TRUST, require_trust, with_changes
 from evorun.cli.usage import EXIT_FAILED, USAGES, exit_code
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
@@ -134,6 +135,9 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
     also, purpose = (FORKABLE, "a fork") if verb == "fork" else (EXTENDABLE, "an extension")
     config = with_changes(request.run, manifest, request.changes, also, purpose)
+    # only where something is given here: recorded names must not be taken for folders of this place
+    given = {read_key(word).partition(".")[0] for word in request.changes}
+    config |= {group: values for group, values in with_absolute_paths(config).items() if group in given}
     differences = iterate_differences(identity(manifest.config), identity(config))
     changes = [f"{key}: {before!r} -> {now!r}" for key, before, now in differences]
     if not changes:
