@@ -26,6 +26,7 @@ WITHOUT_MODEL_TEXT = {
     "cli.explain": "errors of Hydra",
     "cli.naming": "the command line",
     "cli.overrides": "the command line",
+    "cli.quoting": "the command line",
     "cli.secrets": "a configuration",
     "cli.sweep_resume": "numbers of jobs, and a folder",
     "errors": "durations of a configuration",

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any
 
+from evorun.cli.quoting import quoted
 from evorun.errors import ConfigError
 
 Settings = str | Mapping[str, Any]
@@ -67,8 +68,4 @@ def _write(key: str, value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    if _BARE.fullmatch(text) and text.lower() not in _WORDS:
-        return text
-    # a backslash stands for itself, but not before a quote
-    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
-    return f"'{escaped}'"
+    return text if _BARE.fullmatch(text) and text.lower() not in _WORDS else quoted(text)

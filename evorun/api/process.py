@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 
 from evorun import errors
 from evorun.api.display import open_display, print_warning
+from evorun.cli.usage import EXIT_INTERRUPTED
 from evorun.errors import EvorunError
 
-EXIT_INTERRUPTED = 130
 _READ_S = 5.0
 """Seconds to wait for what an ended process has written: processes that it left may hold its streams open."""
 
 
 class Done(NamedTuple):
-    """What a process has done."""
+    """The work of a process."""
 
     folders: list[Path]
     """Of the runs that began in it, in order."""

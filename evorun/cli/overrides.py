@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli.compose import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices, yaml_values
 from evorun.cli.explain import explain
+from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
 from evorun.runner import registry
@@ -51,12 +52,6 @@ def _quoted(argument: str) -> str:
     except (HydraException, OmegaConfBaseException, ValueError):
         return f"{key}={quoted(value)}"
     return argument
-
-
-def quoted(value: str) -> str:
-    """Return a text as a value of Hydra's grammar, between quotes."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def words(argument: str) -> list[str]:

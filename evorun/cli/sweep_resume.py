@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evorun.cli.naming import SWEEP
-from evorun.cli.overrides import change, quoted, read_key
+from evorun.cli.overrides import change, read_key
+from evorun.cli.quoting import quoted
 from evorun.cli.trust import require_sweep_trust, require_trust
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.models.keys import child_environment

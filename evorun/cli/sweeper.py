@@ -21,8 +21,9 @@ from evorun.cli import invocation, local_launcher
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
 from evorun.cli.output import print_error
-from evorun.cli.overrides import as_typed, quoted, words
+from evorun.cli.overrides import as_typed, words
 from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_secrets
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
