@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,6 +152,74 @@ def crossed_interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
     variance = max(seed_variance + problem_variance - residual_variance, seed_variance, problem_variance)
     half = float(stdtrit(min(seeds, problems) - 1, _TAILS[1])) * math.sqrt(variance)
     return mean - half, mean + half
+
+
+class Spread(NamedTuple):
+    """Variances of a paired difference: ours minus theirs, on one problem with one seed."""
+
+    problem: float
+    """Between problems: the true difference is larger on some than on others."""
+    seed: float = 0.0
+    """Between seeds: what all problems of a seed share, as where training decides the luck of all of them."""
+    rest: float = 0.0
+    """Of a problem and a seed, beyond both."""
+
+    def standard_error(self, problems: int, seeds: int = 1) -> float:
+        """Return the standard error of the mean difference over problems x seeds."""
+        return math.sqrt(self.problem / problems + self.seed / seeds + self.rest / (problems * seeds))
+
+
+def worst_spread(low: float = 0.0, high: float = 1.0, mean: float | None = None) -> Spread:
+    """Return the largest spread of two arms whose scores lie in [low, high] and are not anti-correlated.
+
+    mean: of the scores, if known; then the largest spread about it. For a rate p that is 2 p (1 - p). All of it is
+    between problems, so that further seeds add nothing: how far seeds agree is unknown. Source: Bhatia and Davis
+    (2000), "A better bound on the variance". Raises ValueError unless low <= mean <= high.
+    """
+    middle = (low + high) / 2 if mean is None else mean
+    if not low <= middle <= high:
+        raise ValueError(f"expected a mean in [{low:g}, {high:g}], got {middle:g}")
+    return Spread(problem=2 * (high - middle) * (middle - low))
+
+
+def estimate_spread(differences: NDArray[np.float64]) -> Spread:
+    """Estimate the spread from differences [seeds, problems], ours minus theirs; at least two problems.
+
+    One seed says nothing about others: all of its spread is then between problems. Estimates below 0 count as 0.
+    Source: Searle, Casella and McCulloch (1992), "Variance components", the analysis of variance of a crossed random
+    model without repetition.
+    """
+    seeds, problems = differences.shape
+    if problems < 2:
+        raise ValueError(f"expected differences on at least two problems, got {problems}")
+    by_seed, by_problem = differences.mean(axis=1), differences.mean(axis=0)
+    if seeds == 1:
+        return Spread(problem=float(by_problem.var(ddof=1)))
+    residual = differences - by_seed[:, None] - by_problem[None, :] + differences.mean()
+    rest = float((residual**2).sum()) / ((seeds - 1) * (problems - 1))
+    problem, seed = float(by_problem.var(ddof=1)) - rest / seeds, float(by_seed.var(ddof=1)) - rest / problems
+    return Spread(max(problem, 0.0), max(seed, 0.0), rest)
+
+
+def smallest_difference(
+    spread: Spread, problems: int, seeds: int = 1, *, power: float = 0.8, level: float = 0.05
+) -> float | None:
+    """Return the smallest true difference that a two-sided paired t test at `level` finds with probability `power`.
+
+    In the unit of the scores that `spread` is of. Seeds that share luck are few independent values, so with several of
+    them the degrees of freedom are those of the fewer of seeds and problems, as in `crossed_interval`. One seed's luck
+    cannot be told from the difference; the answer is then for that seed. None below two problems. Source: J. Cohen
+    (1988), "Statistical Power Analysis for the Behavioral Sciences", chapter 2.
+    """
+    if problems < 2:
+        return None
+    from scipy.special import nctdtrinc, stdtrit
+
+    if seeds == 1:
+        spread = spread._replace(seed=0.0)
+    degrees = (min(seeds, problems) if spread.seed else problems) - 1
+    critical = stdtrit(degrees, 1 - level / 2)
+    return float(nctdtrinc(degrees, 1 - power, critical)) * spread.standard_error(problems, seeds)
 
 
 def two_way_bootstrap_interval(

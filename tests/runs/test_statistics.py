@@ -13,15 +13,19 @@ from evorun.runs import statistics
 from evorun.runs.schema import Metric
 from evorun.runs.statistics import (
     Proportion,
+    Spread,
     clustered_mean,
     crossed_interval,
+    estimate_spread,
     mean_interval,
     pass_at,
     pooled_share,
     rank_correlation,
+    smallest_difference,
     t_interval,
     two_way_bootstrap_interval,
     wilson,
+    worst_spread,
 )
 
 
@@ -302,3 +306,57 @@ def test_drawing_seeds_and_problems_takes_seeds_with_problems_of_their_own_and_r
     assert two_way_bootstrap_interval([{"p": 1.0}, {"p": 0.0}, {"p": 1.0}, {"p": 0.0}, {"p": 1.0}]) is None
     assert two_way_bootstrap_interval([{"p": 1.0, "q": 1.0}] * 5) is None
     assert two_way_bootstrap_interval([]) is None
+
+
+@pytest.mark.parametrize(("size", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15)])
+def test_the_smallest_difference_agrees_with_published_sample_sizes_of_a_paired_t_test(size: float, pairs: int) -> None:
+    # G*Power 3.1: "means, difference between two dependent means", two tails, alpha .05, power .8
+    fewer, enough = smallest_difference(Spread(1.0), pairs - 1), smallest_difference(Spread(1.0), pairs)
+    assert fewer is not None
+    assert enough is not None
+    assert enough <= size < fewer
+
+
+@pytest.mark.parametrize("spread", [Spread(0.3, 0.0, 0.2), Spread(0.01, 0.04, 0.3)])
+def test_the_smallest_difference_is_found_as_often_as_it_says(spread: Spread) -> None:
+    seeds, problems = 5, 30
+    difference = smallest_difference(spread, problems, seeds, power=0.7)
+    assert difference is not None
+    rng = np.random.default_rng(3)
+    values = difference + rng.normal(size=(2000, seeds, problems)) * np.sqrt(spread.rest)
+    values += rng.normal(size=(2000, 1, problems)) * np.sqrt(spread.problem)
+    values += rng.normal(size=(2000, seeds, 1)) * np.sqrt(spread.seed)
+    p_values = stats.ttest_1samp(values.mean(axis=2 if spread.seed else 1), 0, axis=1).pvalue
+    assert (p_values < 0.05).mean() == pytest.approx(0.7, abs=0.04)
+
+
+def test_one_seed_shows_no_more_than_its_own_problems_do_and_one_problem_nothing() -> None:
+    assert smallest_difference(Spread(0.3, 5.0, 0.2), 40) == smallest_difference(Spread(0.5), 40)
+    assert smallest_difference(Spread(0.3), 1, 9) is None
+
+
+def test_a_spread_is_estimated_without_bias_from_differences_with_several_seeds() -> None:
+    rng = np.random.default_rng(4)
+    true = Spread(0.4, 0.1, 0.2)
+    estimates = [
+        estimate_spread(
+            rng.normal(size=(1, 40)) * np.sqrt(true.problem)
+            + rng.normal(size=(12, 1)) * np.sqrt(true.seed)
+            + rng.normal(size=(12, 40)) * np.sqrt(true.rest)
+        )
+        for _ in range(200)
+    ]
+    assert np.mean(estimates, axis=0) == pytest.approx(true, rel=0.08)
+    one_seed = rng.normal(size=(1, 7))
+    assert estimate_spread(one_seed) == (pytest.approx(np.var(one_seed, ddof=1)), 0, 0)
+
+
+def test_no_two_arms_that_are_independent_spread_more_than_the_worst() -> None:
+    right = [1.0] * 3 + [0.0] * 7  # of 10 problems: all pairs of two independent arms
+    differences = [ours - theirs for ours in right for theirs in right]
+    assert worst_spread(mean=0.3).problem == pytest.approx(np.var(differences))
+    assert worst_spread() == worst_spread(mean=0.5) == Spread(0.5)
+    scores = np.random.default_rng(2).uniform(2, 6, size=1000)
+    assert 2 * scores.var() < worst_spread(2, 6, float(scores.mean())).problem <= worst_spread(2, 6).problem == 8
+    with pytest.raises(ValueError, match=r"expected a mean in \[0, 1\], got 3"):
+        worst_spread(mean=3)
