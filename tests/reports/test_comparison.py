@@ -373,6 +373,23 @@ def test_ablations_are_named_by_their_settings_where_overrides_do_not_tell(tmp_p
     assert names == {"lyria", "lyria, method.orders=1", "lyria, method.ties=half", "lyria, method.width=3.0"}
 
 
+def test_a_fork_is_named_by_the_settings_that_it_changed_and_its_first_step(tmp_path: Path) -> None:
+    def fork(name: str, at: int | None, **settings: Any) -> Path:
+        verb = "extend" if at is None else "fork"
+        run = _typed(tmp_path, f"run.name={name}", **settings)
+        origin = {"verb": verb, "run": "/r", "at": at, "changes": [str(settings)], "effects": 1, "calls": 1}
+        edit_manifest(run, origin=origin, command=["evorun", verb, "/r", "--at", f"step={at}", f"output={name}"])
+        return run
+
+    runs = [_typed(tmp_path, "method.orders=2"), fork("a", 20, width=2.0), fork("b", 30, width=2.0)]
+    expected = {"lyria, method.width=1.0", "lyria, method.width=2.0 from step 20", "lyria, method.width=2.0 from step 30"}
+    assert set(_names(compare(runs))) == expected
+    # one setting, begun at different steps, is no draw of one arm
+    assert all(len(arm.runs) == 1 for arm in compare(runs).arms)
+    longer = fork("c", None, width=3.0)
+    assert set(_names(compare([runs[0], longer]))) == {"lyria, method.width=1.0", "lyria, method.width=3.0"}
+
+
 REPORTED = {
     "source": "A paper, Figure 2",
     "note": "with its\n own model",

@@ -18,8 +18,11 @@ BASELINE_LABEL = "random baseline"
 RANDOM = "random"
 """The model that draws its answers at random, whatever the engine."""
 
-_NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evorun.", "run.")
+_NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evorun.", "run.", "output=")
 """Beginnings of overrides that are aspects of their own, or change no answer."""
+
+_FORK = "fork"
+"""Key of a set-up beside its settings: where the run left another one."""
 
 _MAX_DIFFERENCES = 4
 _MAX_VALUE_LENGTH = 24
@@ -98,12 +101,17 @@ def get_policy(manifest: Manifest) -> ModelInRun:
 
 
 def get_setup(manifest: Manifest) -> dict[str, Any]:
-    """Return the settings that two runs must share to differ by chance alone: all that decide results but the seed."""
-    return {
+    """Return what two runs must share to differ by chance alone: all settings that decide results but the seed.
+
+    A fork had other settings before its first own step, so it shares its set-up with forks at that step alone.
+    """
+    setup = {
         key: _select_answer_settings(value) if key in ENGINES else value
         for key, value in identity(manifest.config).items()
         if key != SEED
     }
+    origin = manifest.origin
+    return setup if origin is None or origin.at is None else {**setup, _FORK: [origin.at, origin.changes]}
 
 
 def get_simulated_settings(manifest: Manifest) -> dict[str, Any] | None:
@@ -123,7 +131,10 @@ def _select_answer_settings(engine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_settings(manifests: Sequence[Manifest]) -> list[str]:
-    """Describe runs by the overrides in which they differ; if these do not tell them apart, by the settings."""
+    """Describe runs by the overrides in which they differ; if these do not tell them apart, by the settings.
+
+    The words of a fork or an extension name another run, so those are described by their settings.
+    """
     setups = [get_setup(manifest) for manifest in manifests]
     # as typed: `judge=oracle` is one override and a dozen settings
     typed = [
@@ -142,7 +153,14 @@ def _describe_settings(manifests: Sequence[Manifest]) -> list[str]:
     ]
     pairs = set(zip(by_overrides, map(repr, setups), strict=True))
     one_to_one = len(pairs) == len(set(by_overrides)) == len(set(map(repr, setups)))
-    return by_overrides if one_to_one else _describe_differences([dict(_leaves(setup)) for setup in setups])
+    if one_to_one and all(manifest.origin is None for manifest in manifests):
+        return by_overrides
+    forks = [setup.pop(_FORK, None) for setup in setups]
+    differences = _describe_differences([dict(_leaves(setup)) for setup in setups])
+    return [
+        words if fork is None else f"{words} from step {fork[0]}".lstrip()
+        for words, fork in zip(differences, forks, strict=True)
+    ]
 
 
 def _describe_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
