@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from evorun.cli.naming import LONGEST, job_name
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError
+from evorun.runs.job_states import look_at
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 from token_server import write_byte_tokenizer
 
@@ -209,8 +210,15 @@ def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Pa
 
 def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
-    with mock.patch("evorun.reports.html.write_report", side_effect=KeyboardInterrupt):
+    seen: list[str] = []
+
+    def stop(run: Path) -> None:
+        seen.append(look_at(run, "").state)
+        raise KeyboardInterrupt
+
+    with mock.patch("evorun.reports.html.write_report", stop):
         done = evorun_here(*sweep, cwd=tmp_path)
+    assert seen == ["reporting"]
     assert re.search(r"^done: seed=0: no report yet$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("2 of 2 jobs are not done; continue with: evorun resume sweep\n")
 

@@ -18,8 +18,10 @@ import pytest
 
 from evorun.cli import status as status_verb
 from evorun.cli.local_launcher import share_machine
+from evorun.cli.status_table import status_table
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
+from evorun.runs.job_states import JobStatus
 from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, write_sweep
 from evorun_process import environment, evorun_here, records, reopen, start
 from journals import effects_in
@@ -161,19 +163,24 @@ def test_the_state_of_each_job(sweep: Path) -> None:
     set_status(failed, "failed", "no such\x1b[31m model\nand more")
     set_status(stopped, "interrupted")
     manifest = read_sweep(sweep)
-    more = [JobInSweep(name, (f"seed={name}",)) for name in ("runs", "killed", "later", "starting")]
+    names = ("runs", "killed", "later", "locked", "loads", "made", "reports")
+    more = [JobInSweep(name, (f"seed={name}",)) for name in names]
     write_sweep(sweep, msgspec.structs.replace(manifest, jobs=(*manifest.jobs, *more)))
-    for name in ("runs", "killed"):
+    for name in ("runs", "killed", "loads", "reports"):
         shutil.copytree(done, sweep / name)
-        set_status(sweep / name, "running")
-        (sweep / name / "results.json").unlink()
-    (sweep / "starting").mkdir()
+        set_status(sweep / name, "completed" if name == "reports" else "running")
+        if name != "reports":
+            (sweep / name / "results.json").unlink()
+    (sweep / "loads" / "predictions.jsonl").unlink()
+    (sweep / "reports" / "report.html").unlink()
+    for name in ("locked", "made"):
+        (sweep / name).mkdir()
     with contextlib.ExitStack() as stack:
-        for name in ("runs", "starting"):
+        for name in ("", "runs", "locked", "loads", "reports"):
             stack.callback(os.close, take_lock(sweep / name / ".lock"))
         found = statuses(sweep, sweep.parent)
         shown = evorun_here("status", sweep, cwd=sweep.parent).stdout
-    states = ["done", "failed", "interrupted", "running", "lost", "waiting", "running"]
+    states = ["done", "failed", "interrupted", "running", "lost", "waiting", *["starting"] * 3, "reporting"]
     assert [job["state"] for job in found] == states
     results = json.loads((done / "results.json").read_text())
     metric, total = results["metrics"]["accuracy"], results["cost"]["total"]
@@ -183,8 +190,21 @@ def test_the_state_of_each_job(sweep: Path) -> None:
     assert (first["done"], first["planned"], first["share"]) == (2, 2, 1.0)
     assert found[1]["error"] == "no such\x1b[31m model"
     assert (found[4]["done"], found[4]["planned"], found[4]["value"]) == (2, 2, None)
-    assert "7 jobs: 1 done, 1 waiting, 1 interrupted, 1 lost, 1 failed, 2 running" in shown
+    assert "10 jobs: 1 done, 1 waiting, 1 interrupted, 1 lost, 1 failed, 1 reporting, 3 starting, 1 running" in shown
+    assert "no report yet" not in shown
     assert "\x1b" not in shown
+
+
+def test_figures_have_the_digits_of_the_report() -> None:
+    job = JobStatus(
+        folder="run", name="run", state="done", score="length", value=1234.5678, ci95=(-0.012345, 99.96), tokens=97_396
+    )
+    table = status_table([job], "")
+    assert [list(column.cells) for column in table.columns[2:]] == [
+        ["1,235"],
+        ["\u22120.0123 to 100.0"],
+        ["97.4\u00a0k"],
+    ]
 
 
 def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> None:

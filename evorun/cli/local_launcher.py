@@ -28,6 +28,7 @@ from rich.text import Text
 
 from evorun.cli import invocation
 from evorun.cli.job_command import GivenJob, command_of_job
+from evorun.cli.naming import remove_unused_run_dir
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets
 from evorun.cli.status_table import status_line
@@ -127,6 +128,8 @@ class LocalLauncher(Launcher):
         except EvorunError as error:
             self._fail(name, job.folder, str(error))
             return None
+        # empty until the job's process has loaded: `evorun status` then calls it starting
+        folder.mkdir(parents=True, exist_ok=True)
         said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the job has ended
         with tempfile.TemporaryFile() as file:
             file.write(msgspec.json.encode(given))
@@ -144,6 +147,7 @@ class LocalLauncher(Launcher):
     def _end(self, job: _Running) -> str:
         """Print what a job has said that no other has; return its status."""
         code = job.process.wait()
+        remove_unused_run_dir(job.folder)  # of a job that died before it began
         with job.said:
             job.said.seek(0)
             lines = job.said.read().decode("utf-8", "replace").splitlines()
@@ -187,7 +191,7 @@ class LocalLauncher(Launcher):
             return
 
         def look() -> RenderableType:
-            lines = [status_line(look_at(job.folder, job.name)) for job in running.values()]
+            lines = [status_line(look_at(job.folder, job.name, begun=True)) for job in running.values()]
             head = f"{len(statuses)} of {jobs} jobs have ended, {len(running)} run"
             return Group(Text(head, "bold"), *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 

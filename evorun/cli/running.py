@@ -8,7 +8,8 @@ from typing import Any
 from evorun.cli.output import print_error
 from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, JournalError
-from evorun.runs.directory import MANIFEST, load_manifest
+from evorun.runs.directory import LOCK, MANIFEST, load_manifest
+from evorun.runs.files import showing_work
 from evorun.runs.paths import display
 from evorun.runs.schema import Origin
 from evorun.runs.terminal import Terminal
@@ -99,8 +100,9 @@ def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transpl
         from evorun.cli.studies import transplant
 
         console.print_table(transplant(path, config, console).to_rich())
-    from evorun.reports.html import write_report
-    from evorun.reports.summary import print_summary
+    with showing_work(path / LOCK):
+        from evorun.reports.html import write_report
+        from evorun.reports.summary import print_summary
 
-    write_report(path)
+        write_report(path)
     print_summary(path, console)

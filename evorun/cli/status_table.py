@@ -6,13 +6,24 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
+from evorun.runs.formats import compact, count, value, value_interval
 from evorun.runs.job_states import JobStatus, State
 from evorun.runs.progress import format_clock
+from evorun.runs.scores import Score
 
-ORDER: tuple[State, ...] = ("running", "failed", "lost", "interrupted", "waiting", "done")
+ORDER: tuple[State, ...] = ("running", "starting", "reporting", "failed", "lost", "interrupted", "waiting", "done")
 """States as `--watch` sorts them, since a screen may have no place for all jobs."""
 
-_STYLES = {"failed": "bold red", "lost": "bold red", "interrupted": "yellow", "running": "bold", "waiting": "dim"}
+_ENDED_WELL: tuple[State, ...] = ("reporting", "done")
+_STYLES = {
+    "failed": "bold red",
+    "lost": "bold red",
+    "interrupted": "yellow",
+    "starting": "bold",
+    "running": "bold",
+    "reporting": "bold",
+    "waiting": "dim",
+}
 
 
 def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
@@ -22,12 +33,12 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
         ("job", [job.name for job in jobs]),
         ("id", [job.scheduler_id or "" for job in jobs]),
         ("state", [job.state for job in jobs]),
-        ("progress", ["" if job.state == "done" else ", ".join([*_progress(job), *_left(job)]) for job in jobs]),
+        ("progress", ["" if job.state in _ENDED_WELL else ", ".join([*_progress(job), *_left(job)]) for job in jobs]),
         (names[0] if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
         ("95 % interval", [_interval(job) for job in jobs]),
-        ("calls", [_short(job.calls) for job in jobs]),
-        ("tokens", [_short(job.tokens) for job in jobs]),
-        ("GPU s", [_count(job.gpu_seconds) for job in jobs]),
+        ("calls", [_cost(job.calls) for job in jobs]),
+        ("tokens", [_cost(job.tokens) for job in jobs]),
+        ("GPU s", ["" if job.gpu_seconds is None else count(job.gpu_seconds) for job in jobs]),
     ]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     shown = [(heading, cells) for heading, cells in columns if any(cells)]
@@ -59,7 +70,7 @@ def status_line(job: JobStatus) -> str:
 
 def _progress(job: JobStatus) -> list[str]:
     """Return how far a job is, in one text; in none where that is not known."""
-    if job.share is not None and job.state != "done":
+    if job.share is not None and job.state not in _ENDED_WELL:
         return [f"{100 * job.share:.0f} %"]
     if job.done is None or (job.planned is None and not job.done):
         return []
@@ -73,26 +84,17 @@ def _left(job: JobStatus) -> list[str]:
 def _score(job: JobStatus, *, named: bool) -> str:
     if job.value is None:
         return ""
-    return f"{job.score} {_figure(job, job.value)}" if named else _figure(job, job.value)
+    shown = value(_as_score(job), job.value)
+    return f"{job.score} {shown}" if named else shown
 
 
 def _interval(job: JobStatus) -> str:
-    if job.ci95 is None:
-        return ""
-    low, high = job.ci95
-    return f"{100 * low:.1f} to {100 * high:.1f} %" if job.rate else f"{low:.4g} to {high:.4g}"
+    return "" if job.ci95 is None else value_interval(_as_score(job), job.ci95)
 
 
-def _figure(job: JobStatus, value: float) -> str:
-    return f"{100 * value:.1f} %" if job.rate else f"{value:.4g}"
+def _as_score(job: JobStatus) -> Score:
+    return Score(job.score or "", rate=job.rate)
 
 
-def _count(number: float | None) -> str:
-    return "" if number is None else f"{number:,.0f}"
-
-
-def _short(number: int | None) -> str:
-    """Return a count in at most seven characters: a terminal of 80 columns has no place for the digits of millions."""
-    if number is None or number < 100_000:
-        return _count(number)
-    return f"{number / 1e3:,.0f} k" if number < 10_000_000 else f"{number / 1e6:,.0f} M"
+def _cost(number: float | None) -> str:
+    return "" if number is None else compact(number)

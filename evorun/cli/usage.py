@@ -37,7 +37,9 @@ USAGES = {
         "Shows how far runs and the jobs of sweeps are: state, progress, primary score with its 95 % interval, calls,\n"
         "tokens, GPU seconds, errors. DIR is a run, a sweep, or a folder of many; by default the folder outputs.\n"
         "  waiting      it has not begun\n"
+        "  starting     a process works on it, which loads models or data, or is at its first step\n"
         "  running      a process works on it\n"
+        "  reporting    it has ended well; its process writes the report\n"
         "  done, failed, interrupted\n"
         "  lost         its manifest says that it runs, but no process works on it: it was killed\n"
         "--watch looks again every two seconds, until Ctrl-C. --json prints one JSON document. Neither disturbs a job.",

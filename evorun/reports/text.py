@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 
+from evorun.runs import formats
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 
-MISSING = "\u2013"
-"""Shown in place of a missing figure."""
-
-MINUS = "\u2212"
-"""As wide as a plus, and as high as digits stand: a hyphen is neither."""
+# under one name with the other formats of a page
+MISSING = formats.MISSING
+MINUS = formats.MINUS
+value = formats.value
+value_interval = formats.value_interval
+percent = formats.percent
+interval = formats.interval
+number = formats.number
+number_interval = formats.number_interval
+count = formats.count
+compact = formats.compact
 
 
 def label(score: Score) -> str:
@@ -39,16 +46,6 @@ def heading(words: str) -> str:
     return words if words in ("n", "p", "p (Holm)", "sd") else sentence(words)
 
 
-def value(score: Score, mean: float | None) -> str:
-    """Format a mean of a score: of a rate as a percentage."""
-    return percent(mean) if score.rate else number(mean)
-
-
-def value_interval(score: Score, ci95: tuple[float, float] | None) -> str:
-    """Format an interval of means of a score."""
-    return interval(ci95) if score.rate else number_interval(ci95)
-
-
 def difference(score: Score, means: float | None) -> str:
     """Format a difference of means of a score, with its sign: of a rate in percentage points."""
     if means is None:
@@ -62,21 +59,6 @@ def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
         return MISSING
     low, high = map(_signed_points if score.rate else _signed_number, ci95)
     return f"{low} to {high}{' pp' if score.rate else ''}"
-
-
-def percent(value: float | None) -> str:
-    """Format a fraction in [0, 1] as a percentage."""
-    return MISSING if value is None else f"{100 * value:.1f} %"
-
-
-def interval(ci95: tuple[float, float] | None) -> str:
-    """Format an interval of fractions in [0, 1] as percentages."""
-    return MISSING if ci95 is None else f"{100 * ci95[0]:.1f} to {100 * ci95[1]:.1f} %"
-
-
-def number_interval(ci95: tuple[float, float] | None) -> str:
-    """Format an interval of means of scores."""
-    return MISSING if ci95 is None else f"{number(ci95[0])} to {number(ci95[1])}"
 
 
 def _signed_number(value: float) -> str:
@@ -100,36 +82,11 @@ def p_value(value: float) -> str:
     return "< 0.0001" if value < 0.0001 else f"{value:.2g}" if value < 0.001 else f"{value:.3f}"
 
 
-def count(value: float | None) -> str:
-    """Format a count, rounded to a whole number, with thousands separated."""
-    return MISSING if value is None else f"{value:,.0f}"
-
-
 def trials(sizes: Sequence[int]) -> str:
     """Format the trials of each seed: several equal ones as seeds times trials, unequal ones as their sum."""
     if len(sizes) < 2 or len(set(sizes)) > 1:
         return count(sum(sizes))
     return f"{len(sizes)} x {count(sizes[0])}"
-
-
-def compact(value: float | None) -> str:
-    """Format a large count to three figures, with k (thousands) or M (millions)."""
-    if value is None:
-        return MISSING
-    # no-break spaces: on the next line of a narrow cell a unit would seem another figure's
-    if value >= 1e6:
-        return f"{value / 1e6:,.3g}\u00a0M"
-    return f"{value / 1e3:.3g}\u00a0k" if value >= 1e4 else count(value)
-
-
-def number(value: float | None) -> str:
-    """Format a mean that may be small, with thousands separated."""
-    if value is None:
-        return MISSING
-    # about three figures: intervals rarely justify more
-    size = abs(value)
-    shown = f"{size:,.0f}" if size >= 100 else f"{size:.1f}" if size >= 10 else f"{size:.3g}"
-    return MINUS + shown if value < 0 else shown
 
 
 def precise(value: float | None) -> str:

@@ -135,6 +135,19 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def showing_work(path: Path) -> Iterator[None]:
+    """Hold a lock file while the block runs, so that others see the work; go on without it where that is impossible."""
+    descriptor = None
+    with contextlib.suppress(OSError):
+        descriptor = take_lock(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def reject_links(folder: Path) -> None:
     """Raise RunDirectoryError for anything that would lead a writer out of a run's folder or block it forever.
 

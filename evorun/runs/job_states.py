@@ -19,7 +19,7 @@ from evorun.runs.reading import read_results
 from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
 
-State = Literal["waiting", "running", "done", "failed", "interrupted", "lost"]
+State = Literal["waiting", "starting", "running", "reporting", "done", "failed", "interrupted", "lost"]
 
 _STATES: dict[Status, State] = {"completed": "done", "failed": "failed", "interrupted": "interrupted"}
 _WITHOUT_GPU = ("simulated", "server", "replay")
@@ -37,7 +37,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name that tells it from the sweep's other jobs; of a run by itself, its folder."""
     state: State
-    """`lost`: its manifest says that it runs, but no process works on it."""
+    """`starting`: a process works on it, which has no progress yet; `reporting`: it is complete, and a process writes
+    its report; `lost`: its manifest says that it runs, but no process works on it."""
     done: int | None = None
     """Problems that have ended, or training steps."""
     planned: int | None = None
@@ -74,6 +75,11 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         """True for a job that a resume leaves alone."""
         return self.state == "done" and self.note is None
 
+    @property
+    def is_under_way(self) -> bool:
+        """True while a process works on it."""
+        return self.state in ("starting", "running", "reporting")
+
 
 class _Manifest(msgspec.Struct):
     """The part of manifest.json that is read here; leaving out the rest takes a fraction of the time."""
@@ -90,11 +96,12 @@ class _Manifest(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Manifest)
 
 
-def look_at(run: Path, name: str, unseen: str | None = None) -> JobStatus:
+def look_at(run: Path, name: str, unseen: str | None = None, *, begun: bool = False) -> JobStatus:
     """Return the status of the job in a run directory, which need not exist.
 
-    unseen: why a process that works on the job could not be seen from here; None where it could. Raises nothing for
-    files that cannot be read.
+    unseen: why a process that works on the job could not be seen from here; None where it could. begun: whether the
+    job's process has been started, which shows in the run directory only later. Raises nothing for files that cannot be
+    read.
     """
     folder = str(run).encode("utf-8", "replace").decode()  # a name may be no text, which JSON could not hold
     if run.is_symlink():
@@ -104,18 +111,22 @@ def look_at(run: Path, name: str, unseen: str | None = None) -> JobStatus:
     if manifest is None:
         exists = (run / MANIFEST).exists()
         note = f"its {MANIFEST} cannot be read" if exists else None
-        return JobStatus(folder=folder, name=name, state="running" if locked else "waiting", note=note)
-    state: State = "running" if locked else _STATES.get(manifest.status, "lost")
+        return JobStatus(folder=folder, name=name, state="starting" if locked or begun else "waiting", note=note)
+    complete = manifest.status == "completed"
+    live = None if complete else read_progress(run)
+    results = None
+    with contextlib.suppress(DataError):
+        results = read_results(run) if complete else None
+    done, planned, unit = _progress(run, manifest, results, live)
+    state: State = _STATES.get(manifest.status, "lost")
+    if locked:
+        has_progress = bool(done) or (live is not None and live.share > 0)
+        state = "reporting" if complete else "running" if has_progress else "starting"
     note = None
     if state == "lost" and unseen is not None:
         state, note = "running", unseen
     if state == "done" and not (run / REPORT).exists():
         note = "no report yet"
-    results = None
-    with contextlib.suppress(DataError):
-        results = read_results(run) if state == "done" else None
-    live = None if state == "done" else read_progress(run)
-    done, planned, unit = _progress(run, manifest, results, live)
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
     calls, tokens = _cost(run, results, live)
@@ -126,7 +137,7 @@ def look_at(run: Path, name: str, unseen: str | None = None) -> JobStatus:
         done=done,
         planned=planned,
         unit=unit,
-        share=1.0 if state == "done" else None if live is None else live.share,
+        share=1.0 if complete else None if live is None else live.share,
         left_seconds=live.left_seconds if live is not None and state == "running" else None,
         score=primary.name if results is not None else None,
         rate=primary.rate,

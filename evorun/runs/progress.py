@@ -14,6 +14,7 @@ from rich.text import Text
 
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
+from evorun.runs.formats import value
 from evorun.runs.live import ProgressRecord, write_progress
 from evorun.runs.scores import Score
 from evorun.runs.terminal import Terminal
@@ -238,7 +239,7 @@ class Progress:
         scored = [value for value in list(self._values.values()) if value is not None]
         steps = Counter(list(self._last_steps.values()))
         mean = sum(scored) / len(scored) if scored else 0.0
-        primary = f"{100 * mean:.1f} %" if self.primary.rate else f"{mean:.4g}"
+        primary = value(self.primary, mean)
         tokens = traffic.prompt_tokens + traffic.completion_tokens
         left = 0.0 if share >= 1 else self._time_left.estimate(self.seconds)
         shown = {

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 import evorun
-from evorun.runs.directory import current_time
-from evorun.runs.files import read_json
+from evorun.runs.directory import LOCK, current_time
+from evorun.runs.files import is_locked, read_json
 from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
@@ -112,9 +112,14 @@ def job_names(jobs: Sequence[JobInSweep]) -> list[str]:
 
 def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
     """Return the status of each job of a sweep in this folder."""
-    named = zip(sweep.jobs, job_names(sweep.jobs), strict=True)
-    seen = ((job, look_at(folder / job.folder, name, _unseen(sweep, job))) for job, name in named)
-    return [msgspec.structs.replace(status, scheduler_id=job.scheduler_id) for job, status in seen]
+    goes_on = is_locked(folder / LOCK)
+    statuses = []
+    for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True):
+        run = folder / job.folder
+        # a launcher makes the folder before the job's process has loaded anything
+        status = look_at(run, name, _unseen(sweep, job), begun=goes_on and run.is_dir())
+        statuses.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
+    return statuses
 
 
 def _unseen(sweep: SweepManifest, job: JobInSweep) -> str | None:

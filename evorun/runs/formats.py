@@ -1,0 +1,59 @@
+"""Figures as readers see them: with the same digits in a report, a status and a progress display."""
+
+from evorun.runs.scores import Score
+
+MISSING = "\u2013"
+"""Shown in place of a missing figure."""
+
+MINUS = "\u2212"
+"""As wide as a plus, and as high as digits stand: a hyphen is neither."""
+
+
+def value(score: Score, mean: float | None) -> str:
+    """Format a mean of a score: of a rate as a percentage."""
+    return percent(mean) if score.rate else number(mean)
+
+
+def value_interval(score: Score, ci95: tuple[float, float] | None) -> str:
+    """Format an interval of means of a score."""
+    return interval(ci95) if score.rate else number_interval(ci95)
+
+
+def percent(value: float | None) -> str:
+    """Format a fraction in [0, 1] as a percentage."""
+    return MISSING if value is None else f"{100 * value:.1f} %"
+
+
+def interval(ci95: tuple[float, float] | None) -> str:
+    """Format an interval of fractions in [0, 1] as percentages."""
+    return MISSING if ci95 is None else f"{100 * ci95[0]:.1f} to {100 * ci95[1]:.1f} %"
+
+
+def number_interval(ci95: tuple[float, float] | None) -> str:
+    """Format an interval of means of scores."""
+    return MISSING if ci95 is None else f"{number(ci95[0])} to {number(ci95[1])}"
+
+
+def count(value: float | None) -> str:
+    """Format a count, rounded to a whole number, with thousands separated."""
+    return MISSING if value is None else f"{value:,.0f}"
+
+
+def compact(value: float | None) -> str:
+    """Format a large count to three figures, with k (thousands) or M (millions)."""
+    if value is None:
+        return MISSING
+    # no-break spaces: on the next line of a narrow cell a unit would seem another figure's
+    if value >= 1e6:
+        return f"{value / 1e6:,.3g}\u00a0M"
+    return f"{value / 1e3:.3g}\u00a0k" if value >= 1e4 else count(value)
+
+
+def number(value: float | None) -> str:
+    """Format a mean that may be small, with thousands separated."""
+    if value is None:
+        return MISSING
+    # about three figures: intervals rarely justify more
+    size = abs(value)
+    shown = f"{size:,.0f}" if size >= 100 else f"{size:.1f}" if size >= 10 else f"{size:.3g}"
+    return MINUS + shown if value < 0 else shown
