@@ -10,11 +10,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from evorun.cli.status_table import ORDER, count_states, list_notes, status_table
+from evorun.cli.status_table import list_notes, status_table, title_of
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 from evorun.runs.job_search import Overview, find_jobs
-from evorun.runs.job_states import JobStatus
+from evorun.runs.job_states import ORDER, JobStatus
 from evorun.runs.terminal import Terminal
 
 WATCH_INTERVAL_S = 2.0
@@ -45,9 +45,9 @@ def print_status(arguments: Sequence[str], console: Terminal) -> None:
 def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus]]]:
     for sweep in overview.sweeps:
         launcher = "" if sweep.launcher == "basic" else f" ({sweep.launcher})"
-        yield f"{sweep.folder}{launcher}: {count_states(sweep.jobs)}", sweep.jobs
+        yield title_of(f"{sweep.folder}{launcher}", sweep.jobs), sweep.jobs
     if overview.runs:
-        yield f"runs: {count_states(overview.runs)}", overview.runs
+        yield title_of("runs", overview.runs), overview.runs
 
 
 def _watch(folders: Sequence[Path], console: Terminal) -> None:

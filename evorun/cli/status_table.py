@@ -1,18 +1,14 @@
 """A table of jobs: how far each is, its score and its cost."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
 
 from evorun.runs.formats import compact, count, value, value_interval
-from evorun.runs.job_states import JobStatus, State
+from evorun.runs.job_states import JobStatus, State, count_states
 from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
-
-ORDER: tuple[State, ...] = ("running", "starting", "reporting", "failed", "lost", "interrupted", "waiting", "done")
-"""States as `--watch` sorts them, since a screen may have no place for all jobs."""
 
 _ENDED_WELL: tuple[State, ...] = ("reporting", "done")
 _STYLES = {
@@ -49,11 +45,9 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
     return table
 
 
-def count_states(jobs: Sequence[JobStatus]) -> str:
-    """Return how many jobs are in which state: `12 jobs: 9 done, 3 running`."""
-    counts = Counter(job.state for job in jobs)
-    states = ", ".join(f"{counts[state]:,} {state}" for state in reversed(ORDER) if counts[state])
-    return f"{len(jobs):,} job{'' if len(jobs) == 1 else 's'}: {states}"
+def title_of(name: str, jobs: Sequence[JobStatus]) -> str:
+    """Return the title of a table of jobs: `outputs/a: 12 jobs: 9 done, 3 running`."""
+    return f"{name}: {len(jobs):,} job{'' if len(jobs) == 1 else 's'}: {count_states(jobs)}"
 
 
 def list_notes(jobs: Sequence[JobStatus]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from evorun.cli.invocation import BegunSweep
-from evorun.cli.status_table import count_states, list_notes, status_table
+from evorun.cli.status_table import list_notes, status_table, title_of
 from evorun.runs.job_states import JobStatus
 from evorun.runs.paths import display
 from evorun.runs.sweeps import job_statuses, read_sweep
@@ -18,7 +18,7 @@ def print_end(begun: BegunSweep, console: Terminal) -> None:
     if not begun.folder.exists():
         return
     jobs = job_statuses(begun.folder, read_sweep(begun.folder))
-    console.print_table(status_table(jobs, f"{display(begun.folder)}: {count_states(jobs)}"))
+    console.print_table(status_table(jobs, title_of(display(begun.folder), jobs)))
     console.print()
     for line in describe_end(begun, jobs):
         console.print(line, soft_wrap=True)

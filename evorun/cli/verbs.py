@@ -3,10 +3,14 @@
 import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evorun.cli.usage import USAGES, exit_code
 from evorun.errors import ConfigError
 from evorun.runs.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
@@ -69,6 +73,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.runs.folders import run_folders
     from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
     from evorun.runs.studies import RESCORED
+    from evorun.runs.sweeps import describe_unfinished
 
     given: list[Path] = []
     options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": [], "--export": []}
@@ -108,27 +113,51 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     for name in output:
         refuse_folder_of_records("--output", Path(name).parent)
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
+    file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
     # Render all pages before writing the first: an error then leaves every report unchanged.
-    pages = [render_report(folder, problems or None) for folder in folders]
+    with _showing_progress(enabled=len(folders) > 1) as progress:
+        if len(folders) > 1:  # first, as a wrong reference is found by then
+            waiting = progress.add_task("comparing the runs", total=None)
+            compared = comparison.compare(progress.track(folders, description="reading the runs"), *against)
+            progress.update(waiting, total=1, completed=1)
+        drawing = progress.track(folders, description="drawing the page of each run")
+        pages = [render_report(folder, problems or None) for folder in drawing]
+        if len(folders) > 1:
+            waiting = progress.add_task("drawing the comparison", total=None)
+            for path in exported:
+                comparison.export_comparison(compared, Path(path), overwrite=overwrite)
+            page = comparison.write_comparison(compared, file)
+            progress.update(waiting, total=1, completed=1)
+    if len(folders) > 1 and not as_json:
+        comparison.print_comparison(compared, page, console)
     if len(folders) == 1:
         for path in exported:
             export_report(folders[0], Path(path), overwrite=overwrite)
-    if len(folders) > 1:
-        compared = comparison.compare(folders, against[0] if against else None)
-        file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
-        for path in exported:
-            comparison.export_comparison(compared, Path(path), overwrite=overwrite)
-        page = comparison.write_comparison(compared, file)
-        if not as_json:
-            comparison.print_comparison(compared, page, console)
     for folder, drawn in zip(folders, pages, strict=True):
         write_page(folder / REPORT, drawn)
     if as_json:
         runs = [run_document(folder) for folder in folders]
         print_json({"runs": runs, "comparison": comparison_document(compared, page) if len(folders) > 1 else None})
     elif len(folders) == 1:
+        for line in describe_unfinished(folders):
+            console.print(line, style="bold yellow", soft_wrap=True)
         print_summary(folders[0], console)
     return 0
+
+
+def _showing_progress(*, enabled: bool) -> "Progress":
+    """Return a display of what is done and how far it is, on a terminal only; it vanishes at the end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Terminal(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not (enabled and console.is_terminal),
+    )
 
 
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:

@@ -5,7 +5,8 @@ A folder may come from somebody else, or be written at this moment. What cannot 
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,9 @@ from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingReco
 from evorun.runs.scores import ACCURACY, Score
 
 State = Literal["waiting", "starting", "running", "reporting", "done", "failed", "interrupted", "lost"]
+
+ORDER: tuple[State, ...] = ("running", "starting", "reporting", "failed", "lost", "interrupted", "waiting", "done")
+"""States as `--watch` sorts them, since a screen may have no place for all jobs."""
 
 _STATES: dict[Status, State] = {"completed": "done", "failed": "failed", "interrupted": "interrupted"}
 _WITHOUT_GPU = ("simulated", "server", "replay")
@@ -91,6 +95,12 @@ class _Manifest(msgspec.Struct):
     hardware: dict[str, Any] = {}
     config: dict[str, Any] = {}
     error: str | None = None
+
+
+def count_states(jobs: Iterable[JobStatus]) -> str:
+    """Return how many jobs are in which state: `9 done, 3 running`."""
+    counts = Counter(job.state for job in jobs)
+    return ", ".join(f"{counts[state]:,} {state}" for state in reversed(ORDER) if counts[state])
 
 
 _decoder = msgspec.json.Decoder(_Manifest)

@@ -1,5 +1,6 @@
 """The manifest of a sweep: its jobs, known before the first one starts, and the command that they come from."""
 
+import logging
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -7,14 +8,17 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 import evorun
-from evorun.runs.directory import LOCK, current_time
+from evorun.errors import RunDirectoryError
+from evorun.runs.directory import LOCK, MANIFEST, current_time
 from evorun.runs.files import is_locked, read_json
-from evorun.runs.job_states import JobStatus, look_at
+from evorun.runs.job_states import JobStatus, count_states, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
 from evorun.runs.records import write_json
 
 SWEEP_MANIFEST = "sweep.json"
+
+_log = logging.getLogger(__name__)
 
 
 class JobInSweep(msgspec.Struct, frozen=True):
@@ -120,6 +124,29 @@ def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
         status = look_at(run, name, _unseen(sweep, job), begun=goes_on and run.is_dir())
         statuses.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
     return statuses
+
+
+def describe_unfinished(runs: Sequence[Path]) -> list[str]:
+    """Return a line for each sweep, all of whose runs are among the given ones, that has jobs which are not done."""
+    given = {run.resolve() for run in runs}
+    lines = []
+    for folder in dict.fromkeys(run.resolve().parent for run in runs):
+        if not is_sweep(folder):
+            continue
+        try:
+            sweep = read_sweep(folder)
+        except RunDirectoryError as error:
+            _log.warning("%s", error)
+            continue
+        jobs = job_statuses(folder, sweep)
+        left = [job for job in jobs if job.state != "done"]
+        begun = {(folder / job.folder).resolve() for job in sweep.jobs if (folder / job.folder / MANIFEST).exists()}
+        if left and begun <= given:
+            lines.append(
+                f"{len(jobs) - len(left):,} of the {len(jobs):,} jobs of {display(folder)} are done "
+                f"({count_states(left)}): these are figures so far."
+            )
+    return lines
 
 
 def _unseen(sweep: SweepManifest, job: JobInSweep) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 from comparison_fixture import write_method
 
 from evorun.cli import main
+from evorun.runs.sweeps import JobInSweep, new_sweep, write_sweep
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
@@ -99,3 +100,38 @@ def test_nothing_is_written_when_one_run_cannot_be_read(sweep: Path, report: Rep
     assert "poor/steps.jsonl, line 1" in report.complaint("sweep")
     assert not list(sweep.rglob("*.html"))
     assert json.loads((sweep / "good" / "manifest.json").read_text())["status"] == "completed"
+
+
+def _make_sweep(folder: Path, *jobs: str) -> None:
+    recorded = [JobInSweep(job, (f"name={job}",)) for job in jobs]
+    write_sweep(folder, new_sweep(["evorun", "-m"], "basic", recorded))
+
+
+def test_an_unfinished_sweep_says_at_the_head_how_many_of_its_jobs_are_done(sweep: Path, report: Report) -> None:
+    write_method(sweep / "stopped", GOOD, method="lyria", status="interrupted")
+    _make_sweep(sweep, "good", "poor", "stopped", "later", "last")
+    said = "2 of the 5 jobs of sweep are done (2 waiting, 1 interrupted): these are figures so far."
+    assert " ".join(report("sweep").stdout.split()).startswith(said)
+    page = (sweep / "comparison.html").read_text()
+    assert page.index(said) < page.index("<h2>")
+    assert "jobs of sweep" not in report("sweep/good", "sweep/poor").stdout  # chosen, not what there is of the sweep
+    _make_sweep(sweep, "good", "poor")
+    assert "jobs of sweep" not in report("sweep").stdout
+
+
+def test_a_wrong_reference_is_found_before_anything_is_drawn(
+    sweep: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Path] = []
+    monkeypatch.setattr("evorun.reports.html.render_report", lambda run, problems: drawn.append(run))
+    assert "--against: expected one of" in report.complaint("sweep", "--against=nobody")
+    assert drawn == []
+
+
+def test_progress_is_shown_on_a_terminal_only(sweep: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = report("sweep")
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    shown = report("sweep")
+    assert quiet.stderr == ""
+    for step in ("reading the runs", "drawing the page of each run", "2/2", "drawing the comparison"):
+        assert step in shown.stderr

@@ -24,6 +24,7 @@ from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_end
 from evorun.reports.run_tables import is_flat
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
+from evorun.runs.sweeps import describe_unfinished
 
 MAX_BANDS = 8
 """Maximum arms with bands, and with their runs as thin lines."""
@@ -178,7 +179,7 @@ def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(row.facts[name] == value for row in compared)}
 
 
-def compare(run_dirs: Sequence[Path], against: Path | str | None = None) -> Comparison:
+def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comparison:
     """Compare two runs or more, each with the reference of its group.
 
     The reference is the run `against` (its folder, or the name of a row or of a method with one row per task), in other
@@ -203,7 +204,7 @@ def compare(run_dirs: Sequence[Path], against: Path | str | None = None) -> Comp
         arms=arms,
         pairs=pair_all(make_groups(runs, reference), arms),
         reference_given=against is not None,
-        warnings=_collect_warnings(arms),
+        warnings=[*describe_unfinished([run.outcome.run_dir for run in loaded]), *_collect_warnings(arms)],
         remarks=[
             *unread,
             *(f"No difference to reported figures is shown where {reason}." for reason in incomparable),

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +129,7 @@ class Run:
         return [caveat for caveat, holds in found.items() if holds]
 
 
-def load_runs(run_dirs: Sequence[Path]) -> list[Run]:
+def load_runs(run_dirs: Iterable[Path]) -> list[Run]:
     """Read the runs, in order. Raises RunDirectoryError or DataError."""
     outcomes = [load_outcome(run_dir, shows_records=False) for run_dir in run_dirs]
     return [_load_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
