@@ -104,10 +104,10 @@ def _inspect(folders: Sequence[Path], output: Path, options: Mapping[str, str]) 
 
 
 def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
-    from evorun.exports.latex import comparison_table
+    from evorun.exports.latex import comparison_tables
     from evorun.reports.comparison import compare
 
-    write_atomically(output, comparison_table(compare(folders)).encode("utf-8", "replace"))
+    write_atomically(output, comparison_tables(compare(folders)).encode("utf-8", "replace"))
     return r"; needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
 
 

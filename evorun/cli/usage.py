@@ -153,7 +153,7 @@ USAGES = {
         "  hf_eval_results  FILE.yaml: a run's score for .eval_results/ of a model on the Hub, where dataset= and\n"
         "                   task_id= name the benchmark; source= is a URL of its traces or paper\n"
         "  inspect          FILE.eval: a run as a log of Inspect, for its viewer and data frames; needs inspect_ai\n"
-        "  latex            FILE.tex: the comparison's first table with intervals, for the package booktabs",
+        "  latex            FILE.tex: all tables of the comparison, with captions, for the package booktabs",
     ),
     "tournament": Usage(
         "tournament:tournament",

@@ -1,10 +1,14 @@
-r"""A table for a paper: LaTeX with booktabs, every cell escaped."""
+r"""The tables of a comparison for a paper: LaTeX with booktabs, every cell escaped, figures aligned at their points."""
 
-from evorun.reports.comparison import Comparison
-from evorun.reports.comparison.tables import make_main_table
-from evorun.reports.facts import SIMULATED_LINE
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from evorun.reports.comparison import Comparison, notes, tables
+from evorun.reports.comparison.evolution import OVERHEAD_NOTE, make_overhead_table
 from evorun.reports.tables import Table
-from evorun.reports.text import MISSING
+from evorun.reports.text import MISSING, sentence
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -21,7 +25,6 @@ _ESCAPES = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    "\u2013": "--",
     "\u2212": "$-$",
     MISSING: "--",
     "\u00a0": "~",
@@ -29,29 +32,82 @@ _ESCAPES = {
     "\u202f": r"\,",
 }
 
+_NUMBER = re.compile(r"\d[\d,]*(?:\.(\d+))?")
 
-def comparison_table(comparison: Comparison) -> str:
-    r"""Return the first table of a comparison: scores with 95 % intervals, n and cost, a row for each arm.
 
-    Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes.
+class _Part(NamedTuple):
+    """A table of the file."""
+
+    label: str
+    heading: str
+    note: str
+    table: Table
+
+
+def comparison_tables(comparison: Comparison) -> str:
+    r"""Return all tables of a comparison's page as `table` environments with captions, in the page's order.
+
+    Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page are comments.
     """
-    table = make_main_table(comparison, comparison.rows, [], comparison.common_scores)
-    simulated = any(run.manifest.simulated for run in comparison.runs)
-    return (f"% {SIMULATED_LINE}\n" if simulated else "") + render(table)
+    warnings = "".join(f"% {' '.join(line.split())}\n" for line in comparison.warnings)
+    return warnings + "\n".join(_environment(part) for part in _list_parts(comparison) if part.table.rows)
+
+
+def _list_parts(comparison: Comparison) -> Iterator[_Part]:
+    primary, pairs = notes.primary_words(comparison), comparison.pairs
+    against = notes.pairs_heading(comparison)
+    rows, runs, scores = comparison.rows, comparison.run_rows, comparison.common_scores
+    main = tables.make_main_table(comparison, rows, [], scores)
+    about = f"{notes.intervals_note(comparison)} {notes.cost_note(comparison)}"
+    yield _Part("main", f"{primary} and cost", about, main)
+    yield _Part("scores", "scores", "", tables.make_scores_table(rows))
+    search = tables.make_search_table(rows, comparison.step)
+    yield _Part("search", "search and judge", notes.search_note(comparison), search)
+    if comparison.strata:
+        strata = tables.make_strata_table(comparison, rows, with_intervals=True)
+        yield _Part("strata", f"{primary} by stratum", "With 95 % intervals.", strata)
+    yield _Part("reported-strata", "reported by stratum", "", tables.make_reported_strata_table(comparison))
+    yield _Part("reported-steps", "reported by training step", "", tables.make_reported_steps_table(comparison))
+    yield _Part("pairs", against, notes.pairs_note(comparison), tables.make_pairs_table(pairs.main_pairs))
+    score_pairs = tables.make_score_pairs_table(pairs.main_pairs)
+    yield _Part("score-pairs", f"{against}: scores", notes.SCORE_PAIRS_NOTE, score_pairs)
+    yield _Part("rubrics", "cost of refinement", OVERHEAD_NOTE, make_overhead_table(comparison))
+    yield _Part("run-cost", "cost of whole runs", "", tables.make_run_cost_table(comparison))
+    yield _Part("cost", "cost per problem, by role", "", tables.make_cost_table(comparison))
+    if runs:
+        yield _Part("runs", "single runs", "", tables.make_main_table(comparison, runs, [], scores))
+        yield _Part("run-pairs", f"{against}, seed by seed", "", tables.make_pairs_table(pairs.seed_pairs))
+
+
+def _environment(part: _Part) -> str:
+    caption = escape(f"{sentence(part.heading)}. {part.note}".strip())
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\label{{tab:{part.label}}}",
+            render(part.table) + r"\end{table}",
+            "",
+        ]
+    )
 
 
 def render(table: Table) -> str:
-    """Return a table as a `tabular`, figures aligned to the right."""
+    """Return a table as a `tabular`, figures aligned to the right and at their decimal points."""
     alignment = "".join("r" if column.kind == "figure" else "l" for column in table.columns)
     headings = [escape(heading.replace("\n", " ")) for heading in table.headings]
-    rows = [[escape(cell) for cell in row] for row in table.shown()]
+    cells = [[escape(cell) for cell in column] for column in zip(*table.shown(), strict=True)]
+    for place, column in enumerate(table.columns):
+        if column.kind == "figure" and cells:
+            cells[place] = _align(cells[place])
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             _line(headings),
             r"\midrule",
-            *map(_line, rows),
+            *map(_line, zip(*cells, strict=True)),
             r"\bottomrule",
             r"\end{tabular}",
             "",
@@ -64,5 +120,30 @@ def escape(text: str) -> str:
     return "".join(_ESCAPES.get(character, character if character.isprintable() else " ") for character in text)
 
 
-def _line(cells: list[str]) -> str:
+def _align(cells: Sequence[str]) -> list[str]:
+    r"""Return a column's cells in which each number takes as many decimals as any at its place.
+
+    Zeros that a format drops from its three figures come back; other decimals would claim a precision that the figure
+    does not have, so they are invisible.
+    """
+    decimals = [[len(found[1] or "") for found in _NUMBER.finditer(cell)] for cell in cells]
+    widest = [max(places) for places in zip_longest(*decimals, fillvalue=0)]
+
+    def pad(cell: str) -> str:
+        places = iter(widest)
+
+        def fill(found: re.Match[str]) -> str:
+            shown, wanted = found[0], next(places)
+            point, has = ("" if found[1] else "."), len(found[1] or "")
+            zeros = min(wanted, 2) - has if re.match(r"[1-9](\.|$)", shown) else 0
+            if zeros > 0:
+                shown, point, has = f"{shown}{point}{'0' * zeros}", "", has + zeros
+            return shown + (rf"\phantom{{{point}{'0' * (wanted - has)}}}" if has < wanted else "")
+
+        return _NUMBER.sub(fill, cell)
+
+    return [pad(cell) for cell in cells]
+
+
+def _line(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"

@@ -15,9 +15,7 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
-from evorun.exports.latex import render
 from evorun.models.requirements import find_missing_packages
-from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.journal_reader import read_journal
 from evorun_process import DRY_RUN, SMALL, evorun_here, records
 from run_fixture import RunSpec, write_run
@@ -147,16 +145,6 @@ def test_a_simulated_score_is_no_result(home: Path, tmp_path: Path) -> None:
     done = evorun_here("export", home / "somewhere" / "run", *words, cwd=home)
     assert done.returncode == 1
     assert "got a simulated one" in done.stderr
-
-
-def test_latex_escapes_every_cell() -> None:
-    hostile = r"\input{x}%_&#$^~{}"
-    table = Table([*word_columns("run"), *figure_columns("95 % interval")], [(hostile, "10 to 20 %")])
-    lines = render(table).splitlines()
-    assert lines[0] == r"\begin{tabular}{lr}"
-    assert lines[2] == r"run & 95 \% interval \\"
-    escaped = r"\textbackslash{}input\{x\}\%\_\&\#\$\textasciicircum{}\textasciitilde{}\{\}"
-    assert lines[4] == rf"{escaped} & 10 to 20 \% \\"
 
 
 def test_latex_has_the_comparison(export: Callable[..., Path]) -> None:

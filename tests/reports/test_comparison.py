@@ -382,7 +382,11 @@ def test_a_fork_is_named_by_the_settings_that_it_changed_and_its_first_step(tmp_
         return run
 
     runs = [_typed(tmp_path, "method.orders=2"), fork("a", 20, width=2.0), fork("b", 30, width=2.0)]
-    expected = {"lyria, method.width=1.0", "lyria, method.width=2.0 from step 20", "lyria, method.width=2.0 from step 30"}
+    expected = {
+        "lyria, method.width=1.0",
+        "lyria, method.width=2.0 from step 20",
+        "lyria, method.width=2.0 from step 30",
+    }
     assert set(_names(compare(runs))) == expected
     # one setting, begun at different steps, is no draw of one arm
     assert all(len(arm.runs) == 1 for arm in compare(runs).arms)
