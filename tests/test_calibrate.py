@@ -190,6 +190,7 @@ def test_a_problems_given_skill_is_its_own() -> None:
         ([], "expected: evorun calibrate RUN_DIR"),
         (["run", "output=engine.yaml"], "output: expected a file NAME.yaml in a folder named engine, got engine.yaml"),
         (["run", "output=engine/one.json"], "output: expected a file NAME.yaml in a folder named engine"),
+        (["one", "two"], "expected one run to calibrate from, got 2; give one"),
         (["nowhere"], "nowhere is not a run directory"),
     ],
 )

@@ -30,4 +30,4 @@ def test_a_pair_that_is_refused_is_not_listed_as_fitting() -> None:
     listing.print_listing(["methods"], Terminal(file=printed, width=400))
     pairs = printed.getvalue().partition("which methods fit which tasks")[2]
     rows = pairs.partition("\ngrpo ")[2].partition("\nlaft ")[0].splitlines()
-    assert [row.split()[-1] for row in rows if "other settings needed" in row] == ["essay"]
+    assert [row.split()[-1] for row in rows if "does not run as it is" in row] == ["essay"]

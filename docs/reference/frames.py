@@ -16,7 +16,8 @@ the fields of a run's records:
 
 - a field within an object has a dot: `best.answer`;
 - `NAME` stands for each key of an object: `scores.rubric`, `cost.judge.calls`;
-- an interval `ci95` is two columns, `low` and `high`;
+- an interval `ci95` is two columns, `low` and `high`: 95 % over the run's problems, Wilson's of a share, else a
+  bootstrap (BCa). It says nothing about other seeds; for those, compare several runs;
 - a list of texts is a list; in `data.NAME` a list or an object is a text in JSON.
 
 A value that may be missing is missing in the way of the library: `NaN` or `NA` in pandas, null in polars.
@@ -87,6 +88,9 @@ def describe_columns(frame: FrameOf) -> Iterator[tuple[str, str, str, str]]:
     for leaf in list_leaves(frame.record):
         (words,) = (one for one in list_columns(leaf.owner) if one.name == leaf.field)
         kind = {"any": "by name"}.get(leaf.kind, leaf.kind)
-        end = {"low": "Lower end of the 95 % interval.", "high": "Upper end of the 95 % interval."}
+        end = {
+            "low": "Lower end of the 95 % interval over problems.",
+            "high": "Upper end of the 95 % interval over problems.",
+        }
         meaning = end[leaf.column.rpartition(".")[2]] if leaf.field == "ci95" else describe_meaning(words.meaning)
         yield leaf.column, kind, words.unit, meaning

@@ -60,7 +60,11 @@ def _request(arguments: Sequence[str]) -> tuple[Path, Path | None]:
             add_option(options, argument)
         else:
             runs.append(Path(argument))
-    if len(runs) != 1:
+    if len(runs) > 1:
+        raise ConfigError(
+            f"expected one run to calibrate from, got {len(runs)}; give one, or calibrate from each in turn"
+        )
+    if not runs:
         raise ConfigError(f"expected: {USAGES['calibrate'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     overwrite = take_flag(options, "overwrite")
     if "output" not in options:

@@ -133,7 +133,7 @@ def _pairs() -> Table:
         tasks: dict[str, list[str]] = {}
         for fit in fits:
             needs = f"needs {fit['needs']}" if fit["needs"] else None
-            words = needs or ("other settings needed" if fit["obstacle"] else fit["regime"])
+            words = needs or ("does not run as it is" if fit["obstacle"] else fit["regime"])
             tasks.setdefault(words, []).append(fit["task"])
         for number, (words, names) in enumerate(tasks.items()):
             table.add_row("" if number else name, words, ", ".join(names))

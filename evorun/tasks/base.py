@@ -68,11 +68,11 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
 class DrawHelp(NamedTuple):
     """Advice in errors about the draw of a task's problems."""
 
-    more_validation: str = "raise task.validation_per_stratum"
+    more_validation: str = "hold more problems out in the task (`validation` of what it loads)"
     """Advice for a larger validation split."""
-    grade_held_out: str = "lower task.validation_per_stratum and raise task.per_stratum to grade it"
+    grade_held_out: str = "hold fewer problems out in the task to grade it"
     """Advice for grading a problem of the validation split."""
-    keys: str = "task.per_stratum, task.validation_per_stratum, task.draw_seed and task.limit"
+    keys: str = "task.draw_seed and the task's own keys"
     """The keys that decide the draw, apart from `task.data`."""
 
 

@@ -9,11 +9,17 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from evorun.errors import ConfigError, DataError
 from evorun.fields import PositiveInt, require_one_of
 from evorun.runs.streams import stream
-from evorun.tasks.base import Provenance
+from evorun.tasks.base import DrawHelp, Provenance
 from evorun.tasks.benchmark import BenchmarkConfig
 from evorun.tasks.benchmark_files import MissingFilesError, download
 
 T = TypeVar("T")
+
+DRAW_HELP = DrawHelp(
+    more_validation="raise task.validation_per_stratum",
+    grade_held_out="lower task.validation_per_stratum and raise task.per_stratum to grade it",
+    keys="task.per_stratum, task.validation_per_stratum, task.draw_seed and task.limit",
+)
 
 
 @dataclass(kw_only=True)

@@ -1,8 +1,13 @@
 """The stratified draw's refusals: what they say is true, and what they advise helps."""
 
+import dataclasses
+import re
+
 import pytest
 
 from evorun.errors import DataError
+from evorun.runner import registry
+from evorun.tasks.base import Task, TaskConfig
 from evorun.tasks.stratified_benchmark import stratified_draw
 
 
@@ -46,3 +51,11 @@ def test_all_of_unequal_strata_can_be_drawn() -> None:
     draw = stratified_draw(strata, per_stratum=None, held_out=1, seed=0, name="quiz")
     assert (len(draw.selected), len(draw.held_out)) == (7, 2)
     assert sorted([*draw.selected, *draw.held_out]) == [0, 1, 2, 3, 4, 5, 6, 10, 11]
+
+
+@pytest.mark.parametrize("config", [*registry.task_configs().values()], ids=lambda config: config.task_class.name)
+def test_advice_names_keys_that_the_task_has(config: type[TaskConfig]) -> None:
+    """A plug-in's task has none but its own, so the advice that it inherits names none but the base's."""
+    for advice, names in ((config.task_class.draw_help, config), (Task.draw_help, TaskConfig)):
+        keys = re.findall(r"task\.(\w+)", " ".join(advice))
+        assert {*keys} <= {field.name for field in dataclasses.fields(names)}

@@ -19,6 +19,7 @@ from evorun.tasks.livecodebench import operators
 from evorun.tasks.livecodebench.feedback import Failure, list_failures, make_feedback
 from evorun.tasks.livecodebench.programs import make_check, make_program, signature, syntax_error
 from evorun.tasks.livecodebench.reading import MEMORY_CHARS, read_memory, read_program, read_reasoning
+from evorun.tasks.stratified_benchmark import DRAW_HELP
 from evorun.tasks.text_task import TextTask
 
 # Roles whose replies no later prompt shows, so that they need no notes (B.2.5, B.2.6)
@@ -30,6 +31,7 @@ class LiveCodeBench(TextTask):
     """Answers a problem with a program that public tests check; has symbolic operators on programs."""
 
     name = "livecodebench"
+    draw_help = DRAW_HELP
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     wording: Mapping[str, str] = {"persona": "a helpful assistant"}
 

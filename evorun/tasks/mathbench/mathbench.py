@@ -21,7 +21,7 @@ from evorun.tasks.corrections import cut_at_next_question, read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object
 from evorun.tasks.multiple_choice import answer_schema, format_options, letters, option_text, read_letter
 from evorun.tasks.simulator import TextSimulator
-from evorun.tasks.stratified_benchmark import StratifiedBenchmark
+from evorun.tasks.stratified_benchmark import DRAW_HELP, StratifiedBenchmark
 from evorun.tasks.text_task import TextTask
 
 OPTIONS = 4
@@ -41,6 +41,7 @@ class MathBench(TextTask):
     """Answers a question by option letter."""
 
     name = "mathbench"
+    draw_help = DRAW_HELP
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     wording: Mapping[str, str] = {
         "persona": "a helpful assistant",
