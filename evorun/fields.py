@@ -1,7 +1,7 @@
 """Types of configuration values that state their bounds, and the base of settings that are checked against them.
 
-A field's type is the place of its bounds: `steps: PositiveInt`, `group: Annotated[int, Meta(ge=2)]`. The functions
-check values whose bounds depend on other values.
+A field's type is the place of its bounds: `steps: PositiveInt`, `share: Annotated[float, Meta(ge=0, lt=1)]`. The
+functions check values whose bounds depend on other values.
 """
 
 import math
@@ -16,6 +16,8 @@ from evorun.errors import ConfigError
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
+GroupSize = Annotated[int, Meta(ge=2)]
+"""Completions that are compared with one another: of a single one, any advantage is 0."""
 PositiveFloat = Annotated[float, Meta(gt=0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -39,22 +41,28 @@ class Checked:
     """The configuration group of the keys, such as `method`."""
 
     def __post_init__(self) -> None:
-        for name, bound in stated_bounds(type(self)):  # type: ignore[arg-type]  # a class is hashable
-            if (value := getattr(self, name)) is not None:
-                _require(f"{self.section}.{name}" if self.section else name, value, bound)
+        require_stated_bounds(self, self.section)
+
+
+def require_stated_bounds(values: Any, section: str) -> None:
+    """Refuse values outside the bounds that their fields' types state; None passes. section: precedes their keys."""
+    for name, bound in stated_bounds(type(values)):  # type: ignore[arg-type]  # a class is hashable
+        if (value := getattr(values, name)) is not None:
+            _require(f"{section}.{name}" if section else name, value, bound)
 
 
 @cache
 def stated_bounds(settings: type) -> tuple[tuple[str, Meta | OneOf], ...]:
-    """Return the name and the bounds of each field of a dataclass, its own and those that its bases state.
+    """Return the name and the bounds of each field of a dataclass.
 
-    A class that declares a base's field again, for a default of its own, keeps the base's bounds.
+    A class that declares a base's field again, for a default of its own, keeps the base's bounds unless it states
+    others.
     """
     stated: dict[str, list[Meta | OneOf]] = {field.name: [] for field in fields(settings)}
     for owner in settings.__mro__:
         hints = get_type_hints(owner, include_extras=True)
-        for name in stated.keys() & hints.keys():
-            stated[name] += (bound for bound in _find_bounds(hints[name]) if bound not in stated[name])
+        for name in (name for name, bounds in stated.items() if not bounds and name in hints):
+            stated[name] = list(_find_bounds(hints[name]))
     return tuple((name, bound) for name, bounds in stated.items() for bound in bounds)
 
 

@@ -119,5 +119,16 @@ def test_a_field_that_is_declared_again_keeps_its_bounds() -> None:
         Cool(temperature=-1)
 
 
+@dataclass(kw_only=True)
+class Warm(Sampled):
+    temperature: PositiveFloat
+
+
+def test_a_field_that_states_other_bounds_has_these_alone() -> None:
+    assert [describe_bound(bound) for _, bound in stated_bounds(Warm)] == ["a number > 0"]
+    with pytest.raises(ConfigError, match=r"^method\.temperature: expected a number > 0, got 0$"):
+        Warm(temperature=0)
+
+
 def test_a_bound_is_told_in_the_words_of_its_error() -> None:
     assert describe_bound(OneOf(("raw", "by_total"))) == "one of by_total, raw"

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evorun.fields import OneOf, require_at_least
+from evorun.fields import GroupSize, OneOf
 from evorun.methods.context import RunContext
 from evorun.methods.espl.operators import OperatorPrompts, find_contrasts, problem_text, read_summary, render_lessons
 from evorun.methods.espl.population import (
@@ -294,9 +294,8 @@ def _count_refused(lessons: Sequence[Patched]) -> dict[str, float]:
 class EsplEvolutionConfig(RefinedLearningSettings, EvolutionSettings):
     """Hyperparameters; `conf/method/espl_evolution.yaml` gives each default and its source."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least("method.group", self.group, 2)
+    group: GroupSize
+    """Completions of each problem under each system prompt (N)."""
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from evorun.errors import ConfigError
-from evorun.fields import NonNegativeFloat, PositiveInt, require_above
+from evorun.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import RepeatedEvaluationSettings
@@ -39,6 +39,8 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
     """Passes through the training split, where `steps` is null; the last batch may be smaller."""
     problems_per_step: PositiveInt
     """Problems in a batch (B)."""
+    temperature: PositiveFloat
+    """Of rollouts: at 0 all completions of a prompt would be equal."""
     group: PositiveInt
     """Completions of each problem under each system prompt (N)."""
     system_prompt: str | None
@@ -60,7 +62,6 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_above("method.temperature", self.temperature, 0)
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):
                 raise ConfigError(f"method.{key}: has no effect with method.rubric={self.rubric}; leave it 0")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from evorun.errors import ConfigError
-from evorun.fields import OneOf, PositiveInt, require_at_least
+from evorun.fields import GroupSize, OneOf, PositiveInt
 from evorun.methods.context import RunContext
 from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, UpdateRule
@@ -24,6 +24,8 @@ from evorun.training.objectives import LOSSES, GradientSettings
 class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings):
     """Hyperparameters; the methods' YAML files give each default and its source."""
 
+    group: GroupSize
+    """Completions of each problem under each system prompt (N)."""
     draws: PositiveInt
     """Draws of the prompt per problem of a batch, with `group` completions each."""
     task_instruction: bool
@@ -32,7 +34,6 @@ class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least("method.group", self.group, 2)
         if self.task_instruction and self.system_prompt is not None:
             raise ConfigError(
                 "method.task_instruction: has no effect with method.system_prompt, which replaces the instruction; "

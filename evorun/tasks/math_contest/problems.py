@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import NonNegativeInt, OneOf, require_at_least
+from evorun.fields import NonNegativeInt, OneOf, PositiveInt, require_stated_bounds
 from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance
 from evorun.tasks.benchmark import Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import NotFoundError, Record, Source
@@ -42,7 +42,7 @@ class SplitConfig:
     """Take records of these contests only, from `data`; null: of any."""
     size: int | None
     """Problems in the full set; with any other number, results say that they are not on the set itself."""
-    draw: int | None
+    draw: PositiveInt | None
     """Draw this many of its problems by `draw_seed`; null: all."""
 
 
@@ -66,7 +66,7 @@ class MathContestConfig(SplitBenchmark):
     def __post_init__(self) -> None:
         super().__post_init__()
         for split in SPLITS:
-            require_at_least(f"task.{split}.draw", self._split(split).draw, 1)
+            require_stated_bounds(self._split(split), f"task.{split}")
         if self.answer == "expression" and self.largest_answer is not None:
             raise ConfigError("task.largest_answer: has no effect with task.answer=expression; leave it null")
 
