@@ -134,6 +134,14 @@ def test_an_error_that_all_jobs_share_is_said_once_and_nothing_starts(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_terminal_shows_what_is_done_before_the_first_job(tmp_path: Path) -> None:
+    words = ("task=mathbench", "task.data=nowhere", "engine=simulated", "method=zero_shot", "seed=0,1,2")
+    with mock.patch("rich.console.Console.is_terminal", True):
+        done = evorun_here("-m", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    for step in ("composing the jobs", "checking the jobs and their data", "3/3"):
+        assert step in done.stderr
+
+
 def test_a_schedulers_ids_are_noted_once_it_has_the_jobs(tmp_path: Path) -> None:
     """submitit's local executor, whose ids are those of processes."""
     submitted: list[tuple[str, ...]] = []

@@ -5,7 +5,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class SturdyStream:
@@ -76,6 +79,23 @@ def say(kind: str, message: str, style: str) -> None:
 
     line = Text.assemble((f"{kind}:", style), " ", " ".join(message.split()))
     Terminal(stderr=True).print(line, soft_wrap=True)
+
+
+def showing_progress(*, enabled: bool = True) -> "Progress":
+    """Return a display of what is done and how far it is, on a terminal only; it vanishes at the end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from evorun.runs.terminal import Terminal
+
+    console = Terminal(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not (enabled and console.is_terminal),
+    )
 
 
 on_error: Callable[[str, BaseException | None], None] | None = None

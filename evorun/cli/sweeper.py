@@ -5,7 +5,7 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from evorun.cli import invocation, local_launcher
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
-from evorun.cli.output import print_error
+from evorun.cli.output import print_error, showing_progress
 from evorun.cli.overrides import as_typed, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.quoting import quoted
@@ -125,10 +125,12 @@ class VariantSweeper(BasicSweeper):
             jobs = jobs_of_sweep(overrides, self.variants, parser)
         else:
             jobs = [[*given, f"hydra.sweep.subdir={quoted(folder)}"] for folder, given in resumed.items()]
-        composed = [self._compose(job, number) for number, job in enumerate(jobs)]
-        # What has begun may need only its journal, and a machine that only submits jobs need not be able to run them.
-        if not (self._folder / SWEEP).exists() and runs_here(self.config):
-            refuse_obstacles(jobs, composed)
+        with showing_progress() as progress:
+            numbered = enumerate(progress.track(jobs, description="composing the jobs"))
+            composed = [self._compose(job, number) for number, job in numbered]
+            # What has begun may need only its journal; a machine that only submits jobs need not be able to run them.
+            if not (self._folder / SWEEP).exists() and runs_here(self.config):
+                refuse_obstacles(jobs, progress.track(composed, description="checking the jobs and their data"))
         self._record(jobs, composed)
         return list(self.split_overrides_to_chunks(jobs, max_batch_size))
 
@@ -212,7 +214,7 @@ def noting_scheduler_ids(note: Callable[[Sequence[str]], None]) -> Iterator[None
         executor.map_array = submit
 
 
-def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Sequence[DictConfig]) -> None:
+def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]) -> None:
     """Print why jobs cannot run, a line for each reason. Raises ConfigError where none can."""
     common = set.intersection(*map(set, jobs))
     found: dict[str, str | None] = {}

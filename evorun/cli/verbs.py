@@ -3,14 +3,10 @@
 import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evorun.cli.usage import USAGES, exit_code
 from evorun.errors import ConfigError
 from evorun.runs.terminal import Terminal
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
@@ -63,7 +59,7 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
 
 def report(arguments: Sequence[str], console: Terminal) -> int:
     """Print the tables of runs and write their pages. Raises ConfigError for a wrong command line."""
-    from evorun.cli.output import JSON, print_json
+    from evorun.cli.output import JSON, print_json, showing_progress
     from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
     from evorun.reports.html import export_report, render_report
@@ -115,7 +111,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
     file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
     # Render all pages before writing the first: an error then leaves every report unchanged.
-    with _showing_progress(enabled=len(folders) > 1) as progress:
+    with showing_progress(enabled=len(folders) > 1) as progress:
         if len(folders) > 1:  # first, as a wrong reference is found by then
             waiting = progress.add_task("comparing the runs", total=None)
             compared = comparison.compare(progress.track(folders, description="reading the runs"), *against)
@@ -143,21 +139,6 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
             console.print(line, style="bold yellow", soft_wrap=True)
         print_summary(folders[0], console)
     return 0
-
-
-def _showing_progress(*, enabled: bool) -> "Progress":
-    """Return a display of what is done and how far it is, on a terminal only; it vanishes at the end."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    console = Terminal(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not (enabled and console.is_terminal),
-    )
 
 
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
