@@ -1,0 +1,109 @@
+"""Measure how often the 95 % intervals over seeds and problems (`evorun.runs.crossed`) contain the true mean.
+
+Usage: python scripts/measure_coverage.py [data sets per cell, by default 400]
+
+Data sets are drawn with known variances. Continuous values: mean + seed + problem + rest, all normal; the variance of
+the rest is 1. Rates: right or wrong, with these effects on the logit; a difference is that of two methods, which share
+the problems' difficulty and each have effects of their own. Prints the coverage for each number of seeds (rows) and
+problems (columns), and with one seed; an asterisk marks what is outside .93 to .97, beyond the error of the simulation.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from evorun.runs.crossed import crossed_mean
+
+SEEDS = (1, 2, 3, 5, 10)
+PROBLEMS = (20, 60, 200, 500)
+TARGET = (0.93, 0.97)
+
+
+class World(NamedTuple):
+    """Variances of what values consist of, and the kind of values."""
+
+    name: str
+    kind: str
+    """continuous | rate | difference of rates."""
+    seed: float
+    problem: float
+    effect: float = 0.5
+    """Mean; of rates the mean logit, of differences that of the first method."""
+
+
+WORLDS = (
+    World("continuous, no seed effect", "continuous", 0.0, 0.5),
+    World("continuous, small seed effect", "continuous", 0.01, 0.3),
+    World("continuous, large seed effect", "continuous", 0.2, 0.3),
+    World("rate, no seed effect", "rate", 0.0, 2.0),
+    World("rate, seed effect", "rate", 0.1, 2.0),
+    World("difference of rates, no seed effect", "difference", 0.0, 2.0),
+    World("difference of rates, small seed effect", "difference", 0.05, 2.0),
+    World("difference of rates, large seed effect", "difference", 0.5, 2.0),
+)
+
+
+def draw(world: World, rng: np.random.Generator, seeds: int, problems: int) -> NDArray[np.float64]:
+    """Return values [seeds, problems]; a single seed has no effect, since nothing tells it from the mean."""
+
+    def effects(problem: float) -> NDArray[np.float64]:
+        seed = world.seed * (seeds > 1)
+        by_seed, by_problem = rng.standard_normal((seeds, 1)), rng.standard_normal((1, problems))
+        return np.asarray(np.sqrt(seed) * by_seed + np.sqrt(problem) * by_problem)
+
+    def right(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(rng.random((seeds, problems)) < expit(logits), dtype=float)
+
+    if world.kind == "continuous":
+        return np.asarray(world.effect + effects(world.problem) + rng.standard_normal((seeds, problems)))
+    if world.kind == "rate":
+        return right(world.effect + effects(world.problem))
+    shared = np.sqrt(world.problem / 2) * rng.standard_normal(problems)
+    ours, theirs = (right(logit + shared + effects(world.problem / 2)) for logit in (world.effect, 0.0))
+    return np.asarray(ours - theirs)
+
+
+def true_mean(world: World, seeds: int) -> float:
+    """Return the mean over all seeds and problems, by quadrature over the normal effects."""
+    points, weights = np.polynomial.hermite_e.hermegauss(60)
+
+    def rate(logit: float, variance: float) -> float:
+        return float((weights * expit(logit + np.sqrt(variance) * points)).sum() / weights.sum())
+
+    variance = world.problem + world.seed * (seeds > 1)
+    if world.kind == "continuous":
+        return world.effect
+    return rate(world.effect, variance) - (rate(0.0, variance) if world.kind == "difference" else 0.0)
+
+
+def coverage(world: World, seeds: int, problems: int, repetitions: int) -> float:
+    """Return the share of data sets whose interval contains the true mean; one without an interval does not."""
+    rng, mean = np.random.default_rng([seeds, problems]), true_mean(world, seeds)
+    hits = 0
+    for _ in range(repetitions):
+        found = crossed_mean(draw(world, rng, seeds, problems))
+        low, high = found.interval() if found else (np.nan, np.nan)
+        hits += low <= mean <= high
+    return hits / repetitions
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a table for each world."""
+    repetitions = int(arguments[0]) if arguments else 400
+    slack = 2 * np.sqrt(0.05 * 0.95 / repetitions)
+    for world in WORLDS:
+        print(f"{world.name} (variances: seed {world.seed:g}, problem {world.problem:g})")
+        print("seeds  " + "".join(f"{problems:>8}" for problems in PROBLEMS) + "  problems")
+        for seeds in SEEDS:
+            found = [coverage(world, seeds, problems, repetitions) for problems in PROBLEMS]
+            marks = ["*" if not TARGET[0] - slack <= share <= TARGET[1] + slack else " " for share in found]
+            print(f"{seeds:>5}  " + "".join(f"{share:>7.3f}{mark}" for share, mark in zip(found, marks, strict=True)))
+        print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
