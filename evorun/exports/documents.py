@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from evorun.reports.comparison import Comparison
+from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.tables import make_data_tables
 from evorun.reports.facts import list_warnings
 from evorun.reports.overview import load_outcome
@@ -37,9 +38,13 @@ def run_document(run: Path) -> dict[str, Any]:
 
 
 def comparison_document(comparison: Comparison, page: Path) -> dict[str, Any]:
-    """Return the tables of a comparison as lists of records, by name: `arms`, `runs`, `strata` and `pairs`."""
+    """Return the tables of a comparison as lists of records by name, and its findings, a sentence for each pair.
+
+    The tables are `arms`, `runs`, `strata` and `pairs`.
+    """
     tables = {
         table.name: [dict(zip(table.fields or table.headings, row, strict=True)) for row in table.rows]
         for table in make_data_tables(comparison)
     }
-    return {**tables, "warnings": list(comparison.warnings), "page": str(page)}
+    findings = [describe_finding(pair) for pair in comparison.pairs.main_pairs]
+    return {**tables, "findings": findings, "warnings": list(comparison.warnings), "page": str(page)}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from evorun.reports.comparison import Comparison, notes, tables
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, make_overhead_table
+from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.tables import Table
 from evorun.reports.text import MISSING, sentence
 
@@ -68,7 +69,8 @@ def _list_parts(comparison: Comparison) -> Iterator[_Part]:
         yield _Part("strata", f"{primary} by stratum", "With 95 % intervals.", strata)
     yield _Part("reported-strata", "reported by stratum", "", tables.make_reported_strata_table(comparison))
     yield _Part("reported-steps", "reported by training step", "", tables.make_reported_steps_table(comparison))
-    yield _Part("pairs", against, notes.pairs_note(comparison), tables.make_pairs_table(pairs.main_pairs))
+    findings = [notes.pairs_note(comparison), *map(describe_finding, pairs.main_pairs)]
+    yield _Part("pairs", against, " ".join(findings), tables.make_pairs_table(pairs.main_pairs))
     score_pairs = tables.make_score_pairs_table(pairs.main_pairs)
     yield _Part("score-pairs", f"{against}: scores", notes.SCORE_PAIRS_NOTE, score_pairs)
     yield _Part("rubrics", "cost of refinement", OVERHEAD_NOTE, make_overhead_table(comparison))

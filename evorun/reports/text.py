@@ -53,6 +53,11 @@ def difference(score: Score, means: float | None) -> str:
     return f"{_signed_points(means)} pp" if score.rate else _signed_number(means)
 
 
+def size(score: Score, difference: float) -> str:
+    """Format the size of a difference of means of a score, without its sign: of a rate in percentage points."""
+    return f"{100 * abs(difference):.1f} pp" if score.rate else number(abs(difference))
+
+
 def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
     """Format an interval of differences of means of a score: of a rate in percentage points."""
     if ci95 is None:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -70,8 +70,8 @@ RESAMPLES = 9_999
 MIN_SEEDS = 3
 """Minimum seeds for an interval of their mean (ours): for two, Student's extends 13 standard errors each way."""
 
-MIN_BOOTSTRAP_SEEDS = 5
-"""Minimum seeds for resampling them (ours): three have only ten different resamples."""
+ENOUGH_SEEDS = 5
+"""Minimum seeds for claims about other seeds that are not rough (ours)."""
 
 _MAX_BATCH_VALUES = 2**16
 """Maximum values that a bootstrap draws at a time (ours): few enough for the processor's cache. Intervals do not
@@ -220,39 +220,6 @@ def smallest_difference(
     degrees = (min(seeds, problems) if spread.seed else problems) - 1
     critical = stdtrit(degrees, 1 - level / 2)
     return float(nctdtrinc(degrees, 1 - power, critical)) * spread.standard_error(problems, seeds)
-
-
-def two_way_bootstrap_interval(
-    seeds: Sequence[Mapping[str, float]], resamples: int = RESAMPLES
-) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap percentile interval of the mean of seeds' means, for new seeds and new problems.
-
-    Each seed has a value by problem. Seeds and problems are resampled independently; a resampled problem keeps all its
-    seeds, since they share its difficulty. None below `MIN_BOOTSTRAP_SEEDS` seeds or two problems, or where all values
-    are equal. The same values always give the same interval. Sources: Davison and Hinkley (1997), "Bootstrap Methods
-    and their Application", section 3.8, on two levels; A. B. Owen (2007), "The pigeonhole bootstrap": for crossed
-    levels the interval is too wide rather than too narrow.
-    """
-    problems = sorted({problem for seed_values in seeds for problem in seed_values})
-    values = np.array([[seed_values.get(problem, np.nan) for problem in problems] for seed_values in seeds])
-    known = ~np.isnan(values)
-    if len(seeds) < MIN_BOOTSTRAP_SEEDS or len(problems) < 2 or np.ptp(values[known]) <= _TOLERANCE:
-        return None
-    values = np.where(known, values, 0.0)
-    rng = np.random.default_rng(0)
-    means = []
-    batch_size = _batch_size(len(seeds) + len(problems))
-    for start in range(0, resamples, batch_size):
-        size = min(batch_size, resamples - start)
-        seed_counts = rng.multinomial(len(seeds), [1 / len(seeds)] * len(seeds), size)
-        problem_counts = rng.multinomial(len(problems), [1 / len(problems)] * len(problems), size)
-        values_per_seed = problem_counts @ known.T
-        # a seed none of whose problems were drawn has no mean and gets no weight
-        weights = seed_counts * (values_per_seed > 0)
-        sums = (weights * (problem_counts @ values.T) / np.maximum(values_per_seed, 1)).sum(axis=1)
-        means.append(sums[weights.any(axis=1)] / weights.sum(axis=1)[weights.any(axis=1)])
-    low, high = np.quantile(np.concatenate(means), _TAILS)
-    return float(low), float(high)
 
 
 def pass_at(k: int, responses: int, right: int) -> float:

@@ -218,11 +218,12 @@ def test_single_seeds_do_not_count_against_the_pooled_p(tmp_path: Path) -> None:
     assert "adjusted for the 2 main comparisons and, separately, for the 4 made seed by seed." in pairs_note(comparison)
 
 
-def test_the_pooled_p_exchanges_whole_problems(tmp_path: Path) -> None:
-    sums = (np.array(THEIRS, dtype=int) - np.array(OURS, dtype=int)).sum(axis=0)
-    oracle = stats.permutation_test((sums,), np.sum, permutation_type="samples", alternative="two-sided")
+def test_the_pooled_p_goes_with_the_interval_over_seeds_and_problems(tmp_path: Path) -> None:
     pooled = _pooled(compare(_seeded(tmp_path)))
-    assert pooled.p == pytest.approx(oracle.pvalue)
+    assert pooled.compared.crossed is not None
+    assert pooled.p is not None
+    ends = pooled.compared.crossed.interval(1 - pooled.p)
+    assert min(map(abs, ends)) == pytest.approx(0, abs=1e-9)
     assert pooled.p != pytest.approx(stats.binomtest(1, 6).pvalue)  # which would take the seeds for independent
 
 
@@ -248,12 +249,9 @@ def test_seeds_that_draw_their_own_problems_are_pooled_too(tmp_path: Path) -> No
             correct = {problem: outcomes[seed][i] for problem, i in ids.items()}
             runs.append(_write(tmp_path, method, correct, seed=seed, provenance=_digest(f"a{seed}")))
     pooled = _pooled(compare(runs))
-    sums = np.zeros(9)
-    for seed in range(2):
-        sums[3 * seed : 3 * seed + 6] += np.array(THEIRS[seed], dtype=int) - np.array(OURS[seed], dtype=int)
-    oracle = stats.permutation_test((sums,), np.sum, permutation_type="samples", alternative="two-sided")
-    assert pooled.p == pytest.approx(oracle.pvalue)
     assert pooled.compared.n == 12
+    assert pooled.compared.crossed is not None
+    assert (pooled.compared.crossed.seeds, pooled.compared.crossed.problems) == (2, 9)
 
 
 def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from comparison_fixture import write_method
 from markup import Page
+from scipy import stats
 
 from evorun.errors import RunDirectoryError
 from evorun.reports.comparison import compare, print_comparison, write_comparison
@@ -63,7 +64,7 @@ def test_the_terminal_shows_the_pairs_and_how_they_were_made(two: list[Path]) ->
     rows = _rows(_printed(two))
     assert "Against duel_evolve, on the same problems" in rows
     (pair,) = [row for row in rows if row.startswith("zero_shot 10 -")]
-    assert pair.startswith("zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only")
+    assert pair.startswith("zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 52.4 pp demonstrations, not")
     text = " ".join(rows)
     assert "1 comparison. Difference: accuracy of the run minus that of the reference" in text
     assert "chosen on these problems, which favours it" in text
@@ -102,8 +103,9 @@ def test_seeds_are_pooled_in_the_table_of_pairs(tmp_path: Path) -> None:
     ]
     rows = _rows(_printed(runs))
     (pooled,) = [row for row in rows if row.startswith("gepa 2 x 10 -")]
-    # five problems, each lost with both seeds: 2 of the 2^5 ways to exchange them are as far out
-    assert pooled.startswith("gepa 2 x 10 -50.0 pp -80.0 to -20.0 pp 0 10 0.062 ")
+    # five of ten problems, each lost with both seeds, which agree: Student's t over the problems
+    p = stats.ttest_1samp([-1] * 5 + [0] * 5, 0).pvalue
+    assert pooled.startswith(f"gepa 2 x 10 -50.0 pp -80.0 to -20.0 pp -87.7 to -12.3 pp 0 10 {p:.3f} ")
     assert rows.index(pooled) < rows.index("the same, seed by seed")
     assert "With several seeds, each run is paired with the reference of its seed" in " ".join(rows)
 
@@ -153,7 +155,7 @@ def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
     text = _plain(Page(html).text)
     for figure in (
         "duel_evolve 10 80.0 % 49.0 to 94.3 % problem_only 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp",
-        "zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only",
+        "zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 52.4 pp demonstrations, not problem_only",
         f"Reported: A paper, Figure 2. with its own model. {WORDING}",
         "duel_evolve middle 66.7 % 98.0 % -31.3 pp",
         "Final accuracy",

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
 
-from evorun.runs import statistics
 from evorun.runs.schema import Metric
 from evorun.runs.statistics import (
     Proportion,
@@ -23,7 +22,6 @@ from evorun.runs.statistics import (
     rank_correlation,
     smallest_difference,
     t_interval,
-    two_way_bootstrap_interval,
     wilson,
     worst_spread,
 )
@@ -239,73 +237,6 @@ def test_an_interval_over_seeds_and_problems_covers_where_one_over_seeds_alone_d
             covered[name] += interval[0] <= 0 <= interval[1]
     assert covered["both"] >= 0.92 * 300
     assert covered["seeds"] < 0.75 * 300
-
-
-def _by_problem(values: np.ndarray[Any, Any]) -> list[dict[str, float]]:
-    return [{f"p{i}": float(value) for i, value in enumerate(of_seed)} for of_seed in values]
-
-
-def test_drawing_seeds_and_problems_agrees_with_the_formula_of_many_normal_ones() -> None:
-    rng = np.random.default_rng(5)
-    values = 0.3 * rng.normal(size=(40, 1)) + 0.4 * rng.normal(size=(1, 60)) + 0.2 * rng.normal(size=(40, 60))
-    expected = crossed_interval(values)
-    assert expected is not None
-    assert two_way_bootstrap_interval(_by_problem(values)) == pytest.approx(
-        expected, abs=0.08 * (expected[1] - expected[0])
-    )
-
-
-def test_drawing_seeds_and_problems_of_one_that_varies_is_the_bootstrap_of_that_one() -> None:
-    seeds = np.array([0.1, 0.3, 0.2, 0.6, 0.4])
-    draws = seeds[np.array(list(itertools.product(range(5), repeat=5)))].mean(axis=1)
-    found = two_way_bootstrap_interval(_by_problem(np.tile(seeds[:, None], 7)))
-    assert found == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.02)
-    problems = [0.0, 0.5, 0.4, 0.3, 0.1]
-    draws = np.array(problems)[np.array(list(itertools.product(range(5), repeat=5)))].mean(axis=1)
-    found = two_way_bootstrap_interval(_by_problem(np.tile(problems, (6, 1))))
-    assert found == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.02)
-
-
-def test_seeds_and_problems_are_drawn_as_often_as_asked_for_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_MAX_BATCH_VALUES", 2 * (5 + 4))
-    values = np.random.default_rng(3).uniform(1, 2, (5, 4))
-    has = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1], [1, 1, 0, 0]])
-    rng, means = np.random.default_rng(0), list[float]()
-    for size in (2, 2, 1):
-        for seeds, problems in zip(*(rng.multinomial(n, [1 / n] * n, size) for n in values.shape), strict=True):
-            counts = has @ problems  # a seed none of whose problems is drawn has no mean
-            drawn = [at for at in range(5) if counts[at]]
-            by_seed = [(values[at] * has[at]) @ problems / counts[at] for at in drawn]
-            means.append(float(np.average(by_seed, weights=seeds[drawn])))
-    of_seeds = [{f"p{at}": values[seed, at] for at in range(4) if has[seed, at]} for seed in range(5)]
-    expected = tuple(np.quantile(means, [0.025, 0.975]))
-    assert two_way_bootstrap_interval(of_seeds, resamples=5) == pytest.approx(expected)
-
-
-def test_drawing_seeds_and_problems_covers_where_one_over_seeds_alone_does_not() -> None:
-    rng = np.random.default_rng(0)
-    covered = {"both": 0, "seeds": 0}
-    for _ in range(200):
-        chances = 0.5 + 0.08 * rng.normal(size=(6, 1)) + 0.25 * rng.normal(size=(1, 40))
-        values = (rng.random((6, 40)) < chances).astype(float)
-        both = two_way_bootstrap_interval(_by_problem(values), resamples=499)
-        for name, interval in (("both", both), ("seeds", t_interval(values.mean(axis=1).tolist()))):
-            assert interval is not None
-            covered[name] += interval[0] <= 0.5 <= interval[1]
-    assert covered["both"] >= 0.92 * 200
-    assert covered["seeds"] < 0.92 * 200
-
-
-def test_drawing_seeds_and_problems_takes_seeds_with_problems_of_their_own_and_refuses_few() -> None:
-    rng = np.random.default_rng(2)
-    own = [{f"{seed}-{i}": float(value) for i, value in enumerate(rng.random(30) < 0.6)} for seed in range(5)]
-    assert two_way_bootstrap_interval(own) == two_way_bootstrap_interval(own)
-    low, high = two_way_bootstrap_interval(own) or (1, 0)
-    assert low < np.mean([list(of.values()) for of in own]) < high
-    assert two_way_bootstrap_interval(own[:4]) is None
-    assert two_way_bootstrap_interval([{"p": 1.0}, {"p": 0.0}, {"p": 1.0}, {"p": 0.0}, {"p": 1.0}]) is None
-    assert two_way_bootstrap_interval([{"p": 1.0, "q": 1.0}] * 5) is None
-    assert two_way_bootstrap_interval([]) is None
 
 
 @pytest.mark.parametrize(("size", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15)])

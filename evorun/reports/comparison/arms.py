@@ -11,9 +11,10 @@ import msgspec
 from evorun.reports.axes import Axis
 from evorun.reports.comparison.names import BASELINE, SEED, TASK, drop_parts, find_shared_parts, get_setup, join_parts
 from evorun.reports.comparison.runs import Run
+from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import MIN_SEEDS, t_interval, two_way_bootstrap_interval
+from evorun.runs.statistics import MIN_SEEDS, t_interval
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,11 @@ class Arm:
     def two_way_interval(self, score: Score) -> tuple[float, float] | None:
         """Return the 95 % interval of the final score's mean for other seeds and problems.
 
-        None with few seeds, and where it would be the whole range.
+        None with a single seed, where all values are equal, and where it would be the whole range.
         """
-        found = two_way_bootstrap_interval([values for run in self.runs if (values := run.values(score))])
-        return None if found == (score.low, score.high) else found
+        seeds = [values for run in self.runs if (values := run.values(score))]
+        found = crossed_mean(tabulate(seeds)) if len(seeds) > 1 else None
+        return None if found is None else clip(found.interval(), score)
 
 
 def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
@@ -160,6 +162,11 @@ def average_over_seeds(figures: Iterable[Metric], score: Score) -> Metric:
     ci95 = t_interval(values) if len(values) >= MIN_SEEDS else None
     if ci95 is None:
         return Metric(fmean(values), None, trials)
-    low = ci95[0] if score.low is None else max(ci95[0], score.low)
-    high = ci95[1] if score.high is None else min(ci95[1], score.high)
-    return Metric(fmean(values), None if (low, high) == (score.low, score.high) else (low, high), trials)
+    return Metric(fmean(values), clip(ci95, score), trials)
+
+
+def clip(interval: tuple[float, float], score: Score) -> tuple[float, float] | None:
+    """Return an interval of a score's means, cut at the score's range; None where it would be the whole range."""
+    low = interval[0] if score.low is None else max(interval[0], score.low)
+    high = interval[1] if score.high is None else min(interval[1], score.high)
+    return None if (low, high) == (score.low, score.high) else (low, high)

@@ -1,13 +1,16 @@
 """Sentences around the tables of a comparison: the same on the page and in a terminal."""
 
+from collections.abc import Sequence
+
 from evorun.reports import text
 from evorun.reports.comparison.comparison import Comparison, find_shared_facts
 from evorun.reports.comparison.names import SEED, find_shared_parts, join_parts
-from evorun.reports.comparison.pairs import Unpaired
+from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.rows import CAVEATS
 from evorun.reports.comparison.runs import ANSWERED
+from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.spending import GOLD
-from evorun.runs.statistics import MIN_BOOTSTRAP_SEEDS, MIN_SEEDS
+from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 
 _SEEDS = (
     "With several seeds, a figure is the mean over the seeds. Its interval is Student's t over the seeds, clipped to "
@@ -15,9 +18,8 @@ _SEEDS = (
     "span the whole range."
 )
 _SEEDS_AND_PROBLEMS = (
-    "Over seeds and problems: a percentile bootstrap that resamples both, given at least "
-    f"{MIN_BOOTSTRAP_SEEDS} seeds. It is about other seeds on similar problems; it is missing if it would span the "
-    "whole range."
+    "Over seeds and problems: about other seeds on similar problems. Seeds and problems are crossed random effects; "
+    "the interval weighs Student's quantiles for both. It is missing if it would span the whole range."
 )
 
 SCORE_PAIRS_NOTE = (
@@ -71,7 +73,7 @@ def seeds_note(comparison: Comparison) -> str:
 def few_seeds_lines(comparison: Comparison) -> list[str]:
     """Say which arms have too few seeds for claims about other seeds."""
     arms = [arm for arm in comparison.arms if not arm.is_baseline]
-    few = {arm.name: len(arm.runs) for arm in arms if 1 < len(arm.runs) < MIN_BOOTSTRAP_SEEDS}
+    few = {arm.name: len(arm.runs) for arm in arms if 1 < len(arm.runs) < ENOUGH_SEEDS}
     single = [arm.name for arm in arms if len(arm.runs) == 1 and arm.runs[0].outcome.trained]
     lines = []
     if few:
@@ -79,7 +81,7 @@ def few_seeds_lines(comparison: Comparison) -> list[str]:
         alike = 1 < len(few) == len(arms) and len(counts) == 1
         no_interval = f"; with fewer than {MIN_SEEDS} there is none" if min(counts) < MIN_SEEDS else ""
         which = f"all have {min(counts)}" if alike else "; ".join(f"{arm}: {seeds}" for arm, seeds in few.items())
-        lines.append(f"Fewer than {MIN_BOOTSTRAP_SEEDS} seeds ({which}): intervals over seeds are rough{no_interval}.")
+        lines.append(f"Fewer than {ENOUGH_SEEDS} seeds ({which}): intervals over seeds are rough{no_interval}.")
     if single:
         lines.append(
             f"Trained with one seed ({'; '.join(single)}): intervals are over test problems and say nothing about "
@@ -146,30 +148,21 @@ def pairs_note(comparison: Comparison) -> str:
     """Say how the pairs were compared, how many there are, and how their reference was chosen."""
     pairs = comparison.pairs.all_pairs
     tested = [pair for pair in pairs if pair.p is not None]
-    if len(tested) == len(pairs):
-        units, missing = " in percentage points", "if no problem tells the two apart"
-    else:
-        units = ", of rates in percentage points" if tested else ""
-        missing = "if all problems differ by the same amount"
+    rates = [pair for pair in pairs if pair.primary.rate]
+    units = " in percentage points" if len(rates) == len(pairs) else ", of rates in percentage points" if rates else ""
+    alike = "no problem tells the two apart" if len(rates) == len(pairs) else "all problems differ by the same amount"
     sentences = [
         f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}.",
         f"Difference: {primary_words(comparison)} of the run minus that of the reference{units}, with a paired "
-        f"bootstrap interval over problems (missing {missing}).",
-        f"This interval{' and p hold' if tested else ' holds'} the seeds fixed: {'they are' if tested else 'it is'} "
-        "about these very runs on other problems, not about other seeds.",
+        f"bootstrap interval over problems (missing if {alike}).",
+        "This interval holds the seeds fixed: it is about these very runs on other problems, not about other seeds.",
     ]
     pooled = [pair.compared for pair in comparison.pairs.pooled]
     if any(compared.seeds_ci95 for compared in pooled):
         sentences.append("Over seeds: Student's t over the seeds' differences, clipped to the possible range.")
     if any(compared.two_way_ci95 for compared in pooled):
-        sentences.append("Over seeds and problems: a percentile bootstrap that resamples both.")
-    if tested:
-        sentences.append(
-            "p: McNemar's exact test, two-sided, over the problems gained (only the run has them right) and lost (only "
-            "the reference has)."
-        )
-    else:
-        sentences.append("Better, worse: the number of problems on which the run's score is better or worse.")
+        sentences.append(_SEEDS_AND_PROBLEMS)
+    sentences += _describe_tests(pairs)
     of_seeds = sum(pair.p is not None for pair in comparison.pairs.seed_pairs)
     if of_seeds:
         main = f"{len(tested) - of_seeds} main {'comparison' if len(tested) - of_seeds == 1 else 'comparisons'}"
@@ -178,10 +171,9 @@ def pairs_note(comparison: Comparison) -> str:
     elif len(tested) > 1:
         sentences.append(f"p (Holm) is adjusted for the {len(tested)} comparisons made here.")
     if comparison.pairs.pooled:
-        permuted = "; the permutation test for p exchanges them likewise" if tested else ""
         sentences.append(
             "With several seeds, each run is paired with the reference of its seed. The bootstrap resamples whole "
-            f"problems with all their seeds{permuted}."
+            "problems with all their seeds."
         )
     if len(comparison.pairs.references) > 1:
         sentences.append(
@@ -194,6 +186,29 @@ def pairs_note(comparison: Comparison) -> str:
             "--against=RUN names another."
         )
     return " ".join(sentences)
+
+
+def _describe_tests(pairs: Sequence[Pair]) -> list[str]:
+    """Say what the tests are, what is counted beside them, and what they could have shown."""
+    tested = [pair for pair in pairs if pair.p is not None]
+    single = [pair for pair in tested if not pair.compared.problems_per_seed]
+    sentences = []
+    if any(pair.primary.rate for pair in single):
+        sentences.append("p of one seed: McNemar's exact test, two-sided, over the problems gained and lost.")
+    if not all(pair.primary.rate for pair in single):
+        sentences.append("p of one seed: Student's paired t test over problems, two-sided.")
+    if len(single) < len(tested):
+        sentences.append("p of several seeds: two-sided, by the interval over seeds and problems.")
+    if any(pair.primary.rate for pair in pairs):
+        sentences.append("Gained: only the run has the problem right; lost: only the reference has.")
+    else:
+        sentences.append("Better, worse: the number of problems on which the run's score is better or worse.")
+    if any(pair.compared.crossed for pair in pairs):
+        sentences.append(
+            f"Could show: the smallest true difference that such data show with probability {POWER:g} at a two-sided "
+            f"level of {LEVEL:g}, not adjusted."
+        )
+    return sentences
 
 
 def _describe_choice(comparison: Comparison) -> str:

@@ -10,6 +10,7 @@ from evorun.reports.comparison import notes, plots, tables
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, collect_evolved_texts, make_overhead_table
 from evorun.reports.comparison.figures import make_figures
+from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.rows import Row
 from evorun.reports.page import export, markup, own_file, render, write_page
 from evorun.reports.tables import Column, Table, show_words, word_columns
@@ -52,6 +53,8 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
     if pairs.pairs:
         console.print_table(tables.make_pairs_table(pairs.main_pairs, notes.pairs_heading(comparison)).to_rich())
         console.print_table(tables.make_pairs_table(pairs.seed_pairs, "the same, seed by seed").to_rich())
+        for pair in pairs.main_pairs:
+            console.print(describe_finding(pair), style="bold")
         console.print(notes.pairs_note(comparison))
         scores = tables.make_score_pairs_table(pairs.main_pairs)
         console.print_table(scores.to_rich())
@@ -126,6 +129,7 @@ def _make_context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "reported_steps": tables.make_reported_steps_table(comparison),
         "pairs": tables.make_pairs_table(pairs.main_pairs),
         "pairs_heading": notes.pairs_heading(comparison),
+        "findings": [describe_finding(pair) for pair in pairs.main_pairs],
         "pairs_note": notes.pairs_note(comparison),
         "score_pairs": tables.make_score_pairs_table(pairs.main_pairs),
         "score_pairs_note": notes.SCORE_PAIRS_NOTE,

@@ -3,19 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.runs.statistics import (
-    MIN_SEEDS,
-    RESAMPLES,
-    clustered_mean,
-    mean_interval,
-    t_interval,
-    two_way_bootstrap_interval,
-)
+from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
+from evorun.runs.statistics import MIN_SEEDS, RESAMPLES, clustered_mean, mean_interval, t_interval
 
 Interval = tuple[float, float] | None
 """None if the data say nothing about the uncertainty."""
@@ -79,25 +72,29 @@ class PairedScores:
     """Problems of each seed, over several."""
     seeds_ci95: Interval = None
     """Student's interval over the seeds, each against the reference of its seed; None below `MIN_SEEDS`."""
+    crossed: CrossedMean | None = None
+    """The difference as an estimate for other problems and, with several seeds, other seeds; None if all differ by the
+    same amount."""
     two_way_ci95: Interval = None
-    """Two-way bootstrap interval, which resamples seeds and problems; None below `MIN_BOOTSTRAP_SEEDS`, and where it
-    would be the whole range."""
+    """Its interval over several seeds; None where it would be the whole range."""
 
 
 def compare_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
     """Compare a score on the same problems in the same order, at least one. Raises ValueError on unequal lengths."""
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
-    return _summarise(differences, mean_interval(differences))
+    return _summarise(differences, mean_interval(differences), np.array([differences]))
 
 
 def compare_rates(counts: PairedOutcomes) -> PairedScores:
     """Compare a rate on the same problems, at least one."""
+    differences = np.repeat([1.0, -1.0, 0.0], [counts.ours_only, counts.theirs_only, counts.both + counts.neither])
     return PairedScores(
         n=counts.n,
         difference=counts.difference,
         ci95=rate_difference_interval(counts),
         higher=counts.ours_only,
         lower=counts.theirs_only,
+        crossed=crossed_mean(differences[None, :]),
     )
 
 
@@ -115,11 +112,13 @@ def compare_pooled_scores(seeds: Sequence[Mapping[str, float]], max_difference: 
     # whole problems are resampled: a problem's seeds are not independent
     ci95 = None if alike else clustered_mean(sums, counts)
     means = [fmean(seed.values()) for seed in seeds]
+    summary = _summarise([value for values in differences for value in values], ci95, tabulate(seeds))
+    both = summary.crossed if len(seeds) > 1 else None
     return replace(
-        _summarise([value for values in differences for value in values], ci95),
+        summary,
         problems_per_seed=[len(seed) for seed in seeds],
         seeds_ci95=_clip(t_interval(means), max_difference) if len(means) >= MIN_SEEDS else None,
-        two_way_ci95=_clip(two_way_bootstrap_interval(seeds), max_difference),
+        two_way_ci95=None if both is None else _clip(both.interval(), max_difference),
     )
 
 
@@ -130,13 +129,14 @@ def _clip(interval: Interval, max_difference: float | None) -> Interval:
     return None if (low, high) == (-max_difference, max_difference) else (low, high)
 
 
-def _summarise(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:
+def _summarise(differences: Sequence[float], ci95: Interval, table: NDArray[np.float64]) -> PairedScores:
     return PairedScores(
         n=len(differences),
         difference=sum(differences) / len(differences),
         ci95=ci95,
         higher=sum(difference > 0 for difference in differences),
         lower=sum(difference < 0 for difference in differences),
+        crossed=crossed_mean(table),
     )
 
 
@@ -169,25 +169,6 @@ def rate_difference_interval(counts: PairedOutcomes, confidence: float = 0.95) -
     tail = (1 - confidence) / 2
     low, high = np.quantile((draws[:, 0] - draws[:, 1]) / counts.n, [tail, 1 - tail])
     return float(low), float(high)
-
-
-def permutation_p(sums: Sequence[int]) -> float:
-    """Return the exact two-sided p-value of no difference over several seeds.
-
-    sums: for each problem, outcomes gained minus outcomes lost over all its seeds. A problem's seeds are not
-    independent, so under the null hypothesis they change sides together: each sum is as likely as its negative. With
-    one seed this is McNemar's test. Source: E. J. G. Pitman (1937), "Significance tests which may be applied to
-    samples from any populations", for paired samples.
-    """
-    sizes = [abs(total) for total in sums if total]
-    # the exact distribution of the total, one convolution per problem: its support has sum(sizes) points, where trying
-    # all 2**n sign changes would be out of reach
-    chances: NDArray[np.floating[Any]] = np.ones(1)
-    for size in sizes:
-        chances = np.convolve(chances, [0.5, *[0.0] * (2 * size - 1), 0.5])
-    # chances[i] is that of a total of i - sum(sizes)
-    tail = chances[: sum(sizes) - abs(sum(sums)) + 1].sum()
-    return min(1.0, 2 * float(tail))
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:

@@ -8,6 +8,7 @@ from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.groups import Groups, same_settings
 from evorun.reports.comparison.names import SEED, find_shared_parts, get_policy, get_simulated_settings, join_parts
 from evorun.reports.comparison.paired import (
+    Interval,
     PairedScores,
     adjust_by_holm,
     compare_pooled_scores,
@@ -15,9 +16,9 @@ from evorun.reports.comparison.paired import (
     compare_scores,
     count_paired_outcomes,
     mcnemar_p,
-    permutation_p,
 )
 from evorun.reports.comparison.runs import Run
+from evorun.runs.crossed import LEVEL
 from evorun.runs.scores import Score
 
 
@@ -31,13 +32,27 @@ class Pair:
     compared: PairedScores
     """The primary score of the run (ours) beside the reference's (theirs), over all seeds."""
     p: float | None
-    """Two-sided and exact: McNemar's, over several seeds that of exchanged problems; None unless it is a rate."""
+    """Two-sided: of a rate with one seed by McNemar's exact test, else by `CrossedMean`; None where all problems differ
+    by the same amount."""
     p_holm: float | None
     """The same, adjusted within its family: see `Pairs.main_pairs` and `Pairs.seed_pairs`."""
+    comparisons: int
+    """Tests of the family."""
     others: Mapping[Score, PairedScores]
     """The other scores that both have."""
     remark: str
     """A caveat on this pair; mostly empty."""
+
+    @property
+    def ci95(self) -> Interval:
+        """The unadjusted interval of the difference that goes with `p`."""
+        return self.compared.two_way_ci95 if self.compared.problems_per_seed else self.compared.ci95
+
+    @property
+    def is_shown(self) -> bool:
+        """True where the adjusted test finds a difference, and its interval agrees."""
+        excludes_0 = self.ci95 is not None and not self.ci95[0] <= 0 <= self.ci95[1]
+        return self.p_holm is not None and self.p_holm < LEVEL and excludes_0
 
     @property
     def gained(self) -> int:
@@ -125,7 +140,7 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
             if pair.p is not None and (index >= len(pools) and pair.name in pooled_run_names) == of_seeds
         }
         for index, adjusted in zip(family, adjust_by_holm(list(family.values())), strict=True):
-            found[index] = replace(found[index], p_holm=adjusted)
+            found[index] = replace(found[index], p_holm=adjusted, comparisons=len(family))
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
         reference=groups.main,
@@ -144,12 +159,14 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
 
 def _make_pair(match: _Match) -> Pair:
     primary, *others = match.run.outcome.scores
+    p: float | None
     ours, theirs = _list_common_values(match, primary)
     if primary.rate:
         counts = count_paired_outcomes([bool(value) for value in ours], [bool(value) for value in theirs])
         compared, p = compare_rates(counts), mcnemar_p(counts)
     else:
-        compared, p = compare_scores(ours, theirs), None
+        compared = compare_scores(ours, theirs)
+        p = _test(compared)
     both = [(score, _list_common_values(match, score)) for score in others]
     return Pair(
         name=match.run.name,
@@ -158,6 +175,7 @@ def _make_pair(match: _Match) -> Pair:
         compared=compared,
         p=p,
         p_holm=p,  # until its family is known
+        comparisons=1,
         others={score: compare_scores(*values) for score, values in both if values[0]},
         remark="; ".join(_list_remarks(match, compared.n)),
     )
@@ -165,11 +183,8 @@ def _make_pair(match: _Match) -> Pair:
 
 def _make_pooled_pair(pool: Sequence[_Match]) -> Pair:
     primary = pool[0].run.primary
-    differences = _list_differences(pool, primary)
-    sums: dict[str, float] = defaultdict(float)
-    for problem, difference in (item for seed in differences for item in seed.items()):
-        sums[problem] += difference
-    p = permutation_p([round(total) for total in sums.values()]) if primary.rate else None
+    compared = compare_pooled_scores(_list_differences(pool, primary), _find_max_difference(primary))
+    p = _test(compared)
     remarks = [remark for match in pool for remark in _list_remarks(match, len(_list_common_values(match, primary)[0]))]
     scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
     both = [(score, _list_differences(pool, score)) for score in scores]
@@ -177,12 +192,20 @@ def _make_pooled_pair(pool: Sequence[_Match]) -> Pair:
         name=join_parts(find_shared_parts([match.run.parts for match in pool])),
         reference=join_parts(find_shared_parts([match.reference.parts for match in pool])),
         primary=primary,
-        compared=compare_pooled_scores(differences, _find_max_difference(primary)),
+        compared=compared,
         p=p,
         p_holm=p,
+        comparisons=1,
         others={score: compare_pooled_scores(found, _find_max_difference(score)) for score, found in both if found},
         remark="; ".join(dict.fromkeys(remarks)),
     )
+
+
+def _test(compared: PairedScores) -> float | None:
+    """Return the two-sided p-value of no difference; 1 where nothing differs."""
+    if compared.crossed is not None:
+        return compared.crossed.p_differs()
+    return None if compared.difference else 1.0
 
 
 def _find_max_difference(score: Score) -> float | None:

@@ -12,6 +12,7 @@ from evorun.reports.comparison.rows import Row
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.run_tables import format_score, list_ends
 from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
+from evorun.runs.crossed import POWER
 from evorun.runs.reading import read_training
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -189,11 +190,18 @@ def make_pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
             worse: text.count(pair.lost),
             "p": None if pair.p is None else text.p_value(pair.p),
             "p (Holm)": None if pair.p_holm is None else text.p_value(pair.p_holm),
+            f"could show\n(power {POWER:g})": _format_smallest(pair),
             "remark": pair.remark or None,
         }
         for pair in pairs
     ]
     return make_table(records, words=("reference", "run", "remark"), title=title, grouped=int(several))
+
+
+def _format_smallest(pair: Pair) -> str | None:
+    """Format the smallest difference that a pair could have shown."""
+    crossed = pair.compared.crossed
+    return None if crossed is None else text.size(pair.primary, crossed.smallest_difference())
 
 
 def make_score_pairs_table(pairs: Sequence[Pair]) -> Table:
@@ -336,6 +344,7 @@ def _make_pairs_data_table(comparison: Comparison) -> Table:
     columns = ["run", "reference", "score", "n", "difference", "low", "high", "higher", "lower", "p", "p_holm"]
     columns += ["remark", "seeds"]
     columns += [f"{end}_over_{source}" for source in ("seeds", "seeds_and_problems") for end in ("low", "high")]
+    columns += ["comparisons", "smallest_difference"]
     table = make_data_table("pairs", columns, [])
     for pair in comparison.pairs.all_pairs:
         for score, compared in ((pair.primary, pair.compared), *pair.others.items()):
@@ -343,5 +352,8 @@ def _make_pairs_data_table(comparison: Comparison) -> Table:
             cells += [*list_ends(compared.ci95), compared.higher, compared.lower]
             cells += [pair.p, pair.p_holm] if score is pair.primary else [None, None]
             cells += [pair.remark, len(compared.problems_per_seed) or 1]
-            table.rows.append([*cells, *list_ends(compared.seeds_ci95), *list_ends(compared.two_way_ci95)])
+            cells += [*list_ends(compared.seeds_ci95), *list_ends(compared.two_way_ci95)]
+            crossed = compared.crossed
+            cells += [pair.comparisons if score is pair.primary else None]
+            table.rows.append([*cells, None if crossed is None else crossed.smallest_difference()])
     return table
