@@ -71,6 +71,12 @@ def test_pairs_have_the_differences_on_the_same_problems(folder: Path, compared:
     assert pair["p"] == pytest.approx(binomtest(gained, gained + lost).pvalue if gained + lost else 1.0)
 
 
+def test_each_pair_has_a_sentence(compared: evorun.Comparison) -> None:
+    assert len(compared.findings) == 1
+    assert compared.findings[0].startswith(("No difference in accuracy between ", "self_consistency is ", "zero_shot is "))
+    assert compared.findings[0] in compared._repr_html_().replace("&#39;", "'")
+
+
 def test_frames_are_the_tables_that_a_report_exports(folder: Path, compared: evorun.Comparison) -> None:
     exported = {table.name: table.csv() for table in make_data_tables(compare(sorted(folder.iterdir()), "zero_shot"))}
     assert exported.keys() == {"arms", "runs", "strata", "pairs"}

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from evorun.api.frames import Format, infer, make_frame
+from evorun.api.frames import BoundFrame, Columns, infer
 from evorun.api.html import make_html_table
 from evorun.api.loading import Place, load
 from evorun.api.runs import Run
@@ -14,12 +14,11 @@ from evorun.errors import ConfigError
 from evorun.reports import comparison as reports
 from evorun.reports.comparison import notes, tables
 from evorun.reports.comparison.figures import CaptionedFigure, make_figures
+from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.tables import Table
 from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
     from matplotlib.figure import Figure as MatplotlibFigure
 
 
@@ -65,8 +64,25 @@ class Figure:
         return printable(f"<evorun figure {self.name}: {self.heading}, {self.caption}>")
 
 
+class TableOf:
+    """A method of a comparison that returns one of its tables as a data frame."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, compared: None, kind: type) -> "TableOf": ...
+    @overload
+    def __get__(self, compared: "Comparison", kind: type) -> BoundFrame: ...
+    def __get__(self, compared: "Comparison | None", kind: type) -> Any:
+        return self if compared is None else BoundFrame(lambda: compared.get_columns(self.name))
+
+
 class Comparison:
-    """Several runs side by side; a notebook shows its main tables by itself."""
+    """Several runs side by side; a notebook shows its main tables by itself.
+
+    The tables take `format="polars"` for a frame of polars; the default is one of pandas.
+    """
 
     def __init__(self, compared: reports.Comparison) -> None:
         self._compared = compared
@@ -77,50 +93,31 @@ class Comparison:
         return [*self._compared.warnings, *notes.few_seeds_lines(self._compared)]
 
     @property
+    def findings(self) -> list[str]:
+        """What each comparison with a reference shows, a sentence each."""
+        return [describe_finding(pair) for pair in self._compared.pairs.main_pairs]
+
+    @property
     def notes(self) -> list[str]:
         """Explanations of the figures and the tests, a line each."""
         pairs = self._compared.pairs
         lines = [notes.pairs_heading(self._compared), notes.pairs_note(self._compared)] if pairs.pairs else []
         return [*lines, *(notes.unpaired_line(unpaired) for unpaired in pairs.unpaired), *self._compared.remarks]
 
-    @overload
-    def arms(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
-    @overload
-    def arms(self, format: Literal["polars"]) -> "polars.DataFrame": ...
-    def arms(self, format: Format = "pandas") -> Any:
-        """Return one row for each method with its settings: means over its seeds, intervals and cost."""
-        return self._make_frame("arms", format)
+    arms = TableOf("arms")
+    """One row for each method with its settings: means over its seeds, intervals and cost."""
+    runs = TableOf("runs")
+    """The same for each run."""
+    strata = TableOf("strata")
+    """The primary score of each method with its settings by stratum."""
+    pairs = TableOf("pairs")
+    """The differences from the reference on the same problems: intervals, p and p by Holm."""
 
-    @overload
-    def runs(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
-    @overload
-    def runs(self, format: Literal["polars"]) -> "polars.DataFrame": ...
-    def runs(self, format: Format = "pandas") -> Any:
-        """Return the same for each run."""
-        return self._make_frame("runs" if self._compared.has_seeds else "arms", format)
-
-    @overload
-    def strata(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
-    @overload
-    def strata(self, format: Literal["polars"]) -> "polars.DataFrame": ...
-    def strata(self, format: Format = "pandas") -> Any:
-        """Return the primary score of each method with its settings by stratum."""
-        return self._make_frame("strata", format)
-
-    @overload
-    def pairs(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
-    @overload
-    def pairs(self, format: Literal["polars"]) -> "polars.DataFrame": ...
-    def pairs(self, format: Format = "pandas") -> Any:
-        """Return the differences from the reference on the same problems: intervals, p and p by Holm."""
-        return self._make_frame("pairs", format)
-
-    def _make_frame(self, name: str, format: Format) -> Any:
-        table = self._tables[name]
+    def get_columns(self, name: str) -> Columns:
+        """Return the columns of a table by name."""
+        table = self._tables["arms" if name == "runs" and not self._compared.has_seeds else name]
         columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.headings)
-        return make_frame(
-            {head: infer(list(cells)) for head, cells in zip(table.headings, columns, strict=True)}, format
-        )
+        return {head: infer(list(cells)) for head, cells in zip(table.headings, columns, strict=True)}
 
     @cached_property
     def _tables(self) -> dict[str, Table]:
@@ -150,7 +147,7 @@ class Comparison:
         main = tables.make_main_table(compared, compared.rows, [], compared.common_scores)
         pairs = tables.make_pairs_table(compared.pairs.main_pairs)
         shown = [make_html_table(table.headings, table.shown()) for table in (main, pairs) if table.rows]
-        lines = make_html_table((), [(line,) for line in (*self.warnings, *self.notes)])
+        lines = make_html_table((), [(line,) for line in (*self.warnings, *self.findings, *self.notes)])
         return "".join([*shown, lines])
 
 

@@ -6,7 +6,7 @@ interval `ci95` is `low` and `high`.
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -98,6 +98,10 @@ class Column(NamedTuple):
     values: list[Any]
 
 
+Columns = Mapping[str, Column]
+"""Columns by name."""
+
+
 def make_columns(
     record: type[msgspec.Struct], parts: Iterable[tuple[Mapping[str, Any], Iterable[msgspec.Struct]]]
 ) -> dict[str, Column]:
@@ -160,10 +164,10 @@ def infer(values: list[Any]) -> Column:
 
 
 @overload
-def make_frame(columns: Mapping[str, Column], format: Literal["pandas"]) -> "pandas.DataFrame": ...
+def make_frame(columns: Columns, format: Literal["pandas"]) -> "pandas.DataFrame": ...
 @overload
-def make_frame(columns: Mapping[str, Column], format: Literal["polars"]) -> "polars.DataFrame": ...
-def make_frame(columns: Mapping[str, Column], format: Format) -> Any:
+def make_frame(columns: Columns, format: Literal["polars"]) -> "polars.DataFrame": ...
+def make_frame(columns: Columns, format: Format) -> Any:
     """Return a data frame. Raises ConfigError for a library that is unknown or missing, DataError for other values."""
     if format not in get_args(Format):
         raise ConfigError(f"format: expected one of {', '.join(get_args(Format))}, got '{format}'")
@@ -178,6 +182,21 @@ def make_frame(columns: Mapping[str, Column], format: Format) -> Any:
             raise DataError(f"column {name}: expected values that {format} can hold, {first_line(error)}") from error
     library = importlib.import_module(format)
     return library.DataFrame(made)
+
+
+class BoundFrame(NamedTuple):
+    """A method that returns a data frame: call it."""
+
+    columns: Callable[[], Columns]
+    """Reads the frame's columns."""
+
+    @overload
+    def __call__(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
+    @overload
+    def __call__(self, format: Literal["polars"]) -> "polars.DataFrame": ...
+    def __call__(self, format: Format = "pandas") -> Any:
+        """Return the frame. Raises EvorunError for files that cannot be read."""
+        return make_frame(self.columns(), format)
 
 
 def _make_pandas(column: Column) -> Any:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from evorun.api.frames import Format, make_columns, make_frame
+from evorun.api.frames import BoundFrame, Columns, make_columns
 from evorun.api.html import MAX_ROWS, make_html_table
 from evorun.api.rows import (
     CallRow,
@@ -42,10 +42,6 @@ from evorun.runs.schema import (
     TrainingRecord,
 )
 
-if TYPE_CHECKING:
-    import pandas
-    import polars
-
 R = TypeVar("R", bound=msgspec.Struct)
 
 
@@ -63,24 +59,10 @@ class FrameOf(Generic[R]):
     @overload
     def __get__(self, runs: "Frames", kind: type) -> "BoundFrame": ...
     def __get__(self, runs: "Frames | None", kind: type) -> Any:
-        return self if runs is None else BoundFrame(self.record, self.read, runs)
+        return self if runs is None else BoundFrame(lambda: self._make_columns(runs))
 
-
-class BoundFrame(NamedTuple):
-    """A frame's method, bound to its runs: call it."""
-
-    record: type[Any]
-    read: Callable[["Run"], Iterable[Any]]
-    runs: "Frames"
-
-    @overload
-    def __call__(self, format: Literal["pandas"] = "pandas") -> "pandas.DataFrame": ...
-    @overload
-    def __call__(self, format: Literal["polars"]) -> "polars.DataFrame": ...
-    def __call__(self, format: Format = "pandas") -> Any:
-        """Return the frame. Raises EvorunError for files that cannot be read."""
-        parts = ((own, self.read(run)) for own, run in self.runs.identified())
-        return make_frame(make_columns(self.record, parts), format)
+    def _make_columns(self, runs: "Frames") -> Columns:
+        return make_columns(self.record, ((own, self.read(run)) for own, run in runs.identified()))
 
 
 def _of_file(record: type[R], name: str) -> FrameOf[R]:
