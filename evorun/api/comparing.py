@@ -15,6 +15,7 @@ from evorun.reports import comparison as reports
 from evorun.reports.comparison import notes, tables
 from evorun.reports.comparison.figures import CaptionedFigure, make_figures
 from evorun.reports.comparison.findings import describe_finding
+from evorun.reports.comparison.study import StudyReport
 from evorun.reports.tables import Table
 from evorun.runs.printable import printable
 
@@ -96,6 +97,11 @@ class Comparison:
     def findings(self) -> list[str]:
         """What each comparison with a reference shows, a sentence each."""
         return [describe_finding(pair) for pair in self._compared.pairs.main_pairs]
+
+    @property
+    def study(self) -> StudyReport | None:
+        """The study file that states the runs, whether they kept to it, and what they answer; None without one."""
+        return self._compared.study
 
     @property
     def notes(self) -> list[str]:

@@ -1,20 +1,15 @@
 """Settings given in Python, as overrides of a command line (Hydra's grammar)."""
 
-import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any
 
-from evorun.cli.quoting import quoted
+from evorun.cli.quoting import written
 from evorun.errors import ConfigError
 
 Settings = str | Mapping[str, Any]
 """Overrides: a text KEY=VALUE, or values by key."""
-
-_BARE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
-"""Texts that need no quotes, but for the words that mean something else."""
-_WORDS = {"null", "true", "false", "nan", "inf"}
 
 
 def make_overrides(given: Sequence[Settings], named: Mapping[str, Any], *, swept: bool = False) -> list[str]:
@@ -57,15 +52,11 @@ def _write(key: str, value: Any) -> str:
     if isinstance(value, Real):
         return repr(float(value))
     if isinstance(value, str | PathLike):
-        return _quote(str(fspath(value)))
+        return written(str(fspath(value)))
     if isinstance(value, list | tuple | range):
         return f"[{','.join(_write(key, one) for one in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{_quote(str(name))}:{_write(key, one)}' for name, one in value.items())}}}"
+        return f"{{{','.join(f'{written(str(name))}:{_write(key, one)}' for name, one in value.items())}}}"
     raise ConfigError(
         f"{key}: expected a text, a number, true or false, a list or a mapping, got {type(value).__name__}"
     )
-
-
-def _quote(text: str) -> str:
-    return text if _BARE.fullmatch(text) and text.lower() not in _WORDS else quoted(text)

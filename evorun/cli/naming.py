@@ -26,12 +26,12 @@ _PLAIN = re.compile(rf"[a-z0-9_.]+=[A-Za-z0-9.]{{1,{_LONGEST_VALUE}}}")
 def job_name(overrides: Sequence[str]) -> str:
     """Return a stable folder name for a sweep's job: its overrides, without its method and task.
 
-    Two jobs share a name only if their overrides are equal (`evorun.` and `hydra` keys aside).
+    Two jobs share a name only if their overrides are equal (`evorun.`, `hydra` and `study` keys aside).
     """
     named, parts = [], []
     for override in sorted(override.lstrip("+") for override in overrides):
         key, _, value = override.partition("=")
-        if key in ("method", "task") or key.startswith(("evorun.", "hydra.", "hydra/")):
+        if key in ("method", "task", "study") or key.startswith(("evorun.", "hydra.", "hydra/")):
             continue
         named.append(override)
         shown = re.sub(r"[^A-Za-z0-9.-]+", "-", value).strip("-")[:_LONGEST_VALUE]

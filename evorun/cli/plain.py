@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.compose import LIKE, choices, config_folder, register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
+from evorun.cli.stated_study import recorded_study
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
@@ -79,8 +80,10 @@ def _member(group: str, given: Any) -> Any:
 
 
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with absolute paths of files, folders, runs and local models."""
+    """Return the configuration with absolute paths of files, folders, runs and local models, and with its study."""
     absolute = with_absolute_runs(config)
+    if isinstance(absolute.get("study"), str):
+        absolute["study"] = recorded_study(absolute["study"])
     _replace(absolute, PATHS)
     method = _get_settings(absolute, "method")
     if isinstance(method.get("rubric"), str) and is_rubric_file(method["rubric"]):

@@ -2,6 +2,15 @@
 
 import re
 
+_BARE = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
+"""Texts that need no quotes, but for the words that mean something else."""
+_WORDS = {"null", "true", "false", "nan", "inf"}
+
+
+def written(text: str) -> str:
+    """Return a text as a value of Hydra's grammar, between quotes where it needs them."""
+    return text if _BARE.fullmatch(text) and text.lower() not in _WORDS else quoted(text)
+
 
 def quoted(value: str) -> str:
     """Return a text as a value of Hydra's grammar, between quotes."""

@@ -25,6 +25,7 @@ from evorun.cli.overrides import as_typed, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_secrets
+from evorun.cli.stated_study import study_of_sweep
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
 from evorun.runs.directory import LOCK, refuse_other_version
@@ -158,9 +159,10 @@ class VariantSweeper(BasicSweeper):
             own = [as_typed(word) for word in job if not word.startswith("hydra.sweep.subdir=")]
             recorded.append(JobInSweep(str(config.hydra.sweep.subdir), tuple(own)))
         launcher = self.config.hydra.runtime.choices["hydra/launcher"]
-        sweep = new_sweep(["evorun", *invocation.current.typed], launcher, recorded)
-        if is_sweep(folder):
-            earlier = read_sweep(folder)
+        earlier = read_sweep(folder) if is_sweep(folder) else None
+        study = study_of_sweep({str(config.study) for config in composed if config.get("study")}, folder, earlier)
+        sweep = new_sweep(["evorun", *invocation.current.typed], launcher, recorded, study)
+        if earlier is not None:
             refuse_other_version(folder, earlier.evorun_version)
             if is_own_sweep(earlier):
                 sweep = with_jobs(earlier, sweep)

@@ -89,6 +89,17 @@ USAGES = {
         "is refused.\n"
         "  evorun fork RUN_DIR --at step=5 method.temperature=0.3",
     ),
+    "study": Usage(
+        "stated_study:start_study",
+        "evorun study FILE.yaml",
+        "start the sweep that a study file states, and record the file",
+        "evorun study FILE.yaml [hydra/launcher=LAUNCHER] [KEY=VALUE ...]",
+        "Starts the sweep that a study file states: question, methods, control, task, score, budget, seeds,\n"
+        "smallest_effect, stopping_rule and settings. The sweep's folder and each run record the file, its digest and\n"
+        "the time before the first job. evorun report SWEEP_DIR then says whether the runs kept to the file, and\n"
+        "answers the question at the smallest effect of interest.\n"
+        "KEY=VALUE: hydra.*, and how runs are executed: engine.*, sandbox.*, run.*, evorun.*, tracker.*.",
+    ),
     "report": Usage(
         "verbs:report",
         "evorun report RUN_DIR... [--against=RUN_DIR|NAME]",

@@ -40,11 +40,13 @@ def run_document(run: Path) -> dict[str, Any]:
 def comparison_document(comparison: Comparison, page: Path) -> dict[str, Any]:
     """Return the tables of a comparison as lists of records by name, and its findings, a sentence for each pair.
 
-    The tables are `arms`, `runs`, `strata` and `pairs`.
+    Under `study` is the study file that states the runs, with what they deviate from and answer; null without one. The
+    tables are `arms`, `runs`, `strata` and `pairs`.
     """
     tables = {
         table.name: [dict(zip(table.fields or table.headings, row, strict=True)) for row in table.rows]
         for table in make_data_tables(comparison)
     }
     findings = [describe_finding(pair) for pair in comparison.pairs.main_pairs]
-    return {**tables, "findings": findings, "warnings": list(comparison.warnings), "page": str(page)}
+    study = msgspec.to_builtins(comparison.study)
+    return {**tables, "findings": findings, "study": study, "warnings": list(comparison.warnings), "page": str(page)}

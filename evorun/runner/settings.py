@@ -20,6 +20,7 @@ from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.schema import Reported
 from evorun.runs.spending import GOLD
+from evorun.runs.stated_studies import RecordedStudy
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Task, TaskConfig
 from evorun.tasks.capabilities import describe
@@ -34,7 +35,7 @@ TOP_LEVEL = (
     *(key for role in OTHER_ROLES for key in (role, f"{role}_engine")),
     *("budget", "sandbox", "tracker", "training"),
     *("student", "teacher", "teacher_engine"),
-    *("seed", "run", "evorun", "reported"),
+    *("seed", "run", "evorun", "reported", "study"),
 )
 """The keys of a run's configuration."""
 
@@ -121,6 +122,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         if key not in TOP_LEVEL:
             raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
     _check_reported(config.get("reported"))
+    _check_study(config.get("study"))
     asked = ServedModel(typed(ModelConfig, config["model"], "model"), read_engine(config, "engine").for_seed(seed))
     model, engine = served_by(asked)
     student = _student(config, method_class, task.task_class)
@@ -294,6 +296,14 @@ def _check_reported(reported: object) -> None:
                 f"{earlier} and {index} for method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; "
                 "join them"
             )
+
+
+def _check_study(study: object) -> None:
+    """Check the study that a run belongs to, as it was recorded before the first run."""
+    try:
+        msgspec.convert(study, RecordedStudy | None)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"study: expected a study file, as evorun study records it: {error}") from error
 
 
 def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:

@@ -47,7 +47,7 @@ RUBRIC_SCORES = "rubric_scores.json"
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")
-EXECUTION_KEYS = (*ENGINES, "sandbox", "tracker", "run", "evorun", "hydra", "reported")
+EXECUTION_KEYS = (*ENGINES, "sandbox", "tracker", "run", "evorun", "hydra", "reported", "study")
 """Top-level config keys that decide how a run is executed, not its results; they may change on a resume."""
 
 TRAINING_EXECUTION_KEYS = (

@@ -15,6 +15,7 @@ from evorun.runs.job_states import JobStatus, count_states, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
 from evorun.runs.records import write_json
+from evorun.runs.stated_studies import RecordedStudy
 
 SWEEP_MANIFEST = "sweep.json"
 
@@ -53,11 +54,15 @@ class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Launcher of the jobs: the choice of `hydra/launcher`."""
     jobs: tuple[JobInSweep, ...]
     """All jobs, in the order in which they start."""
+    study: RecordedStudy | None = None
+    """The study file that states the sweep, as it was before the first job; null without one."""
     signature: str | None = None
     """Signature of all else by the user who started it."""
 
 
-def new_sweep(command: Iterable[str], launcher: str, jobs: Iterable[JobInSweep]) -> SweepManifest:
+def new_sweep(
+    command: Iterable[str], launcher: str, jobs: Iterable[JobInSweep], study: RecordedStudy | None = None
+) -> SweepManifest:
     """Return the manifest of a sweep that starts now, from the present working folder."""
     return SweepManifest(
         evorun_version=evorun.__version__,
@@ -67,6 +72,7 @@ def new_sweep(command: Iterable[str], launcher: str, jobs: Iterable[JobInSweep])
         host=platform.node(),
         launcher=launcher,
         jobs=tuple(jobs),
+        study=study,
     )
 
 
@@ -95,10 +101,11 @@ def is_own_sweep(sweep: SweepManifest) -> bool:
 def with_jobs(earlier: SweepManifest, now: SweepManifest) -> SweepManifest:
     """Return the manifest of a sweep that is started again: its earlier jobs first, in their order, then the new ones.
 
-    A job of both has the overrides of now.
+    A job of both has the overrides of now; a study stays as it was first recorded.
     """
     jobs = {job.folder: job for job in (*earlier.jobs, *now.jobs)}
-    return msgspec.structs.replace(now, created=earlier.created, jobs=tuple(jobs.values()))
+    study = earlier.study or now.study
+    return msgspec.structs.replace(now, created=earlier.created, jobs=tuple(jobs.values()), study=study)
 
 
 def _signed(sweep: SweepManifest) -> dict[str, object]:

@@ -20,6 +20,7 @@ from evorun.reports.comparison.reported import (
 )
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
+from evorun.reports.comparison.study import StudyReport, find_control, report_study
 from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, describe_unevolved, list_warnings
 from evorun.reports.run_tables import is_flat
 from evorun.runs.paths import display
@@ -95,6 +96,8 @@ class Comparison(_Arms):
     """True when the reference was named, not chosen by its figures."""
     warnings: Sequence[str]
     remarks: Sequence[str]
+    study: StudyReport | None = None
+    """The study file that states the runs, and whether they kept to it."""
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -183,14 +186,15 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
     """Compare two runs or more, each with the reference of its group.
 
     The reference is the run `against` (its folder, or the name of a row or of a method with one row per task), in other
-    groups the same method with the same settings; by default it is chosen (see `make_groups`).
+    groups the same method with the same settings; by default the control of the study that the runs record, or else it
+    is chosen (see `make_groups`).
 
     Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
     """
     loaded = load_runs(run_dirs)
     arms = group_into_arms(loaded)
     runs = [run for arm in arms for run in arm.runs]
-    reference = None if against is None else _find_reference(arms, against)
+    reference = find_control(runs) if against is None else _find_reference(arms, against)
     # a run's configuration may be hand-made or an older evorun's: it loses its reported figures, not the comparison
     unread = [
         f"{run.name}: reported figures are omitted, since their configuration is malformed: {reason}"
@@ -200,10 +204,11 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
     incomparable = dict.fromkeys(
         row.incomparable_reason for arm in arms if (row := make_row(arm)).has_reported and row.incomparable_reason
     )
+    pairs = pair_all(make_groups(runs, reference), arms)
     return Comparison(
         arms=arms,
-        pairs=pair_all(make_groups(runs, reference), arms),
-        reference_given=against is not None,
+        pairs=pairs,
+        reference_given=reference is not None,
         warnings=[*describe_unfinished([run.outcome.run_dir for run in loaded]), *_collect_warnings(arms)],
         remarks=[
             *unread,
@@ -211,6 +216,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
+        study=report_study(arms, pairs.main_pairs),
     )
 
 

@@ -30,6 +30,8 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
     """Print the tables of a comparison whose page has been written."""
     for line in comparison.warnings:
         console.print(line, style="bold yellow")
+    for line in comparison.study.lines if comparison.study else ():
+        console.print(line)
     _print_main_table(notes.shared_line(comparison), comparison, comparison.rows, console)
     if comparison.has_seeds:
         _print_main_table("single runs", comparison, comparison.run_rows, console)
@@ -54,7 +56,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
         console.print_table(tables.make_pairs_table(pairs.main_pairs, notes.pairs_heading(comparison)).to_rich())
         console.print_table(tables.make_pairs_table(pairs.seed_pairs, "the same, seed by seed").to_rich())
         for pair in pairs.main_pairs:
-            console.print(describe_finding(pair), style="bold")
+            console.print(describe_finding(pair))
         console.print(notes.pairs_note(comparison))
         scores = tables.make_score_pairs_table(pairs.main_pairs)
         console.print_table(scores.to_rich())

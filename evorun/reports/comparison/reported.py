@@ -56,10 +56,10 @@ def find_reported(
         return None
     # model names, not ids: papers do not say which files they loaded
     fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
-    fitting = [row for row in fitting if row.model in (None, model) and _has_values(config, row.overrides)]
+    fitting = [row for row in fitting if row.model in (None, model) and has_values(config, row.overrides)]
     rivals = [other.config for other in others if other.method != method]
     fitting = [
-        row for row in fitting if not row.among or (rivals and all(_has_values(rival, row.among) for rival in rivals))
+        row for row in fitting if not row.among or (rivals and all(has_values(rival, row.among) for rival in rivals))
     ]
     if not fitting:
         return None
@@ -119,7 +119,7 @@ def _average_over_tasks(
             for manifest, metrics in runs
             if (manifest.method, manifest.task) == (mean.method, task)
             and mean.model in (None, manifest.models["policy"].name)
-            and _has_values(manifest.config, overrides)
+            and has_values(manifest.config, overrides)
             and explain_incomparable(manifest) is None
             and score in metrics
         ]
@@ -141,7 +141,7 @@ def _describe_runs(mean: ReportedMean) -> str:
     return f"{mean.method}, {settings(mean.overrides.items())}{less} ({over})"
 
 
-def _has_values(config: Mapping[str, Any], overrides: Mapping[str, Setting]) -> bool:
+def has_values(config: Mapping[str, Any], overrides: Mapping[str, Setting]) -> bool:
     """Tell whether a configuration has these values; a group's value is its name."""
     for key, expected in overrides.items():
         value: Any = config
