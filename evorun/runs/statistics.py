@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evorun.runs.crossed import CrossedMean
 from evorun.runs.schema import Metric
 
 
@@ -204,22 +205,21 @@ def estimate_spread(differences: NDArray[np.float64]) -> Spread:
 def smallest_difference(
     spread: Spread, problems: int, seeds: int = 1, *, power: float = 0.8, level: float = 0.05
 ) -> float | None:
-    """Return the smallest true difference that a two-sided paired t test at `level` finds with probability `power`.
+    """Return the smallest true difference that a comparison at a two-sided level finds with probability `power`.
 
-    In the unit of the scores that `spread` is of. Seeds that share luck are few independent values, so with several of
-    them the degrees of freedom are those of the fewer of seeds and problems, as in `crossed_interval`. One seed's luck
-    cannot be told from the difference; the answer is then for that seed. None below two problems. Source: J. Cohen
-    (1988), "Statistical Power Analysis for the Behavioral Sciences", chapter 2.
+    In the unit of the scores that `spread` is of. The test is that of `CrossedMean`, with the weights that it has on
+    average for this spread. One seed's luck cannot be told from the difference; the answer is then for that seed. None
+    below two problems.
     """
     if problems < 2:
         return None
-    from scipy.special import nctdtrinc, stdtrit
-
     if seeds == 1:
         spread = spread._replace(seed=0.0)
-    degrees = (min(seeds, problems) if spread.seed else problems) - 1
-    critical = stdtrit(degrees, 1 - level / 2)
-    return float(nctdtrinc(degrees, 1 - power, critical)) * spread.standard_error(problems, seeds)
+    rest = spread.rest / (problems * seeds)
+    of_seeds, of_problems = spread.seed / seeds + rest, spread.problem / problems + rest
+    weight = of_seeds / (of_seeds + of_problems) if seeds > 1 and of_seeds else 0.0
+    mean = CrossedMean(0.0, spread.standard_error(problems, seeds), seeds, problems, weight)
+    return mean.smallest_difference(power, level)
 
 
 def pass_at(k: int, responses: int, right: int) -> float:
