@@ -5,40 +5,29 @@ again. A manifest beside it says what was scored, by which model and command.
 """
 
 import asyncio
-import contextlib
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import msgspec
-
-from evorun.errors import ConfigError, DataError, RunDirectoryError
-from evorun.models.config import ServedModel
+from evorun.errors import ConfigError, DataError
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rubric_rewards import RESCORE, REWARD_ROLES, RubricRewards
-from evorun.runner.served import in_manifest, open_lazily
-from evorun.runner.settings import RunConfig, check
-from evorun.runner.work import Engines, carry_out_study, open_effects
-from evorun.runs.budget import Meter
+from evorun.rollouts.rubric_settings import RubricSettings
+from evorun.runner.run_study import RunStudy
+from evorun.runner.served import in_manifest
+from evorun.runner.settings import RunConfig
+from evorun.runner.work import Effects
 from evorun.runs.candidates import SHARED, Response
-from evorun.runs.directory import (
-    RUBRIC_SCORES,
-    RunDirectory,
-    describe_environment,
-    load_manifest,
-    refuse_other_version,
-)
-from evorun.runs.ownership import sign
+from evorun.runs.directory import RUBRIC_SCORES, RunDirectory
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records
 from evorun.runs.records import write_json
-from evorun.runs.schema import CandidateRecord, RubricScore, Spent, StepRecord
+from evorun.runs.schema import CandidateRecord, RubricScore, StepRecord
 from evorun.runs.statistics import mean_interval
 from evorun.runs.streams import stream
-from evorun.runs.studies import RESCORED, RescoreManifest, load_rescore
+from evorun.runs.studies import RescoreManifest
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import SupportsRubrics
@@ -55,7 +44,7 @@ class _Answer(NamedTuple):
     response: Response
 
 
-class _Version(NamedTuple):
+class RubricVersion(NamedTuple):
     """A rubric of the run."""
 
     record: CandidateRecord
@@ -63,8 +52,11 @@ class _Version(NamedTuple):
     rubric: Rubric
 
 
-class RubricStudy:
+class RubricStudy(RunStudy):
     """The rubrics of one run on its test responses."""
+
+    verb = STUDY
+    manifest_class = RescoreManifest
 
     def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal) -> None:
         """config: that of the run; execution settings may differ.
@@ -72,26 +64,10 @@ class RubricStudy:
         Raises ConfigError for a run without rubrics or one that has not completed, and DataError when its data or its
         first rubric has changed.
         """
-        self._manifest = manifest = load_manifest(run)
-        if manifest.status != "completed":
-            raise ConfigError(f"{display(run)}: expected a completed run, its status is {manifest.status}")
-        self._run, self._config, self._console = run, dict(config), console
-        self.folder = run
-        """That of the study, once it has begun."""
-        self._checked: RunConfig = check(config)
-        records = read_records(run / "candidates.jsonl", CandidateRecord)
-        rubrics = [record for record in records if record.problem == SHARED and record.kind == "rubric"]
-        settings = self._checked.method.rubric_settings
-        if not rubrics or settings is None:
-            raise ConfigError(
-                f"{display(run)}: expected a run that learned from a rubric (method=mpo, or method.rubric=... of "
-                f"another method that trains); method={manifest.method} did not"
-            )
-        self._settings = settings
+        super().__init__(run, config, console)
         self._loaded = self._checked.task.load()
-        assert isinstance(self._loaded.task, SupportsRubrics)  # noqa: S101 - else `check` had refused the pair
-        self._task: SupportsRubrics = self._loaded.task
-        self._versions = self._read_versions(rubrics)
+        self._settings, self._versions = read_rubric_versions(run, self._checked, self._loaded.task)
+        self._task: Any = self._loaded.task
 
     def scores(
         self,
@@ -117,63 +93,21 @@ class RubricStudy:
             f"{' and as many plans' if self._settings.scoring == 'plan' else ''}",
             soft_wrap=True,
         )
-        identity = self._identity(chosen)
-        self.folder = self._run / STUDY / _digest(identity)
-        if resumed is not None and resumed.resolve() != self.folder.resolve():
-            raise RunDirectoryError(
-                f"{display(resumed)} holds another study: the run's responses, rubrics or settings have changed since"
-            )
-        self.folder.mkdir(parents=True, exist_ok=True)
         found: list[RubricScore] = []
-        settings = {"answers": answers, "every": every, "max_calls": calls}
-        with contextlib.closing(RunDirectory(self.folder)) as directory:
-            manifest = self._begin(command, settings, {name: _digest(content) for name, content in identity.items()})
-            carry_out_study(directory, RESCORED, manifest, lambda: self._score(directory, chosen, found))
+        self._carry_out(
+            self._identity(chosen),
+            {REWARD: self._get_served(REWARD)},
+            self._loaded,
+            lambda directory, effects: self._score(directory, effects, chosen, found),
+            command=command,
+            settings={"answers": answers, "every": every, "max_calls": calls},
+            resumed=resumed,
+            reward=in_manifest(self._get_served(REWARD)),
+        )
         (self._run / "artifacts").mkdir(exist_ok=True)
         for place in (self.folder, self._run / "artifacts"):
             write_json(place / RUBRIC_SCORES, found)
         return found
-
-    def _begin(self, command: Sequence[str], settings: dict[str, Any], identity: dict[str, Any]) -> RescoreManifest:
-        """Return the manifest of a study that starts or continues in its folder. Raises RunDirectoryError."""
-        served = self._reward
-        fresh = RescoreManifest(
-            **describe_environment(),
-            command=list(command),
-            reward=in_manifest(served),
-            simulated=served.engine.simulated or self._manifest.simulated,
-            settings=settings,
-            identity=identity,
-            config=self._config,
-            signature=sign(self._config),
-        )
-        if (self.folder / RESCORED).exists():
-            earlier = load_rescore(self.folder)
-            refuse_other_version(self.folder, earlier.evorun_version)
-            fresh.started = earlier.started
-        return fresh
-
-    def _read_versions(self, records: Sequence[CandidateRecord]) -> list[_Version]:
-        """Return the rubrics; read a first one from its source again, for its record has only the text."""
-        keys = {record.id.rpartition("#")[0]: record for record in records}
-        by_name = {key or "rubric": key for key in self._task.rubric_keys()}
-        if not keys.keys() <= by_name.keys():
-            raise DataError(
-                f"{display(self._run)}: expected rubrics for {', '.join(by_name)}, got rubrics for {', '.join(keys)}; "
-                "restore the task that the run had"
-            )
-        versions = []
-        for record in records:
-            key = by_name[record.id.rpartition("#")[0]]
-            first = self._settings.rubric or ""
-            rubric = read_rubric(record.text) if record.parents else self._task.starting_rubric(first, key)
-            if rubric.text != record.text:
-                raise DataError(
-                    f"{display(self._run)}: the rubric file of method.rubric={first} has changed since the run: "
-                    "expected the text that the run had; restore it"
-                )
-            versions.append(_Version(record, key, rubric))
-        return versions
 
     def _answers(self, count: int | None, *, every: bool) -> list[_Answer]:
         """Return the responses to score, in the order of their records."""
@@ -204,39 +138,28 @@ class RubricStudy:
             "responses": [[answer.step, answer.problem.id, answer.response.text] for answer in chosen],
             "rubrics": [version.rubric for version in self._versions],
             "settings": asdict(self._settings),
-            "reward": self._reward.model.id,
+            "reward": self._get_served(REWARD).model.id,
         }
 
-    @property
-    def _reward(self) -> ServedModel:
-        return self._checked.others.get(REWARD) or ServedModel(self._checked.model, self._checked.engine)
-
-    async def _score(self, directory: RunDirectory, chosen: Sequence[_Answer], found: list[RubricScore]) -> None:
-        """Add each rubric's scores to `found`, and write what they cost."""
-        served, meter, task = self._reward, Meter(), self._loaded.task
-        async with open_effects(
-            directory,
-            self._checked.sandbox,
-            self._checked.task.private_files,
-            lambda tools: Engines({REWARD: open_lazily(served, served.engine, self._loaded, tools)}),
-        ) as effects:
-            calls = Calls(
-                name=SHARED,
-                task=task,
-                seed=self._checked.seed,
-                meter=meter,
-                models=effects.models,
-                roles=REWARD_ROLES,
-                remember=directory.journal.remember,
-            )
-            rewards = RubricRewards(calls, task, _no_rubric, self._settings, _no_grade)
-            for number, version in enumerate(self._versions):  # in turn: a single rubric's calls fill the engine
-                found += await self._scores_by(rewards, number, version, chosen)
-            await effects.finish()
-        write_json(directory.path / "cost.json", Spent(**meter.total.counts()))
+    async def _score(
+        self, directory: RunDirectory, effects: Effects, chosen: Sequence[_Answer], found: list[RubricScore]
+    ) -> None:
+        """Add each rubric's scores to `found`."""
+        calls = Calls(
+            name=SHARED,
+            task=self._loaded.task,
+            seed=self._checked.seed,
+            meter=self._meter,
+            models=effects.models,
+            roles=REWARD_ROLES,
+            remember=directory.journal.remember,
+        )
+        rewards = RubricRewards(calls, self._loaded.task, _no_rubric, self._settings, _no_grade)
+        for number, version in enumerate(self._versions):  # in turn: a single rubric's calls fill the engine
+            found += await self._scores_by(rewards, number, version, chosen)
 
     async def _scores_by(
-        self, rewards: RubricRewards, number: int, version: _Version, chosen: Sequence[_Answer]
+        self, rewards: RubricRewards, number: int, version: RubricVersion, chosen: Sequence[_Answer]
     ) -> list[RubricScore]:
         """Return the mean score of each evaluation's responses by a rubric. number: the rubric's, in the run."""
         key = self._task.rubric_key
@@ -269,8 +192,43 @@ class RubricStudy:
         ]
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:8]
+def read_rubric_versions(run: Path, config: RunConfig, task: Any) -> tuple[RubricSettings, list[RubricVersion]]:
+    """Return a run's settings of rubric rewards and its rubrics; read a first one from its source again.
+
+    The record of a first rubric has only its text. Raises ConfigError for a run without rubrics, and DataError when the
+    first rubric or the task has changed.
+    """
+    records = [
+        record
+        for record in read_records(run / "candidates.jsonl", CandidateRecord)
+        if record.problem == SHARED and record.kind == "rubric"
+    ]
+    settings = config.method.rubric_settings
+    if not records or settings is None:
+        raise ConfigError(
+            f"{display(run)}: expected a run that learned from a rubric (method=mpo, or method.rubric=... of another "
+            f"method that trains); method={config.method.name} did not"
+        )
+    assert isinstance(task, SupportsRubrics)  # noqa: S101 - else `check` had refused the pair
+    keys = {record.id.rpartition("#")[0]: record for record in records}
+    by_name = {key or "rubric": key for key in task.rubric_keys()}
+    if not keys.keys() <= by_name.keys():
+        raise DataError(
+            f"{display(run)}: expected rubrics for {', '.join(by_name)}, got rubrics for {', '.join(keys)}; "
+            "restore the task that the run had"
+        )
+    versions = []
+    for record in records:
+        key = by_name[record.id.rpartition("#")[0]]
+        first = settings.rubric or ""
+        rubric = read_rubric(record.text) if record.parents else task.starting_rubric(first, key)
+        if rubric.text != record.text:
+            raise DataError(
+                f"{display(run)}: the rubric file of method.rubric={first} has changed since the run: "
+                "expected the text that the run had; restore it"
+            )
+        versions.append(RubricVersion(record, key, rubric))
+    return settings, versions
 
 
 def _no_rubric(key: str, step: int) -> Rubric:
