@@ -18,7 +18,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest, Signed
-from evorun.runs.studies import RESCORED
+from evorun.runs.studies import REJUDGED, RESCORED
 from evorun.runs.sweeps import SWEEP_MANIFEST, SweepManifest, is_own_sweep
 from evorun.runs.terminal import Terminal
 
@@ -62,7 +62,7 @@ def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], conso
     if any(line.startswith(f"{JOURNAL} ") for line in changed):
         check_journal(path)  # consent does not repair a damaged journal
     if not (given or _can_ask()):
-        name = next((file for file in (TOURNAMENT, RESCORED) if (path / file).exists()), MANIFEST)
+        name = next((file for file in (TOURNAMENT, RESCORED, REJUDGED) if (path / file).exists()), MANIFEST)
         why = f"a run as you left it, but {changed[0]}" if own else _NOT_SIGNED
         raise ConfigError(
             f"{display(path)}: expected {why}; resuming a folder runs what it says: read config in its {name}, "

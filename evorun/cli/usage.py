@@ -195,6 +195,22 @@ USAGES = {
         "with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
         "answers=N: of at most N problems, drawn at random. KEY=VALUE, --trust: as for evorun resume.",
     ),
+    "rejudge": Usage(
+        "rejudging:rejudge",
+        "evorun rejudge RUN_DIR judge=MODEL|rubric=NAME|task.KEY=VALUE",
+        "put a run's recorded texts before another judge, rubric or grader",
+        "evorun rejudge RUN_DIR judge=MODEL|rubric=NAME|reward=MODEL|gold=MODEL|task.KEY=VALUE [budget.calls=N] "
+        "[budget.tokens=N] [--trust] [KEY=VALUE ...]",
+        "Has a completed run's recorded texts judged again and compares the opinions. It generates no text.\n"
+        "  judge=MODEL      each duel: agreement by order, length and step; the ratings and choices that follow\n"
+        "  rubric=NAME|FILE each rollout of mpo or ppo: rewards by another rubric, and their rank correlation\n"
+        "  reward=MODEL     the same by another reward model, with rubric= or the run's own rubrics\n"
+        "  task.KEY=VALUE   each response: other grades (task.grader=math, task.data=CORRECTED); gold=MODEL: another\n"
+        "                   gold judge\n"
+        "A model keeps the engine of its role (judge_engine=...) unless another is given. The study lies in\n"
+        "RUN_DIR/rejudge/DIGEST; the same command continues it and pays only for what is missing.\n"
+        "  evorun rejudge RUN_DIR judge=gpt_4o_mini judge_engine=server budget.calls=500",
+    ),
     "transplant": Usage(
         "studies:transplant_run",
         "evorun transplant RUN_DIR",

@@ -30,12 +30,12 @@ def doctor(arguments: Sequence[str], console: Terminal) -> int:
 
 
 def resume(arguments: Sequence[str], console: Terminal) -> int:
-    """Continue a run, a sweep, a tournament or a rescoring. Raises ConfigError for a wrong command line."""
+    """Continue a run, a sweep, a tournament or a study of a run. Raises ConfigError for a wrong command line."""
     from evorun.cli.running import carry_out
     from evorun.cli.sweep_resume import is_sweep_folder, resume_sweep
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.runs.directory import REDO_CALLS, TOURNAMENT
-    from evorun.runs.studies import RESCORED
+    from evorun.runs.studies import REJUDGED, RESCORED
 
     words = [word for word in arguments if word not in (TRUST, REDO_CALLS)]
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
@@ -51,6 +51,10 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
         from evorun.cli.studies import resume_rescore
 
         return resume_rescore(path, changes, console, trust=TRUST in arguments)
+    if (path / REJUDGED).exists():
+        from evorun.cli.rejudging import resume_rejudge
+
+        return resume_rejudge(path, changes, console, trust=TRUST in arguments)
     manifest, config = recorded_config(path, changes)
     require_trust(path, manifest, config, console, given=TRUST in arguments)
     status = carry_out(config, path, [*manifest.command, *changes], console, redo_calls=REDO_CALLS in arguments)
@@ -68,7 +72,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     from evorun.runs.directory import REPORT, TOURNAMENT
     from evorun.runs.folders import run_folders
     from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
-    from evorun.runs.studies import RESCORED
+    from evorun.runs.studies import REJUDGED, RESCORED
     from evorun.runs.sweeps import describe_unfinished
 
     given: list[Path] = []
@@ -98,6 +102,12 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
 
         _expect(len(arguments) == 1, "report", arguments)
         report_rescore(given[0], console)
+        return 0
+    if len(given) == 1 and (given[0] / REJUDGED).exists():
+        from evorun.cli.rejudging import report_rejudge
+
+        _expect(len(arguments) == 1, "report", arguments)
+        report_rejudge(given[0], console)
         return 0
     folders = run_folders(given)
     if len(folders) == 1 and (against or output):

@@ -27,7 +27,7 @@ Cost = Mapping[str, Spent]
 
 GRADED_AT_ONCE = 64
 """Candidates of a problem in memory at once at its end (ours): the problems of a run often end together."""
-_NO_RESPONSE = Response(text="", answer=None, error="no response")
+NO_RESPONSE = Response(text="", answer=None, error="no response")
 """The response of a problem without candidates: the grader gives it the worst of the task's scores."""
 
 
@@ -181,7 +181,7 @@ class _Grades:
         if known is None:
             self._progress.grading += 1
             try:
-                known = await self._grader.grade(self._problem, candidate or _NO_RESPONSE, self._tools)
+                known = await self._grader.grade(self._problem, candidate or NO_RESPONSE, self._tools)
             finally:
                 self._progress.grading -= 1
             if not final:

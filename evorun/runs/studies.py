@@ -1,14 +1,17 @@
-"""The manifests of studies of runs: tournaments between runs, and a run's responses scored by each of its rubrics."""
+"""The manifests of studies of runs, and the records of recorded opinions that another judge, rubric or grader gives."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from evorun.runs.candidates import CandidateId
 from evorun.runs.files import read_json
-from evorun.runs.schema import ModelInRun, Status, refuse_depth
+from evorun.runs.schema import Metric, ModelInRun, Status, refuse_depth
 
-RESCORED = "rescore.json"
+RESCORED, REJUDGED = "rescore.json", "rejudge.json"
+FIGURES = "figures.json"
+"""The figures of a rejudging."""
 
 
 class StudyManifest(msgspec.Struct, kw_only=True):
@@ -48,3 +51,92 @@ class RescoreManifest(StudyManifest, kw_only=True):
 def load_rescore(folder: Path) -> RescoreManifest:
     """Read the manifest of a study by rubrics. Raises RunDirectoryError."""
     return read_json(folder / RESCORED, RescoreManifest)
+
+
+Opinions = Literal["duels", "rewards", "grades"]
+"""What a rejudging gives again: verdicts on duels, rewards of rollouts, or grades of candidates."""
+
+
+class RejudgeManifest(StudyManifest, kw_only=True):
+    """rejudge.json, in RUN_DIR/rejudge/DIGEST. Its settings: the maximum calls and tokens, and a rubric given."""
+
+    kind: Opinions
+    models: dict[str, ModelInRun]
+    """Those that are asked, by role; none where grades take no model."""
+    changes: list[str]
+    """The settings that differ from the run's, as `key=value`."""
+    ended_early: str | None = None
+    """Why the budget allowed only some of the opinions; None where all were given."""
+
+
+class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of figures.json: a measure of the recorded opinions, and of the new ones on the same texts."""
+
+    by: str
+    """What the rows with this value divide: `all`, `order`, `position`, `length`, `step`, `score`, `stratum`."""
+    group: str
+    """What the row is about, in words."""
+    n: int
+    """Duels, judgments, rollouts, problems or candidates with both opinions."""
+    recorded: Metric | None = None
+    """The measure by the recorded opinions: a share of decided duels, a mean reward, a mean score."""
+    now: Metric | None = None
+    difference: Metric | None = None
+    """Mean of the paired differences, new less recorded."""
+    agreement: Metric | None = None
+    """The share of equal opinions; of rewards, and of scores other than rates, Spearman's rank correlation."""
+
+
+class RefittedRating(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of ratings.jsonl of a rejudging: a candidate's rating by the new verdicts."""
+
+    problem: str
+    candidate: CandidateId
+    mean: float
+    """In logits."""
+    sd: float
+
+
+class RejudgedChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of choices.jsonl of a rejudging: the run's choice, and the best candidate by the new verdicts."""
+
+    problem: str
+    recorded: CandidateId | None
+    now: CandidateId | None
+    recorded_score: float | None
+    """The primary score, as the run has graded it."""
+    score_now: float | None
+
+
+class RejudgedReward(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of rewards.jsonl of a rejudging: a rollout's share of the rubric's points."""
+
+    step: int
+    problem: str
+    index: int
+    recorded: float
+    now: float | None
+    """None where no readable score was given."""
+
+
+class RejudgedGrade(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of grades.jsonl of a rejudging."""
+
+    problem: str
+    candidate: CandidateId | None
+    """None: the problem has no candidate."""
+    final: bool
+    """True for the candidate that the run returned."""
+    correct: bool | None
+    scores: dict[str, float | None]
+    detail: str = ""
+
+
+def load_rejudge(folder: Path) -> RejudgeManifest:
+    """Read the manifest of a rejudging. Raises RunDirectoryError."""
+    return read_json(folder / REJUDGED, RejudgeManifest)
+
+
+def load_figures(folder: Path) -> list[RejudgedFigure]:
+    """Read the figures of a rejudging. Raises RunDirectoryError."""
+    return read_json(folder / FIGURES, list[RejudgedFigure])

@@ -1,0 +1,151 @@
+"""`evorun rejudge`: a run's recorded texts before another judge, rubric or grader."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorun.cli.overrides import parse, read_key, words
+from evorun.cli.plain import composed, with_absolute_paths
+from evorun.cli.secrets import refuse_typed_secrets
+from evorun.cli.trust import TRUST, require_trust, with_changes
+from evorun.cli.usage import USAGES, Interrupted
+from evorun.errors import ConfigError
+from evorun.runs.directory import REPORT, load_manifest
+from evorun.runs.paths import display
+from evorun.runs.printable import printable
+from evorun.runs.studies import Opinions, load_figures, load_rejudge
+from evorun.runs.terminal import Terminal
+
+if TYPE_CHECKING:
+    from evorun.runner.rejudging import Rejudging
+
+ROLES: Mapping[str, Opinions] = {"judge": "duels", "reward": "rewards", "gold": "grades"}
+"""The models that give opinions, and the opinions that they give."""
+LIMITS = ("budget.calls", "budget.tokens")
+
+
+def rejudge(arguments: Sequence[str], console: Terminal) -> int:
+    """Have a completed run's texts judged, scored or graded again, and print how the opinions compare.
+
+    Raises ConfigError for a wrong command line and for a run that has nothing of the kind.
+    """
+    given = [word for word in arguments if word != TRUST]
+    kinds = {kind for word in given[1:] if (kind := _get_kind(word)) is not None}
+    if not given or len(kinds) != 1 or not all("=" in word for word in given[1:]):
+        raise ConfigError(f"expected: {USAGES['rejudge'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    run, changes = Path(given[0]), [word for word in given[1:] if read_key(word) not in LIMITS]
+    settings = {
+        f"max_{read_key(word).partition('.')[2]}": _read_limit(word) for word in given[1:] if word not in changes
+    }
+    config, rubric = _make_config(run, changes)
+    require_trust(run, load_manifest(run), config, console, given=TRUST in arguments)
+    settings |= {"rubric": rubric} if rubric is not None else {}
+    return _carry_out(run, config, kinds.pop(), settings, ["evorun", "rejudge", *arguments], console)
+
+
+def resume_rejudge(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
+    """Continue a rejudging, as `evorun resume` does with a run; return the exit code.
+
+    changes, trust: see `resume_tournament`. Raises ConfigError and RunDirectoryError.
+    """
+    manifest = load_rejudge(folder)
+    config = with_changes(folder, manifest, changes)
+    require_trust(folder, manifest, config, console, given=trust)
+    run = folder.resolve().parents[1]
+    command = [*manifest.command, *changes]
+    return _carry_out(run, config, manifest.kind, manifest.settings, command, console, resumed=folder)
+
+
+def report_rejudge(folder: Path, console: Terminal) -> None:
+    """Print the figures of a rejudging that has ended. Raises RunDirectoryError."""
+    from evorun.reports.rejudged import make_rejudged_table
+
+    console.print_table(make_rejudged_table(load_rejudge(folder), load_figures(folder)).to_rich())
+
+
+def _carry_out(
+    run: Path,
+    config: Mapping[str, Any],
+    kind: Opinions,
+    settings: Mapping[str, Any],
+    command: Sequence[str],
+    console: Terminal,
+    resumed: Path | None = None,
+) -> int:
+    from evorun.reports.html import write_report
+    from evorun.runner import registry
+
+    with registry.blaming_plugins():
+        study = _get_class(kind)(run, config, console, **settings)
+        try:
+            study.rejudge(command, resumed)
+        except KeyboardInterrupt:
+            how = f"evorun resume {shlex.quote(display(study.folder))}"
+            console.print(f"interrupted; continue with: {how}", soft_wrap=True)
+            raise Interrupted from None
+    write_report(run)
+    report_rejudge(study.folder, console)
+    console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
+    return 0
+
+
+def _get_class(kind: Opinions) -> "type[Rejudging]":
+    if kind == "duels":
+        from evorun.runner.rejudged_duels import RejudgedDuels
+
+        return RejudgedDuels
+    if kind == "rewards":
+        from evorun.runner.rejudged_rewards import RejudgedRewards
+
+        return RejudgedRewards
+    from evorun.runner.rejudged_grades import RejudgedGrades
+
+    return RejudgedGrades
+
+
+def _get_kind(word: str) -> Opinions | None:
+    """Return what a setting asks to be given again; None for a setting of how that is done."""
+    group, _, key = read_key(word).partition(".")
+    if group == "rubric":
+        return "rewards"
+    if group == "task" and key:
+        return "grades"
+    return ROLES.get(group.removesuffix("_engine"))
+
+
+def _make_config(run: Path, changes: Sequence[str]) -> tuple[dict[str, Any], str | None]:
+    """Return the run's configuration with another judge, reward model, gold judge or task, and the rubric given.
+
+    A model that is chosen anew keeps the recorded engine of its role, unless that is chosen anew, too. Raises
+    ConfigError.
+    """
+    refuse_typed_secrets(changes)
+    chosen = {read_key(word) for word in changes} & {name for role in ROLES for name in (role, f"{role}_engine")}
+    new = [word for word in changes if read_key(word).partition(".")[0] in chosen]
+    rubric = [word for word in changes if read_key(word) == "rubric"]
+    others = [word for word in changes if word not in new and word not in rubric]
+    manifest = load_manifest(run)
+    config = with_changes(run, manifest, others, (*ROLES, "task"), "a rejudging")
+    given = {read_key(word).partition(".")[0] for word in others}
+    # only where something is given here: recorded names must not be taken for folders of this place
+    config |= {group: values for group, values in with_absolute_paths(config).items() if group in given}
+    if new:
+        made = with_absolute_paths(composed([part for word in new for part in words(word)]))
+        config |= {group: made[group] for group in chosen}
+        for role in chosen & ROLES.keys():
+            if made[role]["name"] == "oracle" and f"{role}_engine" not in chosen:
+                config.pop(f"{role}_engine", None)
+    if not rubric:
+        return config, None
+    value = parse(rubric[-1]).value()
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"rubric: expected a rubric's name or FILE, got {value!r}")
+    return config, str(with_absolute_paths({"method": {"rubric": str(value)}})["method"]["rubric"])
+
+
+def _read_limit(word: str) -> int:
+    key, _, value = word.partition("=")
+    if not (value.isascii() and value.isdecimal() and 0 < int(value[:12]) < 10**11):
+        raise ConfigError(f"{key}: expected a number >= 1, got {value}")
+    return int(value)

@@ -1,0 +1,224 @@
+"""A run's duels, judged again: agreement with the recorded verdicts, ratings by the new ones, and what they choose."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
+
+from evorun.errors import ConfigError, DataError
+from evorun.methods.context import Context
+from evorun.methods.duels.arena import Arena
+from evorun.methods.duels.duels import DuelSettings, judge_pairs
+from evorun.models.base import Sampling
+from evorun.models.config import ServedModel
+from evorun.rollouts.calls import Role
+from evorun.runner.gold import MethodTools
+from evorun.runner.pair_judge import JUDGE
+from evorun.runner.rejudging import Rejudging
+from evorun.runner.run_study import digest
+from evorun.runner.tournament import JUDGE_MAX_TOKENS
+from evorun.runner.work import Effects
+from evorun.runs.agreement import measure_agreement, pair_duels
+from evorun.runs.archive import Archive
+from evorun.runs.budget import Meter, Usage
+from evorun.runs.candidates import Candidate, CandidateId, Comparison
+from evorun.runs.directory import RunDirectory
+from evorun.runs.paths import display
+from evorun.runs.reading import read_predictions, read_records
+from evorun.runs.records import write_records
+from evorun.runs.results import mean_score
+from evorun.runs.schema import CandidateRecord, ComparisonRecord, Metric
+from evorun.runs.scores import primary_score
+from evorun.runs.statistics import Proportion, mean_interval
+from evorun.runs.studies import RefittedRating, RejudgedChoice, RejudgedFigure
+
+PRIOR_SD = 1.0
+"""Of a refit to the duels of a method that rates no candidates (ours, as in conf/method/duel_evolve.yaml)."""
+
+
+class _Duel(NamedTuple):
+    """A recorded duel."""
+
+    record: ComparisonRecord
+    place: int
+    """Its number among the duels of its problem and step."""
+    meter: Meter
+    """Counts its new judgments."""
+
+
+class RejudgedDuels(Rejudging):
+    """The recorded duels before another judge.
+
+    A duel has the journal key of the recorded one, hence the same seed: the recorded judge would answer the same.
+    """
+
+    kind = "duels"
+
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Any, **limits: int | None) -> None:
+        """Raise ConfigError for a run without duels, and DataError where its problems have changed."""
+        super().__init__(run, config, console, **limits)
+        self._primary = primary_score(self._loaded.task.scores)
+        self._candidates = defaultdict[str, dict[CandidateId, Candidate]](dict)
+        self._scores: dict[tuple[str, CandidateId | None], float | None] = {}
+        """The primary score by problem and candidate, as recorded."""
+        records = list(read_records(run / "comparisons.jsonl", ComparisonRecord))
+        if not records:
+            raise ConfigError(f"{display(run)}: expected a run with duels, method={config['method']['name']} held none")
+        places = Counter[tuple[str, int]]()
+        self._duels = []
+        for record in records:
+            self._duels.append(_Duel(record, places[record.problem, record.step], Meter()))
+            places[record.problem, record.step] += 1
+        for found in read_records(run / "candidates.jsonl", CandidateRecord):
+            # a record has scores, by which tasks cannot remember what they have rendered
+            plain = Candidate(**{name: getattr(found, name) for name in Candidate.__struct_fields__})
+            self._candidates[found.problem][found.id] = plain
+            self._scores[found.problem, found.id] = self._primary.value_in(found)
+        self._problems = {problem.id: problem for problem in self._loaded.problems}
+        for record in records:
+            if record.problem not in self._problems:
+                raise DataError(
+                    f"{display(run)}: expected problem '{record.problem}' in the task's data, which has it no longer; "
+                    "restore the data"
+                )
+            for name in (record.first, record.second):
+                if name not in self._candidates[record.problem]:
+                    raise DataError(f"{display(run)}: candidates.jsonl lacks '{name}' of a duel; restore the records")
+        settings = self._checked.method.config
+        self._settings = settings if isinstance(settings, DuelSettings) else None
+        limit = self._checked.task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
+        self._sampling = Sampling(
+            temperature=getattr(settings, "judge_temperature", 0.0),
+            max_tokens=getattr(settings, "judge_max_tokens", limit),
+        )
+
+    def _models(self) -> dict[str, ServedModel]:
+        panel = {role: served for role, served in self._checked.others.items() if role.startswith(f"{JUDGE}.")}
+        return panel or {JUDGE: self._get_served(JUDGE)}
+
+    def _decides(self) -> dict[str, Any]:
+        shown = {
+            (problem, name): self._candidates[problem][name].text
+            for problem, first, second in ((d.record.problem, d.record.first, d.record.second) for d in self._duels)
+            for name in (first, second)
+        }
+        return {
+            "duels": [[d.problem, d.step, d.first, d.second, len(d.verdicts)] for d, _, _ in self._duels],
+            "texts": [digest(text) for text in shown.values()],
+            "sampling": asdict(self._sampling),
+            "data": self._loaded.provenance.digest,
+        }
+
+    async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
+        roles = {role: Role(role) for role in self._models()}
+
+        async def ask(duel: _Duel) -> ComparisonRecord:
+            record = duel.record
+            ctx = Context(
+                task=self._loaded.task,
+                problem=self._problems[record.problem],
+                seed=self._checked.seed,
+                meter=duel.meter,
+                models=effects.models,
+                roles=roles,
+                remember=directory.journal.remember,
+                tools=MethodTools(effects.tests),
+            )
+            candidates = self._candidates[record.problem]
+            [again] = await judge_pairs(
+                ctx,
+                [candidates[record.first], candidates[record.second]],
+                [(0, 1)],
+                orders=len(record.verdicts),
+                step=record.step,
+                sampling=self._sampling,
+                judged_before=duel.place,
+            )
+            return ComparisonRecord(**asdict(again), problem=record.problem, step=record.step)
+
+        judgments = [len(duel.record.verdicts) for duel in self._duels]
+        self._announce(f"{len(judgments):,} duels, at most {sum(judgments) * len(roles):,} judgments")
+        found = await self._ask_all(self._duels, max(judgments) * len(roles), next(iter(roles)), ask, self._charge)
+        return self._write_records(directory.path, found)
+
+    def _charge(self, duel: _Duel) -> None:
+        for role, usage in duel.meter.by_role.items():
+            self._meter.by_role.setdefault(role, Usage()).add(usage)
+
+    def _write_records(self, folder: Path, found: Sequence[ComparisonRecord]) -> list[RejudgedFigure]:
+        recorded = [duel.record for duel in self._duels]
+        lengths = {
+            (problem, name): len(candidate.text)
+            for problem, candidates in self._candidates.items()
+            for name, candidate in candidates.items()
+        }
+        complete = {duel.problem for duel in recorded} - {duel.problem for duel in recorded[len(found) :]}
+        ratings = {problem: self._refit(problem, found) for problem in self._problems if problem in complete}
+        before = {problem: self._refit(problem, recorded) for problem in ratings}
+        predictions = {prediction.problem: prediction for prediction in read_predictions(self._run)}
+        choices = [
+            self._choose(problem, predictions[problem].candidate, rated)
+            for problem, rated in ratings.items()
+            if problem in predictions
+        ]
+        refitted = [self._choose(one.problem, _find_best(before[one.problem]), ratings[one.problem]) for one in choices]
+        write_records(folder / "comparisons.jsonl", found)
+        write_records(folder / "ratings.jsonl", [rating for rated in ratings.values() for rating in rated])
+        write_records(folder / "choices.jsonl", choices)
+        figures = measure_agreement(pair_duels(recorded, found, lengths)) if found else []
+        if choices:
+            name = self._primary.name
+            figures += [
+                self._measure_choices(f"{name}: the run's choices", choices),
+                self._measure_choices(f"{name}: both by refitted ratings", refitted),
+            ]
+        return figures
+
+    def _refit(self, problem: str, duels: Sequence[Comparison]) -> list[RefittedRating]:
+        """Return the ratings of a problem's candidates by these verdicts, as the method rates them."""
+        fought = [duel for duel in duels if duel.problem == problem]
+        names = {name for duel in fought for name in (duel.first, duel.second)}
+        members = [c for c in self._candidates[problem].values() if c.mean is not None or c.id in names]
+        arena = Arena(PRIOR_SD) if self._settings is None else self._settings.arena(Archive())
+        arena.add(members)
+        arena.update(fought)
+        return [
+            RefittedRating(problem=problem, candidate=member.id, mean=round(float(mean), 9), sd=round(float(sd), 9))
+            for member, mean, sd in zip(members, arena.mean, arena.sd, strict=True)
+        ]
+
+    def _choose(self, problem: str, recorded: CandidateId | None, rated: Sequence[RefittedRating]) -> RejudgedChoice:
+        now = _find_best(rated)
+        return RejudgedChoice(
+            problem=problem,
+            recorded=recorded,
+            now=now,
+            recorded_score=self._scores.get((problem, recorded)),
+            score_now=self._scores.get((problem, now)),
+        )
+
+    def _measure_choices(self, group: str, choices: Sequence[RejudgedChoice]) -> RejudgedFigure:
+        """Compare the primary scores of two choices for each problem."""
+        pairs = [
+            (choice.recorded_score, choice.score_now)
+            for choice in choices
+            if choice.recorded_score is not None and choice.score_now is not None
+        ]
+        gains = [now - before for before, now in pairs]
+        same = sum(choice.recorded == choice.now for choice in choices)
+        return RejudgedFigure(
+            by="score",
+            group=group,
+            n=len(choices),
+            recorded=mean_score(self._primary, (before for before, _ in pairs)),
+            now=mean_score(self._primary, (now for _, now in pairs)),
+            difference=Metric(sum(gains) / len(gains) if gains else None, mean_interval(gains), len(gains)),
+            agreement=Proportion(same, len(choices)).metric(),
+        )
+
+
+def _find_best(rated: Sequence[RefittedRating]) -> CandidateId | None:
+    """Return the candidate with the highest mean, the earliest of equals."""
+    return max(rated, key=lambda rating: rating.mean).candidate if rated else None

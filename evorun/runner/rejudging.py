@@ -1,0 +1,155 @@
+"""Recorded opinions given again by another judge, rubric or grader: what all three kinds share.
+
+A run's texts come from its records and its journal; no request to generate a text is sent.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from evorun.models.config import ServedModel
+from evorun.runner.driver import first_error
+from evorun.runner.run_study import RunStudy
+from evorun.runner.served import in_manifest
+from evorun.runner.work import Effects
+from evorun.runs.budget import Meter
+from evorun.runs.directory import RunDirectory, identity, iterate_differences
+from evorun.runs.paths import display
+from evorun.runs.records import write_json
+from evorun.runs.studies import FIGURES, REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
+from evorun.runs.terminal import Terminal
+from evorun.tasks.base import LoadedTask
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AT_ONCE = 512
+"""Opinions asked for at once (ours): a budget of tokens is checked between such batches."""
+
+
+class Rejudging(RunStudy):
+    """A rejudging of one run."""
+
+    verb = REJUDGED.removesuffix(".json")
+    manifest_class = RejudgeManifest
+    kind: ClassVar[Opinions]
+
+    def __init__(
+        self,
+        run: Path,
+        config: Mapping[str, Any],
+        console: Terminal,
+        *,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        """config: that of the run with another judge, rubric or grader. Raises as `RunStudy`."""
+        super().__init__(run, config, console)
+        self._meter = Meter(max_calls, max_tokens)
+        self._own_settings: dict[str, Any] = {"max_calls": max_calls, "max_tokens": max_tokens}
+        """What the constructor takes beside the configuration."""
+        self._loaded: LoadedTask = self._checked.task.load()
+        self._skipped = 0
+        """Opinions that the budget did not allow."""
+
+    @abstractmethod
+    def _models(self) -> dict[str, ServedModel]:
+        """Return the models to ask, by role."""
+
+    @abstractmethod
+    def _decides(self) -> dict[str, Any]:
+        """Return all that decides the opinions, apart from the models."""
+
+    @abstractmethod
+    async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
+        """Give the opinions, write their records and return their figures."""
+
+    def rejudge(self, command: Sequence[str] = (), resumed: Path | None = None) -> list[RejudgedFigure]:
+        """Give all opinions that the budget allows, write them to the study's folder and return the figures.
+
+        A larger budget continues the study. command, resumed: see `RunStudy`. Raises as `RunStudy._carry_out`.
+        """
+        served = self._models()
+        models = {role: in_manifest(model) for role, model in served.items()}
+        self._carry_out(
+            {
+                "kind": self.kind,
+                "models": {role: model.engine.judge_identity(model.model) for role, model in served.items()},
+                "seed": self._checked.seed,
+                **self._decides(),
+            },
+            served,
+            self._loaded,
+            self._write,
+            command=command,
+            settings=self._own_settings,
+            resumed=resumed,
+            kind=self.kind,
+            models=models,
+            changes=self._list_changes(),
+        )
+        if self._skipped:
+            manifest = load_rejudge(self.folder)
+            manifest.ended_early = (
+                f"the budget left {self._skipped:,} opinions out; the same command with a larger one goes on"
+            )
+            write_json(self.folder / REJUDGED, manifest)
+        return load_figures(self.folder)
+
+    def _list_changes(self) -> list[str]:
+        """Return the settings that are not the run's; of a model that was chosen anew, its name alone."""
+        differences = {
+            key: now
+            for key, _, now in iterate_differences(identity(self._manifest.config), identity(self._config))
+            if not isinstance(now, Mapping)
+        }
+        named = {key.removesuffix("name") for key in differences if key.endswith(".name")}
+        return [
+            f"{key.removesuffix('.name')}={now}"
+            for key, now in differences.items()
+            if key.endswith(".name") or not key.startswith(tuple(named))
+        ]
+
+    def _announce(self, what: str) -> None:
+        """Print what will be asked for, and by whom it will be answered."""
+        by = ", ".join(dict.fromkeys(in_manifest(model).short for model in self._models().values()))
+        self._console.print(f"{self.verb}: {what}{f', by {by}' if by else ''}", soft_wrap=True)
+
+    async def _write(self, directory: RunDirectory, effects: Effects) -> None:
+        write_json(directory.path / FIGURES, await self._judge(directory, effects))
+
+    async def _ask_all(
+        self, items: Sequence[T], calls: int, role: str, ask: Callable[[T], Awaitable[R]], charge: Callable[[T], None]
+    ) -> list[R]:
+        """Return the opinions on the first items, as many as the budget allows, in order.
+
+        calls: the maximum per item. charge: counts what an item has cost, in the order of the items.
+        """
+        found: list[R] = []
+        for start in range(0, len(items), AT_ONCE):
+            batch = items[start : start + AT_ONCE]
+            # Admitted in order and before any call, so that a resumed study cuts off the same items.
+            allowed = batch[: self._meter.admit(calls * len(batch), role) // calls] if calls else batch
+            try:
+                async with asyncio.TaskGroup() as group:
+                    asked = [group.create_task(_as_coroutine(ask, item)) for item in allowed]
+            except BaseExceptionGroup as errors:
+                raise first_error(errors) from None
+            found += [task.result() for task in asked]
+            for item in allowed:
+                charge(item)
+            if len(allowed) < len(batch):
+                break
+        self._skipped += len(items) - len(found)
+        if self._skipped:
+            self._console.print(
+                f"the budget allows {len(found):,} of {len(items):,}; {display(self.folder)} goes on with a larger one",
+                soft_wrap=True,
+            )
+        return found
+
+
+async def _as_coroutine(ask: Callable[[T], Awaitable[R]], item: T) -> R:
+    return await ask(item)

@@ -1,0 +1,159 @@
+"""Agreement of two judges on the same duels: overall, by order of presentation, by length and by step."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from evorun.runs.candidates import CandidateId, Verdict
+from evorun.runs.schema import ComparisonRecord, Metric
+from evorun.runs.statistics import Proportion, pooled_share
+from evorun.runs.studies import RejudgedFigure
+
+LENGTH_RATIOS = (1.1, 1.5)
+"""Bounds between groups of duels, by how many times longer one text is than the other (ours)."""
+ORDERS = ("first candidate shown as A", "first candidate shown as B")
+
+
+class JudgedTwice(NamedTuple):
+    """A duel by both judges."""
+
+    recorded: ComparisonRecord
+    now: ComparisonRecord
+    log_ratio: float
+    """Logarithm of the first text's length over the second's."""
+
+
+def pair_duels(
+    recorded: Sequence[ComparisonRecord],
+    now: Sequence[ComparisonRecord],
+    lengths: Mapping[tuple[str, CandidateId], int],
+) -> list[JudgedTwice]:
+    """Return the duels that both judges have judged; `now` has the first ones of `recorded`, in the same order.
+
+    lengths: in characters, by problem and candidate.
+    """
+    return [
+        JudgedTwice(
+            before,
+            after,
+            math.log((1 + lengths[before.problem, before.first]) / (1 + lengths[before.problem, before.second])),
+        )
+        for before, after in zip(recorded, now, strict=False)
+    ]
+
+
+def measure_agreement(duels: Sequence[JudgedTwice]) -> list[RejudgedFigure]:
+    """Return shares of decided duels by each judge, and the share of equal winners among those that both decided.
+
+    Rows by order count single judgments in place of duels. Intervals resample problems.
+    """
+    rows = [_compare("all", "all duels", duels)]
+    for order, group in enumerate(ORDERS):
+        judged = [duel for duel in duels if len(duel.recorded.verdicts) > order]
+        if judged and max(len(duel.recorded.verdicts) for duel in duels) > 1:
+            rows.append(_compare_judgments(group, judged, order))
+    rows += [_measure_position(duels), _measure_length(duels)]
+    rows += _split("length", duels, lambda duel: _length_group(duel.log_ratio), _LENGTH_GROUPS)
+    steps = sorted({duel.recorded.step for duel in duels})
+    if len(steps) > 1:
+        rows += _split("step", duels, lambda duel: f"step {duel.recorded.step}", [f"step {step}" for step in steps])
+    return rows
+
+
+def _split(
+    by: str, duels: Sequence[JudgedTwice], key: Callable[[JudgedTwice], str], groups: Sequence[str]
+) -> list[RejudgedFigure]:
+    members: dict[str, list[JudgedTwice]] = defaultdict(list)
+    for duel in duels:
+        members[key(duel)].append(duel)
+    return [_compare(by, group, members[group]) for group in groups if members[group]]
+
+
+def _compare(by: str, group: str, duels: Sequence[JudgedTwice]) -> RejudgedFigure:
+    outcomes = [(duel.recorded.problem, duel.recorded.outcome, duel.now.outcome) for duel in duels]
+    return _compare_opinions(by, group, outcomes)
+
+
+def _compare_judgments(group: str, duels: Sequence[JudgedTwice], order: int) -> RejudgedFigure:
+    verdicts = [
+        (duel.recorded.problem, _decided(duel.recorded.verdicts[order]), _decided(duel.now.verdicts[order]))
+        for duel in duels
+    ]
+    return _compare_opinions("order", group, verdicts)
+
+
+def _compare_opinions(by: str, group: str, opinions: Sequence[tuple[str, str | None, str | None]]) -> RejudgedFigure:
+    """Compare opinions on the duels of problems, None for an undecided one."""
+    return RejudgedFigure(
+        by=by,
+        group=group,
+        n=len(opinions),
+        recorded=_share((problem, before is not None) for problem, before, _ in opinions),
+        now=_share((problem, after is not None) for problem, _, after in opinions),
+        agreement=_share(
+            (problem, before == after)
+            for problem, before, after in opinions
+            if before is not None and after is not None
+        ),
+    )
+
+
+def _measure_position(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
+    """Return how often each judge decides for the text that it sees as A: one half without a position bias."""
+
+    def shares(comparisons: Iterable[ComparisonRecord]) -> Metric:
+        return _share(
+            (duel.problem, verdict == "A") for duel in comparisons for verdict in duel.verdicts if _decided(verdict)
+        )
+
+    return RejudgedFigure(
+        by="position",
+        group="verdicts for the text shown as A",
+        n=sum(len(duel.recorded.verdicts) for duel in duels),
+        recorded=shares(duel.recorded for duel in duels),
+        now=shares(duel.now for duel in duels),
+    )
+
+
+def _measure_length(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
+    """Return how often each judge decides for the longer text, among pairs whose lengths differ."""
+    uneven = [duel for duel in duels if duel.log_ratio]
+
+    def shares(comparisons: Iterable[tuple[JudgedTwice, ComparisonRecord]]) -> Metric:
+        return _share(
+            (comparison.problem, (comparison.outcome == "first") == (duel.log_ratio > 0))
+            for duel, comparison in comparisons
+            if comparison.outcome is not None
+        )
+
+    return RejudgedFigure(
+        by="length",
+        group="duels won by the longer text",
+        n=len(uneven),
+        recorded=shares((duel, duel.recorded) for duel in uneven),
+        now=shares((duel, duel.now) for duel in uneven),
+    )
+
+
+_LENGTH_GROUPS = (
+    f"lengths within a factor of {LENGTH_RATIOS[0]}",
+    f"lengths up to {LENGTH_RATIOS[1]} times apart",
+    f"lengths further apart than {LENGTH_RATIOS[1]} times",
+)
+
+
+def _length_group(log_ratio: float) -> str:
+    return _LENGTH_GROUPS[sum(abs(log_ratio) > math.log(bound) for bound in LENGTH_RATIOS)]
+
+
+def _decided(verdict: Verdict) -> str | None:
+    return verdict if verdict in ("A", "B") else None
+
+
+def _share(outcomes: Iterable[tuple[str, bool]]) -> Metric:
+    """Return the share of outcomes that are true, pooled over problems."""
+    shares: dict[str, Proportion] = defaultdict(Proportion)
+    for problem, outcome in outcomes:
+        shares[problem].add(outcome)
+    return pooled_share(list(shares.values())) if shares else Metric(None, None, 0)
