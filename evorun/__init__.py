@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evorun.api.comparing import Comparison, compare
     from evorun.api.loading import load
-    from evorun.api.running import resume, run, sweep
+    from evorun.api.running import extend, fork, rejudge, replay, resume, run, sweep
     from evorun.api.runs import Run, Runs
 
 __version__ = "0.2.0"
 
-__all__ = ["Comparison", "Run", "Runs", "compare", "load", "resume", "run", "sweep"]
+__all__ = [
+    *("Comparison", "Run", "Runs", "compare", "extend", "fork", "load", "rejudge", "replay", "resume", "run", "sweep"),
+]
 
 _MODULES = {
     "Comparison": "comparing",
     "compare": "comparing",
+    "extend": "running",
+    "fork": "running",
     "load": "loading",
+    "rejudge": "running",
+    "replay": "running",
     "resume": "running",
     "run": "running",
     "sweep": "running",

@@ -30,7 +30,15 @@ from evorun.runs.schema import (
     StepRecord,
     TrainingRecord,
 )
-from evorun.runs.studies import RescoreManifest
+from evorun.runs.studies import (
+    RefittedRating,
+    RejudgedChoice,
+    RejudgedFigure,
+    RejudgedGrade,
+    RejudgedReward,
+    RejudgeManifest,
+    RescoreManifest,
+)
 from evorun.runs.sweeps import SweepManifest
 from evorun.runs.tournaments import JudgmentRecord, MatchRecord, TournamentManifest, TournamentResults
 from evorun.tracking.base import Row
@@ -65,14 +73,23 @@ STUDIES: Mapping[str, type] = {
     "sweep.json": SweepManifest,
     "evorun status --json": Overview,
     "rescore/DIGEST/rescore.json": RescoreManifest,
+    "rejudge/DIGEST/rejudge.json": RejudgeManifest,
+    "rejudge/DIGEST/figures.json": RejudgedFigure,
+    "rejudge/DIGEST/ratings.jsonl": RefittedRating,
+    "rejudge/DIGEST/choices.jsonl": RejudgedChoice,
+    "rejudge/DIGEST/rewards.jsonl": RejudgedReward,
+    "rejudge/DIGEST/grades.jsonl": RejudgedGrade,
     "tournament.json": TournamentManifest,
     "matches.jsonl": MatchRecord,
     "judgments.jsonl": JudgmentRecord,
     "results.json (of a tournament)": TournamentResults,
 }
-"""The same of sweeps, rescorings and tournaments."""
+"""The same of sweeps, studies of runs and tournaments."""
 
-LISTS = ("artifacts/transplant.json", "artifacts/delete_one.json", "artifacts/rubric_scores.json")
+LISTS = (
+    *("artifacts/transplant.json", "artifacts/delete_one.json", "artifacts/rubric_scores.json"),
+    "rejudge/DIGEST/figures.json",
+)
 """Files that hold one list of records."""
 
 OTHERS = {
@@ -95,6 +112,8 @@ OTHERS = {
     "artifacts/train.jsonl, artifacts/held_out.jsonl": "The run's own copies of its fine-tuning data (`method=sft`).",
     "checkpoints/": "The trainer's state, to resume from: the newest `training.keep`.",
     "transplant/step_N/DIGEST/, delete_one/DIGEST/": "A study: `prompts.json`, and its `run/`.",
+    "rejudge/DIGEST/": "A rejudging: beside its manifest and records a journal, a log, `comparisons.jsonl` with the new "
+    "verdicts, and `cost.json` (calls, tokens).",
     "rescore/DIGEST/": "A rescoring: beside its manifest a journal, a log, and `cost.json` (calls, tokens).",
 }
 """The other files, in words."""

@@ -11,6 +11,7 @@ from evorun.models.base import Completion, FinishReason
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, decode_result, make_damage_error, open_journal
 from evorun.runs.schema import Metric, Status
+from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, load_figures, load_rejudge
 
 
 class OfCall(msgspec.Struct, frozen=True):
@@ -80,6 +81,16 @@ class CostRow(msgspec.Struct, frozen=True):
     completion_tokens: int
     seconds: float | None
     """Total seconds in model calls; null while the run has not ended."""
+
+
+class RejudgedRow(RejudgedFigure, frozen=True, kw_only=True):
+    """A figure of a rejudging."""
+
+    study: str
+    """Name of its folder below the run's rejudge/."""
+    kind: Opinions
+    asked: str
+    """What gave the opinions, as settings: a rubric, and what differs from the run."""
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -180,3 +191,13 @@ def read_completions(run_dir: Path) -> Iterator[CompletionRow]:
                     finish_reason=one.finish_reason,
                     tokens=one.tokens,
                 )
+
+
+def read_rejudged(run: Path) -> Iterator[RejudgedRow]:
+    """Yield the figures of a run's completed rejudgings, the oldest first. Raises RunDirectoryError."""
+    folders = [file.parent for file in run.glob(f"rejudge/*/{REJUDGED}")]
+    studies = sorted(((load_rejudge(folder), folder) for folder in folders), key=lambda study: study[0].started)
+    for manifest, folder in studies:
+        if manifest.status == "completed":
+            for figure in load_figures(folder):
+                yield RejudgedRow(**asdict(figure), study=folder.name, kind=manifest.kind, asked=manifest.asked)

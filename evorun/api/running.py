@@ -1,14 +1,16 @@
 """Runs and sweeps started from Python: composed as on the command line, and returned as loaded."""
 
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from evorun.api.loading import load
+from evorun.api.loading import Place, load
 from evorun.api.overrides import Settings, make_overrides
 from evorun.api.process import Done, carry_out
 from evorun.api.runs import Run, Runs
-from evorun.errors import EvorunError
+from evorun.errors import ConfigError, EvorunError
+from evorun.runs.directory import MANIFEST
 
 Folder = str | PathLike[str]
 
@@ -91,9 +93,142 @@ def resume(path: Folder, *settings: Settings, trust: bool = False, quiet: bool =
         KeyboardInterrupt: as `run`.
     """
     words = make_overrides(settings, named)
-    done = carry_out(["resume", fspath(path), *(["--trust"] if trust else []), *words], quiet=quiet)
+    done = carry_out(["resume", fspath(path), *_trust(trust), *words], quiet=quiet)
     _raise_first(done)
     return load(path)
+
+
+def replay(path: Place, *settings: Settings, output: Folder | None = None, quiet: bool = False, **named: Any) -> Run:
+    """Repeat a finished run from its journal, without its models, and return the repetition.
+
+    Args:
+        path: the run, or its directory.
+        settings: overrides of keys that only decide how the run executes.
+        output: the folder of the repetition; by default a new one below outputs/.
+        quiet: show neither progress nor warnings.
+        named: such settings whose keys are names.
+
+    Raises:
+        ConfigError: for a setting that may not change.
+        EvorunError: as `run`.
+        KeyboardInterrupt: as `run`.
+    """
+    return _branch(["replay", _find_folder(path)], make_overrides(settings, named), output, quiet=quiet)
+
+
+def extend(
+    path: Place,
+    *settings: Settings,
+    output: Folder | None = None,
+    trust: bool = False,
+    quiet: bool = False,
+    **named: Any,
+) -> Run | Runs:
+    """Continue a finished run with more steps, budget or problems: `evorun.extend(run, "method.generations=300")`.
+
+    Of a sweep's folder, continue each finished job, or add jobs: a list, a tuple or a range has the new values of seed,
+    method, task, model or judge. Only new calls are paid for. Returns the new run; of a sweep, the extended jobs or all
+    jobs.
+
+    Args:
+        path: the run, its directory, or a sweep's folder.
+        settings: overrides (`"budget.calls=900"`), or mappings.
+        output: the folder of the new run or runs.
+        trust: extend a run that somebody else started or changed; read its configuration first.
+        quiet: show neither progress nor warnings.
+        named: settings whose keys are names.
+
+    Raises:
+        ConfigError: for a setting that may not change.
+        HistoryError: for a change that would alter what is recorded.
+        EvorunError: as `run`.
+        KeyboardInterrupt: as `run`.
+    """
+    folder = _find_folder(path)
+    if (Path(folder) / MANIFEST).exists():
+        words = make_overrides(settings, named)
+        return _branch(["extend", folder, *_trust(trust)], words, output, quiet=quiet)
+    words = make_overrides(settings, named, swept=True)
+    place = [] if output is None else make_overrides([{"output": output}], {})
+    done = carry_out(["extend", folder, *_trust(trust), *words, *place], quiet=quiet)
+    _raise_first(done)
+    return load([_as_given(job) for job in done.folders]) if done.sweep is None else load(folder)
+
+
+def fork(
+    path: Place,
+    *settings: Settings,
+    step: int,
+    output: Folder | None = None,
+    trust: bool = False,
+    quiet: bool = False,
+    **named: Any,
+) -> Run:
+    """Begin a run with other settings that shares the calls of a finished one before a step, and return it.
+
+    `evorun.fork(run, "method.temperature=0.3", step=5)` pays for the steps from 5 on.
+
+    Args:
+        path: the run, or its directory.
+        settings: overrides of the method, its models, the task or the budget.
+        step: the first step that may differ.
+        output: the folder of the new run; by default a new one below outputs/.
+        trust: fork a run that somebody else started or changed; read its configuration first.
+        quiet: show neither progress nor warnings.
+        named: settings whose keys are names.
+
+    Raises:
+        ConfigError: for a setting that may not change, or a step that the run does not have.
+        HistoryError: for a change that reaches an earlier step.
+        EvorunError: as `run`.
+        KeyboardInterrupt: as `run`.
+    """
+    words = make_overrides(settings, named)
+    begin = ["fork", _find_folder(path), "--at", f"step={step}", *_trust(trust)]
+    return _branch(begin, words, output, quiet=quiet)
+
+
+def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool = False, **named: Any) -> Run:
+    """Put a finished run's recorded texts before another judge, rubric or grader, and return the run.
+
+    `evorun.rejudge(run, judge="oracle").rejudged()` is a frame of all its rejudgings. Only judging is paid for.
+
+    Args:
+        path: the run, or its directory.
+        settings: `"judge=..."`, `"rubric=..."`, `"reward=..."`, `"gold=..."` or `"task.KEY=..."`, their engines, and
+            `"budget.calls=N"`.
+        trust: judge a run that somebody else started or changed; read its configuration first.
+        quiet: show neither progress nor warnings.
+        named: settings whose keys are names.
+
+    Raises:
+        ConfigError: for a setting that may not change, and for a run that has nothing of the kind.
+        EvorunError: as `run`.
+        KeyboardInterrupt: as `run`; the same call goes on.
+    """
+    folder = _find_folder(path)
+    done = carry_out(["rejudge", folder, *_trust(trust), *make_overrides(settings, named)], quiet=quiet)
+    _raise_first(done)
+    return Run(Path(folder))
+
+
+def _branch(begin: Sequence[str], words: Sequence[str], output: Folder | None, *, quiet: bool) -> Run:
+    """Carry out a verb that begins one run, and return it."""
+    place = [] if output is None else make_overrides([{"output": output}], {})
+    done = carry_out([*begin, *words, *place], quiet=quiet)
+    _raise_first(done)
+    return Run(_as_given(done.folders[-1]))
+
+
+def _find_folder(place: Place) -> str:
+    """Return the folder of a run. Raises ConfigError for several runs."""
+    if isinstance(place, Runs):
+        raise ConfigError(f"expected a run or a folder, got {place!r}; give the sweep's folder")
+    return str(place.path) if isinstance(place, Run) else fspath(place)
+
+
+def _trust(given: bool) -> list[str]:  # noqa: FBT001
+    return ["--trust"] if given else []
 
 
 def _options(config_dir: Folder | None) -> list[str]:

@@ -14,10 +14,12 @@ from evorun.api.rows import (
     CompletionRow,
     CostRow,
     MetricRow,
+    RejudgedRow,
     RunRow,
     make_metric_rows,
     read_calls,
     read_completions,
+    read_rejudged,
 )
 from evorun.api.settings import find_differing, list_settings
 from evorun.errors import ConfigError
@@ -108,6 +110,9 @@ class Frames:
     """Every model call, without its texts."""
     completions = FrameOf(CompletionRow, lambda run: read_completions(run.path), "journal.sqlite")
     """Every completion of every model call, with its prompt."""
+
+    rejudged = FrameOf(RejudgedRow, lambda run: read_rejudged(run.path), "rejudge/DIGEST/figures.json")
+    """Figures of all rejudgings: recorded opinions beside those of another judge, rubric or grader."""
 
     def identified(self) -> Iterator[tuple[Mapping[str, Any], "Run"]]:
         """Yield each run with the values that tell it from the others."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from evorun.cli import invocation
 from evorun.cli.naming import free_folder, remove_unused_run_dir
 from evorun.cli.output import print_error
 from evorun.cli.overrides import read_key
@@ -62,6 +63,7 @@ def replay(arguments: Sequence[str], console: Terminal) -> int:
         if isinstance(config.get(key), Mapping) and config[key].get("name") != "policy":
             config[key] = recorded
     folder = _choose_folder(request, manifest)
+    invocation.current.folders.append(folder)
     status = carry_out(config, folder, ["evorun", "replay", *arguments], console)
     if status == "completed":
         console.print(_describe_equality(manifest, load_manifest(folder)), soft_wrap=True)
@@ -150,6 +152,7 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
             raise ConfigError(f"--at: {display(request.run)} has no call of step {request.at} or later; fork earlier")
         shared = f"{origin.calls:,} calls come from {display(request.run)}"
         console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
+        invocation.current.folders.append(folder)
         status = carry_out(config, folder, ["evorun", verb, *arguments], console, origin=origin)
     except BaseException:
         if not (folder / MANIFEST).exists():  # the run could not begin

@@ -209,7 +209,7 @@ USAGES = {
         "                   gold judge\n"
         "A model keeps the engine of its role (judge_engine=...) unless another is given. The study lies in\n"
         "RUN_DIR/rejudge/DIGEST; the same command continues it and pays only for what is missing.\n"
-        "  evorun rejudge RUN_DIR judge=gpt_4o_mini judge_engine=server budget.calls=500",
+        "  evorun rejudge RUN_DIR judge=oracle budget.calls=500",
     ),
     "transplant": Usage(
         "studies:transplant_run",

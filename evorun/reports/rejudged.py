@@ -19,8 +19,6 @@ _CAPTIONS: dict[Opinions, str] = {
 def make_rejudged_table(manifest: RejudgeManifest, figures: Sequence[RejudgedFigure]) -> Table:
     """Return the figures with their intervals; the caption says what they measure."""
     has_differences = any(figure.difference is not None for figure in figures)
-    rubric = manifest.settings.get("rubric")
-    by = ", ".join([*([f"rubric={rubric}"] if rubric else []), *manifest.changes]) or "as recorded"
     return Table(
         [
             *word_columns(manifest.kind),
@@ -37,7 +35,7 @@ def make_rejudged_table(manifest: RejudgeManifest, figures: Sequence[RejudgedFig
             ]
             for figure in figures
         ],
-        title=f"{manifest.kind} again: {by}",
+        title=f"{manifest.kind} again: {manifest.asked or 'as recorded'}",
         caption=". ".join(filter(None, (_CAPTIONS[manifest.kind], manifest.ended_early))),
         name=f"rejudged_{manifest.kind}",
     )

@@ -68,6 +68,12 @@ class RejudgeManifest(StudyManifest, kw_only=True):
     ended_early: str | None = None
     """Why the budget allowed only some of the opinions; None where all were given."""
 
+    @property
+    def asked(self) -> str:
+        """What gives the opinions, as settings: a rubric, and what differs from the run."""
+        rubric = self.settings.get("rubric")
+        return ", ".join([*([f"rubric={rubric}"] if rubric else []), *self.changes])
+
 
 class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A row of figures.json: a measure of the recorded opinions, and of the new ones on the same texts."""

@@ -1,0 +1,78 @@
+"""`evorun.replay`, `extend`, `fork` and `rejudge`: the verbs of the command line, which return what was made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import evorun
+from building import simulated_run
+from evorun.api import running
+from evorun.api.process import Done
+from evorun.cli import invocation
+from evorun.cli.verbs import run_verb
+from evorun.errors import ConfigError
+from evorun.reports import html
+from evorun.runs.journal_reader import read_journal
+
+RUN = (
+    *("method=duel_evolve", "task=mathbench", "task.source=sample", "task.limit=1", "method.generations=1"),
+    *("method.initial_candidates=3", "method.children=2", "method.duels=2"),
+)
+
+
+@pytest.fixture(scope="module", name="run")
+def _run(tmp_path_factory: pytest.TempPathFactory) -> evorun.Run:
+    return evorun.Run(simulated_run(tmp_path_factory.mktemp("run") / "run", *RUN).path)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Carry out verbs here, which takes a tenth of the time; test_python_run.py has the process."""
+
+    def carry_out(arguments: Sequence[str], *, quiet: bool) -> Done:
+        this = invocation.begin(arguments)
+        assert run_verb(arguments[0], arguments[1:]) == 0
+        return Done([folder.absolute() for folder in this.folders], None, [])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "carry_out", carry_out)
+    monkeypatch.setattr(html, "write_report", lambda run: None)  # which takes seconds
+
+
+def calls(run: evorun.Run) -> set[str]:
+    return {effect.key for effect in read_journal(run.path / "journal.sqlite") if effect.usage is not None}
+
+
+def test_a_replay_is_a_run_with_the_same_records_and_no_calls(run: evorun.Run) -> None:
+    again = evorun.replay(run)
+    assert again.path.parts[0] == "outputs"
+    assert again.manifest.files["steps.jsonl"] == run.manifest.files["steps.jsonl"]
+    assert calls(again) == set()
+
+
+def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None:
+    longer = evorun.extend(run.path, "method.generations=2", output="longer", quiet=True)
+    assert isinstance(longer, evorun.Run)
+    assert longer.path == Path("longer")
+    assert calls(run) < calls(longer)
+    assert longer.steps()["step"].max() == 2
+    other = evorun.fork(run, {"method.duels": 1}, step=1, output=Path("other"))
+    assert other.manifest.origin is not None
+    assert (other.manifest.origin.verb, other.manifest.origin.at) == ("fork", 1)
+    assert (other.duels()["step"] == 1).sum() == 1
+
+
+def test_a_rejudging_is_a_frame_of_the_run(run: evorun.Run) -> None:
+    assert len(run.rejudged()) == 0
+    judged = evorun.rejudge(run, judge="oracle")
+    assert judged.path == run.path
+    frame = judged.rejudged().set_index("group")
+    assert set(frame["asked"]) == {"judge=oracle"}
+    assert frame.loc["all duels", "n"] == len(run.duels())
+    assert 0 <= frame.loc["all duels", "now.value"] <= 1
+
+
+def test_a_verb_takes_one_run(run: evorun.Run) -> None:
+    with pytest.raises(ConfigError, match="expected a run or a folder"):
+        evorun.extend(evorun.load([run]), "method.generations=2")
