@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    *("Comparison", "Run", "Runs", "compare", "extend", "fork", "load", "rejudge", "replay", "resume", "run", "sweep"),
+    "Comparison",
+    "Run",
+    "Runs",
+    "compare",
+    "extend",
+    "fork",
+    "load",
+    "rejudge",
+    "replay",
+    "resume",
+    "run",
+    "sweep",
 ]
 
 _MODULES = {

@@ -112,7 +112,7 @@ OTHERS = {
     "artifacts/train.jsonl, artifacts/held_out.jsonl": "The run's own copies of its fine-tuning data (`method=sft`).",
     "checkpoints/": "The trainer's state, to resume from: the newest `training.keep`.",
     "transplant/step_N/DIGEST/, delete_one/DIGEST/": "A study: `prompts.json`, and its `run/`.",
-    "rejudge/DIGEST/": "A rejudging: beside its manifest and records a journal, a log, `comparisons.jsonl` with the new "
+    "rejudge/DIGEST/": "A rejudging: beside its manifest and records a journal, a log, `comparisons.jsonl` with new "
     "verdicts, and `cost.json` (calls, tokens).",
     "rescore/DIGEST/": "A rescoring: beside its manifest a journal, a log, and `cost.json` (calls, tokens).",
 }

@@ -227,7 +227,7 @@ def _find_folder(place: Place) -> str:
     return str(place.path) if isinstance(place, Run) else fspath(place)
 
 
-def _trust(given: bool) -> list[str]:  # noqa: FBT001
+def _trust(given: bool) -> list[str]:
     return ["--trust"] if given else []
 
 

@@ -87,6 +87,7 @@ class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Metric | None = None
     """The measure by the recorded opinions: a share of decided duels, a mean reward, a mean score."""
     now: Metric | None = None
+    """The same measure by the new opinions."""
     difference: Metric | None = None
     """Mean of the paired differences, new less recorded."""
     agreement: Metric | None = None
