@@ -70,7 +70,7 @@ def test_a_rejudging_is_a_frame_of_the_run(run: evorun.Run) -> None:
     frame = judged.rejudged().set_index("group")
     assert set(frame["asked"]) == {"judge=oracle"}
     assert frame.loc["all duels", "n"] == len(run.duels())
-    assert 0 <= frame.loc["all duels", "now.value"] <= 1
+    assert 0 <= float(str(frame.loc["all duels", "now.value"])) <= 1
 
 
 def test_a_verb_takes_one_run(run: evorun.Run) -> None:

@@ -18,7 +18,7 @@ from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError, DataError
 from evorun.reports import html
 from evorun.runs.journal_reader import read_journal
-from evorun.runs.studies import RejudgedFigure, load_figures, load_rejudge
+from evorun.runs.studies import load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun_process import start
 from journals import wait_for_effects
@@ -62,7 +62,7 @@ def records(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def row(folder: Path, group: str) -> RejudgedFigure:
+def row(folder: Path, group: str) -> Any:
     return next(figure for figure in load_figures(folder) if figure.group == group)
 
 
@@ -145,7 +145,7 @@ def test_ratings_are_the_mode_of_bradley_terry_and_the_best_one_is_the_choice(du
         ]
 
         def loss(x: np.ndarray, won: list[tuple[str, str]] = won, names: list[str] = names) -> float:
-            return sum(math.log1p(math.exp(x[names.index(b)] - x[names.index(a)])) for a, b in won) + x @ x / 2
+            return float(sum(math.log1p(math.exp(x[names.index(b)] - x[names.index(a)])) for a, b in won) + x @ x / 2)
 
         assert list(means.values()) == pytest.approx(minimize(loss, np.zeros(len(names)), tol=1e-9).x, abs=1e-4)
         assert means[choice["now"]] == max(means.values())

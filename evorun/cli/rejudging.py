@@ -35,7 +35,7 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     if not given or len(kinds) != 1 or not all("=" in word for word in given[1:]):
         raise ConfigError(f"expected: {USAGES['rejudge'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     run, changes = Path(given[0]), [word for word in given[1:] if read_key(word) not in LIMITS]
-    settings = {
+    settings: dict[str, Any] = {
         f"max_{read_key(word).partition('.')[2]}": _read_limit(word) for word in given[1:] if word not in changes
     }
     config, rubric = _make_config(run, changes)

@@ -23,7 +23,7 @@ from evorun.runner.work import Effects
 from evorun.runs.agreement import measure_agreement, pair_duels
 from evorun.runs.archive import Archive
 from evorun.runs.budget import Meter, Usage
-from evorun.runs.candidates import Candidate, CandidateId, Comparison
+from evorun.runs.candidates import Candidate, CandidateId
 from evorun.runs.directory import RunDirectory
 from evorun.runs.paths import display
 from evorun.runs.reading import read_predictions, read_records
@@ -176,7 +176,7 @@ class RejudgedDuels(Rejudging):
             ]
         return figures
 
-    def _refit(self, problem: str, duels: Sequence[Comparison]) -> list[RefittedRating]:
+    def _refit(self, problem: str, duels: Sequence[ComparisonRecord]) -> list[RefittedRating]:
         """Return the ratings of a problem's candidates by these verdicts, as the method rates them."""
         fought = [duel for duel in duels if duel.problem == problem]
         names = {name for duel in fought for name in (duel.first, duel.second)}

@@ -30,7 +30,7 @@ from evorun.runs.paths import display
 from evorun.runs.reading import read_rollouts
 from evorun.runs.recording import open_effects
 from evorun.runs.records import write_records
-from evorun.runs.schema import Metric
+from evorun.runs.schema import Metric, RolloutRecord
 from evorun.runs.statistics import clustered_mean, rank_correlation
 from evorun.runs.studies import RejudgedFigure, RejudgedReward
 from evorun.runs.terminal import Terminal
@@ -155,13 +155,20 @@ class RejudgedRewards(Rejudging):
                 step=rollout.step,
                 problem=rollout.problem,
                 index=rollout.index,
-                recorded=float(rollout.raw) / float(rollout.maximum),
+                recorded=_share(rollout),
                 now=reward.parts["raw"] / reward.parts["maximum"] if "raw" in reward.parts else None,
             )
             for rollout, reward in zip(rollouts, found, strict=False)
         ]
         write_records(directory.path / "rewards.jsonl", scored)
         return measure_rewards(scored)
+
+
+def _share(rollout: RolloutRecord) -> float:
+    """Return a rollout's recorded share of the points."""
+    assert rollout.raw is not UNSET  # noqa: S101 - others are left out
+    assert rollout.maximum is not UNSET  # noqa: S101
+    return rollout.raw / rollout.maximum
 
 
 def measure_rewards(rewards: Sequence[RejudgedReward]) -> list[RejudgedFigure]:

@@ -190,27 +190,35 @@ class TextSimulator:
         return self._task.write(problem, answer, steps)
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
-        """Return the simulator's mistakes for a problem: readable answers to other problems that are not right for it.
+        """Return the simulator's mistakes for a problem: readable answers that are not right for it.
 
-        Where the task scores by degrees, also the answers between those and the right one. If the task reads none of
-        them, its random answers take their place.
+        They are the task's own wrong answers or, where it has none, answers to other problems and, where it scores by
+        degrees, answers between those and the right one. If the task reads none of them, its random answers take their
+        place.
         """
         if problem.id not in self._mistakes:
+            if own := self._task.wrong_answers(problem, gold):
+                self._mistakes[problem.id] = self._readable_mistakes(problem, gold, own)
+                return self._mistakes[problem.id]
             # Other problems' answers have the right form in any task.
             others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
-            found = self._readable_mistakes(problem, gold, [str(answer) for answer in others])
+            found = self._readable_mistakes(problem, gold, self._tried(gold, [str(answer) for answer in others]))
             if not found:
                 rng = stream(0, "wrong answers", problem.id)
                 draws = (self._task.random_answer(problem, rng) for _ in range(_MAX_TRIED))
-                found = self._readable_mistakes(problem, gold, dict.fromkeys(answer for answer in draws if answer))
+                drawn = dict.fromkeys(answer for answer in draws if answer)
+                found = self._readable_mistakes(problem, gold, self._tried(gold, drawn))
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
 
-    def _readable_mistakes(self, problem: Problem, gold: str, others: Iterable[str]) -> list[str]:
-        """Return those of other answers, or of answers between them and the right one, that are read and not right."""
-        tried = others
-        if self._in_degrees:
-            tried = dict.fromkeys(chain.from_iterable(_between(gold, answer) for answer in others))
+    def _tried(self, gold: str, others: Iterable[str]) -> Iterable[str]:
+        """Return other answers or, where the task scores by degrees, answers between them and the right one."""
+        if not self._in_degrees:
+            return others
+        return dict.fromkeys(chain.from_iterable(_between(gold, answer) for answer in others))
+
+    def _readable_mistakes(self, problem: Problem, gold: str, tried: Iterable[str]) -> list[str]:
+        """Return those of the answers that are read and not right, at most `_MAX_MISTAKES`."""
         best, found = self.value(problem, gold), list[str]()
         for answer in islice(tried, _MAX_TRIED):
             reply = self._task.parse(problem, self._task.write(problem, answer))

@@ -126,6 +126,15 @@ class TextTask(Task):
         """
         return None
 
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        """Return answers that a simulated model gives where it errs, as `write` writes them.
+
+        Those that `score` finds as good as the right one are left out. Where the task scores by degrees, give some of
+        several degrees. Empty, the default: answers to other problems and, by degrees, answers between those and the
+        right one.
+        """
+        return ()
+
     # --- placeholders, which a family may extend ---
 
     def shared_values(self) -> Mapping[str, Any]:

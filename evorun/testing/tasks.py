@@ -43,6 +43,7 @@ from evorun.tasks.capabilities import (
 )
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
+from evorun.tasks.text_task import TextTask
 from evorun.testing.expectations import expect, expect_equal
 
 ODD_TEXTS = (
@@ -143,6 +144,12 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
         isinstance(task, SupportsGeneration), "expected generation prompts: methods answer its problems from scratch"
     )
     prompt = task.generation_prompt(problem)
+    if isinstance(task, TextTask) and (gold := loaded.answers.get(problem.id)) is not None:
+        for answer in task.wrong_answers(problem, gold):
+            read = _parse(task, problem, task.write(problem, answer)).answer
+            expect(read is not None, f"problem {problem.id}: expected wrong answers that can be read, found {answer!r}")
+            grade = task.score(problem, Response(text=answer, answer=read), gold)
+            expect(grade.correct is not True, f"problem {problem.id}: expected wrong answers, {answer!r} is right")
     # The task's simulator gives the replies: right with skill 1, wrong with skill 0, unreadable if malformed.
     right, wrong = (
         _simulate_reply(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0)
@@ -153,8 +160,8 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     if problem.id in loaded.answers and any(score.is_correctness for score in task.scores):
         expect(
             case.wrong.answer not in (None, case.right.answer),
-            f"problem {problem.id}: expected a readable wrong answer of its simulator, found none; give the task a "
-            "random_answer that its reader accepts, or the simulator its own wrong_answers",
+            f"problem {problem.id}: expected a readable wrong answer of its simulator, found none; give the task "
+            "its wrong_answers, or a random_answer that its reader accepts",
         )
     return case
 

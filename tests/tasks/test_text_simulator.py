@@ -1,7 +1,7 @@
 """The default simulator: its rates are those of its skill, whatever the task; contests and MathBench add mistakes."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -244,6 +244,36 @@ def test_between_numbers_lie_numbers() -> None:
     said = {int(task.parse(loaded.problems[0], text).answer) for text in made}
     assert said >= {*range(101, 107)}
     assert said <= {*range(100, 109)}
+
+
+class Darts(Aim):
+    """Says what answers of several degrees look like."""
+
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        return [str(int(gold) + off) for off in (10, 8, 6, 4, 2)]
+
+
+@pytest.mark.parametrize("skill", [0.25, 0.5, 0.8])
+def test_a_task_says_what_its_wrong_answers_are(skill: float) -> None:
+    rows = [(Problem(id=name, stratum="all", data={"hint": ""}), name) for name in ("100", "300")]
+    loaded = load_rows(Darts(), rows)
+    task: Any = loaded.task
+    prompt = task.generation_prompt(loaded.problems[0])
+    made = texts(loaded, Skill(skill=skill, malformed=0, spread=0), prompt, DRAWS)
+    said = [int(task.parse(loaded.problems[0], text).answer) for text in made]
+    assert set(said) <= {*range(100, 111, 2)}
+    assert np.mean([1 - (number - 100) / 10 for number in said]) == pytest.approx(skill, abs=TOLERANCE)
+
+
+def test_wrong_answers_of_a_task_with_right_and_wrong_replace_those_to_other_problems() -> None:
+    class OffByOne(Sums):
+        def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+            return [str(int(gold) + 1), gold, str(int(gold) - 1)]
+
+    loaded = load_rows(OffByOne(), sums(12))
+    task: Any = loaded.task
+    made = texts(loaded, Skill(skill=0, malformed=0), task.generation_prompt(loaded.problems[0]), 200)
+    assert {task.parse(loaded.problems[0], text).answer for text in made} == {"4", "6"}
 
 
 @pytest.mark.parametrize(("typical", "most"), [(0.7, 0.7), (0.1, 1 / 3), (0.0, 1 / 3), (1.0, 1.0)])

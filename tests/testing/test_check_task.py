@@ -19,7 +19,7 @@ from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
 from evorun.testing import check_task
-from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, sums
+from text_tasks import DrawnSums, HaikusConfig, JsonSums, OwnSums, Sums, sums
 
 SMALL: dict[str, dict[str, Any]] = {
     "aime": {"source": "sample"},
@@ -146,6 +146,16 @@ def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTa
     config: Any = SimpleNamespace(
         load=lambda: broken(load_task("mathbench", source="sample")), load_training=no_training
     )
+    with pytest.raises(AssertionError, match=message):
+        check_task(config)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"), [(("one",), "wrong answers that can be read, found 'one'"), (("5",), "'5' is right")]
+)
+def test_wrong_answers_are_read_and_wrong(answers: tuple[str, ...], message: str) -> None:
+    loaded = with_task(load_rows(Sums(), sums(3)), wrong_answers=lambda given: answers)
+    config: Any = SimpleNamespace(load=lambda: loaded, load_training=no_training)
     with pytest.raises(AssertionError, match=message):
         check_task(config)
 
