@@ -73,7 +73,9 @@ def test_pairs_have_the_differences_on_the_same_problems(folder: Path, compared:
 
 def test_each_pair_has_a_sentence(compared: evorun.Comparison) -> None:
     assert len(compared.findings) == 1
-    assert compared.findings[0].startswith(("No difference in accuracy between ", "self_consistency is ", "zero_shot is "))
+    assert compared.findings[0].startswith(
+        ("No difference in accuracy between ", "self_consistency is ", "zero_shot is ")
+    )
     assert compared.findings[0] in compared._repr_html_().replace("&#39;", "'")
 
 

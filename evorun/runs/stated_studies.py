@@ -59,9 +59,11 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def common(self) -> dict[str, Any]:
         """Settings of all runs."""
-        budget = {"budget": self.budget}
-        if not isinstance(self.budget, str):
-            budget = {f"budget.{key}": value for key, value in self.budget.items()}
+        budget: dict[str, Any] = (
+            {"budget": self.budget}
+            if isinstance(self.budget, str)
+            else {f"budget.{key}": value for key, value in self.budget.items()}
+        )
         return {"task": self.task, **budget, **self.settings}
 
 
