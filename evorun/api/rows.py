@@ -81,6 +81,10 @@ class CostRow(msgspec.Struct, frozen=True):
     completion_tokens: int
     seconds: float | None
     """Total seconds in model calls; null while the run has not ended."""
+    cached_tokens: int
+    """Prompt tokens that the vendor had in its cache, among `prompt_tokens`."""
+    price: float | None
+    """Price of the tokens in dollars; null where no vendor bills them, or the price is unknown."""
 
 
 class RejudgedRow(RejudgedFigure, frozen=True, kw_only=True):
@@ -117,6 +121,8 @@ class RunRow(msgspec.Struct, frozen=True):
     """Model calls, without those of a gold judge."""
     prompt_tokens: int | None
     completion_tokens: int | None
+    price: float | None
+    """Price of tokens and GPUs in dollars; null where a part is unknown, or there is none."""
     seconds: float | None
     """Wall-clock time, summed over the processes that worked on the run."""
     error: str | None

@@ -36,7 +36,8 @@ def permit_unlisted_key(argument: str) -> str:
     """
     group = re.match(r"([a-z_]+)\.", argument)
     argument = _quoted(argument)
-    return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument
+    unlisted = argument.startswith("prices=") or (group and group.group(1) in TYPED_GROUPS and "=" in argument)
+    return f"++{argument}" if unlisted else argument
 
 
 def _quoted(argument: str) -> str:

@@ -128,6 +128,8 @@ def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(engine.get("run"), str) and engine["run"]:
                 engine["run"] = _absolute(engine["run"])
     _replace(absolute, RUN_PATHS)
+    if isinstance(absolute.get("prices"), str) and absolute["prices"]:
+        absolute["prices"] = _absolute(absolute["prices"])
     trackers = _get_settings(absolute, "tracker")
     _replace(trackers, dict.fromkeys(trackers, ("folder",)))
     return absolute

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from evorun.runs.formats import compact, count, value, value_interval
 from evorun.runs.job_states import JobStatus, State, count_states
+from evorun.runs.prices import format_dollars
 from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
 
@@ -34,6 +35,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
         ("95 % interval", [_interval(job) for job in jobs]),
         ("calls", [_cost(job.calls) for job in jobs]),
         ("tokens", [_cost(job.tokens) for job in jobs]),
+        ("price", ["unknown" if job.price_unknown else _price(job.price) for job in jobs]),
         ("GPU s", ["" if job.gpu_seconds is None else count(job.gpu_seconds) for job in jobs]),
     ]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
@@ -92,3 +94,7 @@ def _as_score(job: JobStatus) -> Score:
 
 def _cost(number: float | None) -> str:
     return "" if number is None else compact(number)
+
+
+def _price(price: float | None) -> str:
+    return "" if price is None else format_dollars(price)

@@ -126,6 +126,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Token ids of the prompt as the engine saw it, if requested. Journals omit an unset value."""
     wasted: dict[str, Wasted] | UnsetType = UNSET
     """Failed attempts by kind (`http_500`, `timed_out`, ...), if there were any."""
+    cached_tokens: int | UnsetType = UNSET
+    """Prompt tokens that the vendor had in its cache, among `prompt_tokens`, if it states any."""
 
     @property
     def outgrew_context(self) -> bool:

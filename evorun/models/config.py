@@ -95,6 +95,8 @@ class EngineConfig(Checked):
     """True if replies come from a recorded run."""
     is_trainer: ClassVar[bool] = False
     """True if the trainer itself samples from the weights under training; other engines receive each adapter."""
+    billed: ClassVar[bool] = False
+    """True if a vendor may bill the tokens."""
     served_by_vllm: ClassVar[bool] = False
     """True if vLLM serves the adapters that a run trains."""
 

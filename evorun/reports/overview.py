@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import find_recording, load_manifest
 from evorun.runs.journal_file import JOURNAL
+from evorun.runs.prices import add_prices, oldest_date, price_gpus
 from evorun.runs.reading import (
     read_metrics,
     read_predictions,
@@ -31,6 +33,7 @@ from evorun.runs.results import (
     outcome_metrics,
     recorded_scores,
     training_series,
+    with_prices,
 )
 from evorun.runs.schema import (
     Manifest,
@@ -96,6 +99,27 @@ class Outcome:
     def primary(self) -> Score:
         """The score that tables and curves show first."""
         return self.scores[0]
+
+    @property
+    def price_date(self) -> date | None:
+        """Date of the oldest price of tokens; None without any."""
+        return oldest_date(self.manifest.prices)
+
+    @property
+    def gpu_hour(self) -> float | None:
+        """Price of an hour of one of the run's GPUs, in dollars; None where it used none, or it is unknown."""
+        return None if self.manifest.gpu_price is None else self.manifest.gpu_price.hour
+
+    @property
+    def gpu_dollars(self) -> float | None:
+        """Price of the run's GPUs for its wall-clock time; None where it used none, or it is unknown."""
+        return price_gpus(self.manifest)
+
+    @property
+    def price(self) -> float | None:
+        """Price of the run in dollars, tokens and GPUs together; None where a part is unknown, or it cost neither."""
+        total = self.cost.get("total")
+        return add_prices(self.manifest.prices, None if total is None else total.price, self.gpu_dollars)
 
     @property
     def other_scores(self) -> Sequence[Score]:
@@ -169,7 +193,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         manifest=manifest,
         metrics=results.metrics,
         by_stratum=results.by_stratum,
-        cost=results.cost,
+        cost=results.cost if results.price_date else with_prices(results.cost, manifest.prices),
         counts=results.counts,
         cost_note=cost_note,
         refused=results.refused,

@@ -8,7 +8,8 @@ from evorun.reports.axes import XAxes
 from evorun.reports.figures import describe_figure
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, word_columns
-from evorun.runs.schema import Metric, MetricPoint
+from evorun.runs.prices import UNKNOWN, Rates, find_rate
+from evorun.runs.schema import Metric, MetricPoint, RoleCost
 from evorun.runs.scores import Score
 
 _FLAT = 0.1
@@ -100,22 +101,42 @@ def is_flat(score: Score, points: Sequence[MetricPoint]) -> bool:
 
 def make_cost_table(outcome: Outcome) -> Table:
     """Return the cost of a run by role."""
-    took = f" ({text.duration(outcome.manifest.seconds)})" if outcome.manifest.seconds is not None else ""
+    took = [] if outcome.manifest.seconds is None else [text.duration(outcome.manifest.seconds)]
+    if (of_gpus := outcome.gpu_dollars) is not None:
+        took.append(f"{text.dollars(of_gpus)} of GPUs at {text.dollars(outcome.gpu_hour)} an hour each")
+    if outcome.price_date is not None:
+        took.append(f"prices of {outcome.price_date}")
+    cached = any(spent.cached_tokens for spent in outcome.cost.values())
+    rates = outcome.manifest.prices
+    columns = [
+        *word_columns("role", format=text.role_words),
+        *figure_columns("calls", "prompt tokens", *(["of them cached"] if cached else []), format=text.count),
+        *figure_columns("completion tokens", format=text.count),
+        *(figure_columns("price", format=text.dollars) if rates else []),
+        *figure_columns("model time, summed over calls", format=text.duration),
+    ]
+    fields = ["role", "calls", "prompt_tokens", *(["cached_tokens"] if cached else []), "completion_tokens"]
     return Table(
+        columns,
         [
-            *word_columns("role", format=text.role_words),
-            *figure_columns("calls", "prompt tokens", "completion tokens", format=text.count),
-            *figure_columns("model time, summed over calls", format=text.duration),
-        ],
-        [
-            (role, spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.seconds)
+            (
+                *(role, spent.calls, spent.prompt_tokens, *([spent.cached_tokens] if cached else [])),
+                *(spent.completion_tokens, *([_price_cell(rates, role, spent)] if rates else []), spent.seconds),
+            )
             for role, spent in outcome.cost.items()
         ],
-        title=f"cost{took}",
+        title=f"cost ({', '.join(took)})" if took else "cost",
         name="cost",
-        fields=("role", "calls", "prompt_tokens", "completion_tokens", "seconds"),
+        fields=(*fields, *(["price"] if rates else []), "seconds"),
         total=list(outcome.cost).index("total") if "total" in outcome.cost else None,
     )
+
+
+def _price_cell(rates: Rates, role: str, spent: RoleCost) -> float | str | None:
+    """Return the price of a role; `unknown` where a vendor bills it at a price that is not known."""
+    if spent.price is None and (role == "total" or find_rate(rates, role) is not None):
+        return UNKNOWN
+    return spent.price
 
 
 def make_wasted_table(outcome: Outcome) -> Table:

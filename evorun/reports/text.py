@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from evorun.runs import formats
+from evorun.runs.prices import format_dollars
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -92,6 +93,11 @@ def trials(sizes: Sequence[int]) -> str:
     if len(sizes) < 2 or len(set(sizes)) > 1:
         return count(sum(sizes))
     return f"{len(sizes)} x {count(sizes[0])}"
+
+
+def dollars(price: float | str | None) -> str:
+    """Format a price; a text, such as `unknown`, stays as it is."""
+    return MISSING if price is None else price if isinstance(price, str) else format_dollars(price)
 
 
 def precise(value: float | None) -> str:

@@ -87,13 +87,13 @@ class Driver:
         )
         # Prepare before any problem starts: the cost is then known, and every share bears an equal part.
         await method.prepare(self._run_context(shared, {}))
-        spent = shared.total
+        paid = shared.total.calls, shared.total.tokens, shared.price
         waiting = iter(enumerate(problems))
 
         async def solve_in_turn() -> None:
             for index, problem in waiting:
                 own = self.shares[index]
-                own.deduct(allot(spent.calls, len(problems), index), allot(spent.tokens, len(problems), index))
+                own.deduct(*(allot(amount, len(problems), index) for amount in paid))
                 account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
                 # Grading runs beside the search: a slow grader (programs, proofs) delays no model call.
                 async with asyncio.TaskGroup() as group:

@@ -17,6 +17,7 @@ from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
+from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
 from evorun.runner.requirements import require_parts
@@ -41,6 +42,7 @@ from evorun.runs.progress import Progress, show_progress
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
+from evorun.runs.sequential import SequentialTokens, read_sequential_tokens
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import find_study
 from evorun.runs.terminal import Terminal
@@ -75,17 +77,20 @@ def run_experiment(
     manifest and the returned outcome say how the run ended.
     """
     # Whatever fails for a wrong setting or missing data comes before the run directory has a manifest.
+    rates = load_manifest(path).prices if (path / MANIFEST).exists() else find_rates(config)
+    require_prices(config, rates)
     loaded = config.task.load()
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     fitted = None if training is None else config.method.fit_to(len(training.problems))
-    shares = divide_budget(config.budget, len(loaded.problems))
+    shares = divide_budget(config.budget, len(loaded.problems), rates)
     _check_budget(shares, loaded)
     _check_study(config, loaded)
     if not (path / MANIFEST).exists():  # a run that has begun may need only its journal
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
-    manifest.origin = origin
+    manifest.origin, manifest.prices = origin, rates
+    manifest.gpu_price = find_gpu_price(config, manifest.hardware.get("gpus"))
     directory = RunDirectory(path)
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):
@@ -214,8 +219,17 @@ async def _run(
                 config.method.last_step,
                 tools.spent,
                 driver.refused,
+                shares[0].rates,
+                _read_sequential_tokens(config, directory.path),
             )
     log.info("%s; %s", progress.title, progress.fields())
+
+
+def _read_sequential_tokens(config: RunConfig, path: Path) -> SequentialTokens | None:
+    """Return the sequential tokens of the run; None where not all of its calls are in one journal."""
+    if any(served.engine.replays for served in config.others.values()) and not config.engine.replays:
+        return None
+    return read_sequential_tokens(config.engine.recorded or path)
 
 
 def _about(directory: RunDirectory) -> dict[str, str]:

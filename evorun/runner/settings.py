@@ -18,6 +18,7 @@ from evorun.runner.student import StudentConfig, in_stage, teacher_composition, 
 from evorun.runner.typed import read_name, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
+from evorun.runs.prices import Prices, load_prices
 from evorun.runs.schema import Reported
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import RecordedStudy
@@ -35,7 +36,7 @@ TOP_LEVEL = (
     *(key for role in OTHER_ROLES for key in (role, f"{role}_engine")),
     *("budget", "sandbox", "tracker", "training"),
     *("student", "teacher", "teacher_engine"),
-    *("seed", "run", "evorun", "reported", "study"),
+    *("seed", "run", "evorun", "prices", "reported", "study"),
 )
 """The keys of a run's configuration."""
 
@@ -89,6 +90,8 @@ class RunConfig:
     evorun: ProgramSettings = field(default_factory=ProgramSettings)
     trackers: dict[str, TrackerSettings] = field(default_factory=dict)
     """By name."""
+    prices: Prices = field(default_factory=Prices)
+    """Of models by token, and of GPUs by hour."""
     student: StudentConfig | None = None
     """Fine-tuning of the model before the run, if any."""
     raw: dict[str, Any] = field(default_factory=dict)
@@ -163,9 +166,17 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
         trackers=_trackers(config.get("tracker")),
+        prices=_prices(config.get("prices")),
         student=student,
         raw=dict(config),
     )
+
+
+def _prices(given: Any) -> Prices:
+    """Return the prices, under those of the user's own file. Raises ConfigError."""
+    if not isinstance(given, str | None) or given == "":
+        raise ConfigError(f"prices: expected a file (prices=FILE), got {given!r:.60}")
+    return load_prices(None if given is None else Path(given))
 
 
 def _trackers(given: Any) -> dict[str, TrackerSettings]:
@@ -245,8 +256,8 @@ def _training(
     if training.max_lag and method.plays_ahead is None:
         raise ConfigError(f"training.max_lag: expected 0 with method={method.name}, which plays no rollouts ahead")
     # Token counts are known only after rollouts: whether the budget allows a reflection beside them would be chance.
-    if training.max_lag and (budget.tokens or budget.tokens_per_problem):
-        raise ConfigError("training.max_lag: expected 0 where the budget limits tokens; limit calls instead")
+    if training.max_lag and (budget.tokens or budget.tokens_per_problem or budget.limits_price):
+        raise ConfigError("training.max_lag: expected 0 where the budget limits tokens or price; limit calls instead")
     if engine.simulated:
         if not method.learns_from_problems:
             raise ConfigError(

@@ -4,7 +4,6 @@ A run's budget is divided evenly between its problems before the first call, so 
 fast the others were.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +11,11 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.fields import Checked, NonNegativeInt, PositiveInt
+from evorun.fields import Checked, NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.models.base import Reply, Wasted
+from evorun.runs.prices import DOLLAR, Rates, price_calls
 
-LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")
+LIMITS = ("calls", "tokens", "price", "calls_per_problem", "tokens_per_problem", "price_per_problem")
 """Keys of `budget` that limit a run."""
 
 
@@ -30,8 +30,13 @@ class BudgetConfig(Checked):
     """Model calls of the whole run, all roles together; divided evenly between the problems."""
     tokens: PositiveInt | None = None
     """Prompt plus completion tokens of the whole run; divided evenly between the problems."""
+    price: PositiveFloat | None = None
+    """Dollars of the whole run, by the prices of its models' tokens (`prices=FILE`); divided evenly between the
+    problems."""
     calls_per_problem: PositiveInt | None = None
     tokens_per_problem: PositiveInt | None = None
+    price_per_problem: PositiveFloat | None = None
+    """Dollars."""
     generations: NonNegativeInt | None = None
     """Maximum generations, for methods that have any; the method's own limit holds where it is lower."""
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -41,6 +46,11 @@ class BudgetConfig(Checked):
     def limited(self) -> bool:
         """True where there is any limit."""
         return any(getattr(self, key) is not None for key in LIMITS)
+
+    @property
+    def limits_price(self) -> bool:
+        """True where the price is limited."""
+        return self.price is not None or self.price_per_problem is not None
 
 
 class Usage(msgspec.Struct):
@@ -54,6 +64,8 @@ class Usage(msgspec.Struct):
     """Attempts that gave no answer, by kind; not among the calls and tokens."""
     refused: int = 0
     """Calls whose request the engine refused; among the calls."""
+    cached_tokens: int = 0
+    """Prompt tokens that the vendor had in its cache; among the prompt tokens."""
 
     @property
     def tokens(self) -> int:
@@ -67,6 +79,7 @@ class Usage(msgspec.Struct):
         self.completion_tokens += other.completion_tokens
         self.seconds += other.seconds
         self.refused += other.refused
+        self.cached_tokens += other.cached_tokens
         self.add_wasted(other.wasted)
 
     def add_wasted(self, wasted: Mapping[str, Wasted]) -> None:
@@ -80,15 +93,16 @@ class Usage(msgspec.Struct):
             "calls": self.calls,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
+            "cached_tokens": self.cached_tokens,
         }
 
 
 class Meter:
     """One problem's spending by role, and how many calls of a batch may still be made.
 
-    Calls never exceed their limit. Tokens are known only after the call, so a batch is cut to the calls that fit at the
-    role's mean cost so far. A problem can overshoot its token limit by the first batch of each role, and by what a
-    batch costs above that mean. The overshoot is the same on every repetition.
+    Calls never exceed their limit. Tokens and their price are known only after the call, so a batch is cut to the calls
+    that fit at the role's mean cost so far. A problem can overshoot these limits by the first batch of each role, and
+    by what a batch costs above that mean. The overshoot is the same on every repetition.
     """
 
     def __init__(
@@ -97,13 +111,18 @@ class Meter:
         max_tokens: int | None = None,
         parent: "Meter | None" = None,
         reserved: int = 0,
+        max_price: int | None = None,
+        rates: Rates | None = None,
     ) -> None:
         """Count against these limits (None: no limit) and against those of `parent`.
 
-        reserved: calls to keep back; a token limit keeps back their tokens, at the role's mean cost so far.
+        reserved: calls to keep back; a limit on tokens or their price keeps back theirs, at the role's mean cost so
+        far. max_price: in picodollars, by these rates.
         """
         self.max_calls = max_calls
         self.max_tokens = max_tokens
+        self.max_price = max_price
+        self.rates: Rates = rates or {}
         self.parent = parent
         self.reserved = reserved
         self.by_role: dict[str, Usage] = {}
@@ -115,13 +134,23 @@ class Meter:
         return sum_usages(self.by_role.values())
 
     @property
+    def price(self) -> int:
+        """Price of what was spent, in picodollars; 0 while no role with a price was called."""
+        return price_calls(self.rates, dict(self.by_role)) or 0
+
+    @property
     def used(self) -> float:
         """The share of the limit that has been spent, in [0, 1]; 0 without a limit."""
         # a copy: the progress display reads this from its own thread
         spent = sum_usages(list(self.by_role.values()))
+        spent_price = self.price if self.max_price is not None else 0
         shares = [
             min(amount / limit, 1.0) if limit else 1.0
-            for amount, limit in ((spent.calls, self.max_calls), (spent.tokens, self.max_tokens))
+            for amount, limit in (
+                (spent.calls, self.max_calls),
+                (spent.tokens, self.max_tokens),
+                (spent_price, self.max_price),
+            )
             if limit is not None
         ]
         return max(shares, default=0.0)
@@ -132,15 +161,12 @@ class Meter:
         allowed = calls
         if self.max_calls is not None:
             allowed = max(0, min(calls, self.max_calls - spent.calls - self.reserved))
+        made = self.by_role.get(role, Usage())
         if self.max_tokens is not None:
-            tokens_left = self.max_tokens - spent.tokens
-            role_usage = self.by_role.get(role)
-            if tokens_left <= 0:
-                allowed = 0
-            elif role_usage is not None and role_usage.tokens:
-                # rounded up: otherwise tokens left for less than a mean call would never be spent
-                fitting = math.ceil(tokens_left * role_usage.calls / role_usage.tokens)
-                allowed = min(allowed, max(0, fitting - self.reserved))
+            allowed = min(allowed, self._fitting(self.max_tokens - spent.tokens, made.tokens, made.calls, allowed))
+        if self.max_price is not None:
+            of_role = price_calls(self.rates, {role: made}) or 0
+            allowed = min(allowed, self._fitting(self.max_price - self.price, of_role, made.calls, allowed))
         if self.parent is not None:
             allowed = min(allowed, self.parent.admit(allowed, role))
         # a refusal by the parent counts too: the driver stops a problem by its own meter
@@ -148,11 +174,20 @@ class Meter:
             self.exhausted = True
         return allowed
 
+    def _fitting(self, left: int, spent: int, made: int, wanted: int) -> int:
+        """Return how many of the calls wanted fit into what is left, at the mean cost of those made."""
+        if left <= 0:
+            return 0
+        if not spent:
+            return wanted
+        # rounded up: otherwise what is left for less than a mean call would never be spent; exact for any integers
+        return max(0, -(-left * made // spent) - self.reserved)
+
     def calls_left_in_share(self, share: float, role: str) -> int | None:
         """Return the maximum number of further calls of a role that fit into a share of the limits.
 
-        A token limit counts the role's mean cost per call so far; None while that is unknown. Raises ValueError for a
-        meter without limits.
+        A limit on tokens or their price counts the role's mean cost per call so far; None while that is unknown.
+        Raises ValueError for a meter without limits.
         """
         made = self.by_role.get(role, Usage())
         fitting = []
@@ -162,6 +197,11 @@ class Meter:
             if made.tokens == 0:
                 return None
             fitting.append(share * self.max_tokens * made.calls / made.tokens)
+        if self.max_price is not None:
+            spent_price = price_calls(self.rates, {role: made}) or 0
+            if spent_price == 0:
+                return None
+            fitting.append(share * self.max_price * made.calls / spent_price)
         return max(0, int(min(fitting)) - made.calls)
 
     def charge(self, role: str, reply: Reply) -> None:
@@ -172,16 +212,19 @@ class Meter:
         usage.completion_tokens += reply.completion_tokens
         usage.seconds += reply.seconds
         usage.refused += reply.error is not None
+        usage.cached_tokens += reply.cached_tokens or 0
         usage.add_wasted(reply.wasted or {})
         if self.parent is not None:
             self.parent.charge(role, reply)
 
-    def deduct(self, calls: int, tokens: int) -> None:
-        """Lower the limits by what was spent for this problem elsewhere."""
+    def deduct(self, calls: int, tokens: int, price: int = 0) -> None:
+        """Lower the limits by what was spent for this problem elsewhere; price: in picodollars."""
         if self.max_calls is not None:
             self.max_calls = max(0, self.max_calls - calls)
         if self.max_tokens is not None:
             self.max_tokens = max(0, self.max_tokens - tokens)
+        if self.max_price is not None:
+            self.max_price = max(0, self.max_price - price)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the counts by role, roles in alphabetical order."""
@@ -196,16 +239,19 @@ def sum_usages(usages: Iterable[Usage]) -> Usage:
     return result
 
 
-def divide_budget(budget: BudgetConfig, problems: int) -> list[Meter]:
+def divide_budget(budget: BudgetConfig, problems: int, rates: Rates | None = None) -> list[Meter]:
     """Divide the run's budget evenly into one meter per problem; the first problems get the remainder.
 
-    Raises ConfigError when the budget leaves a problem with nothing.
+    rates: the price of each call role, by which a limit on the price counts. Raises ConfigError when the budget leaves
+    a problem with nothing.
     """
     # both limits may be given: the lower one holds for each problem
     limits: dict[str, list[int | None]] = {}
-    for key in ("calls", "tokens"):
+    for key in ("calls", "tokens", "price"):
         # a share of 0 would end the problem before its first call
         amount, per_problem = getattr(budget, key), getattr(budget, f"{key}_per_problem")
+        if key == "price":
+            amount, per_problem = _picodollars(amount), _picodollars(per_problem)
         if amount is not None and amount < problems:
             raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")
         shares = [None if amount is None else allot(amount, problems, index) for index in range(problems)]
@@ -213,13 +259,24 @@ def divide_budget(budget: BudgetConfig, problems: int) -> list[Meter]:
             min((limit for limit in (per_problem, own_share) if limit is not None), default=None)
             for own_share in shares
         ]
-    return [Meter(calls, tokens) for calls, tokens in zip(limits["calls"], limits["tokens"], strict=True)]
+    return [
+        Meter(calls, tokens, max_price=price, rates=rates)
+        for calls, tokens, price in zip(limits["calls"], limits["tokens"], limits["price"], strict=True)
+    ]
+
+
+def _picodollars(dollars: float | None) -> int | None:
+    return None if dollars is None else round(dollars * DOLLAR)
 
 
 def make_run_meter(meters: Sequence[Meter], reserved: int = 0) -> Meter:
     """Return a meter for the run's spending on all problems together; `reserved` calls are kept back."""
     return Meter(
-        _sum(meter.max_calls for meter in meters), _sum(meter.max_tokens for meter in meters), reserved=reserved
+        _sum(meter.max_calls for meter in meters),
+        _sum(meter.max_tokens for meter in meters),
+        reserved=reserved,
+        max_price=_sum(meter.max_price for meter in meters),
+        rates=next((meter.rates for meter in meters), None),
     )
 
 
@@ -229,6 +286,7 @@ def allot_usage(usage: Usage, problems: int, index: int) -> Usage:
         calls=allot(usage.calls, problems, index),
         prompt_tokens=allot(usage.prompt_tokens, problems, index),
         completion_tokens=allot(usage.completion_tokens, problems, index),
+        cached_tokens=allot(usage.cached_tokens, problems, index),
     )
 
 

@@ -47,7 +47,7 @@ RUBRIC_SCORES = "rubric_scores.json"
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")
-EXECUTION_KEYS = (*ENGINES, "sandbox", "tracker", "run", "evorun", "hydra", "reported", "study")
+EXECUTION_KEYS = (*ENGINES, "sandbox", "tracker", "run", "evorun", "hydra", "prices", "reported", "study")
 """Top-level config keys that decide how a run is executed, not its results; they may change on a resume."""
 
 TRAINING_EXECUTION_KEYS = (
@@ -200,6 +200,7 @@ class RunDirectory:
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
             fresh.origin = earlier.origin
+            fresh.prices, fresh.gpu_price = earlier.prices, earlier.gpu_price
         self._journal = Journal(self.path / JOURNAL)  # before the manifest, so that a manifest implies a journal
         if fresh.origin is not None:
             self._journal.history = History(fresh.origin, self._journal.keys())

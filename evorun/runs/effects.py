@@ -107,7 +107,8 @@ class JournaledModel:
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or hold it back while the engine has only refused."""
-        usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}}}'
+        cached = f',"cached_tokens":{reply.cached_tokens}' if reply.cached_tokens else ""
+        usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}{cached}}}'
         # the model's seconds, not those of a look-up in a replayed run
         effect = effect._replace(usage=usage, seconds=reply.seconds)
         # The only calls left to a resumed run may always fail; then an answered control request shows that the settings

@@ -16,6 +16,7 @@ from evorun.errors import DataError
 from evorun.runs.directory import LOCK, MANIFEST, REPORT
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import ProgressRecord, read_progress
+from evorun.runs.prices import GpuPrice, Rate, add_prices, gpu_seconds, price_gpus
 from evorun.runs.reading import read_results
 from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
@@ -26,7 +27,6 @@ ORDER: tuple[State, ...] = ("running", "starting", "reporting", "failed", "lost"
 """States as `--watch` sorts them, since a screen may have no place for all jobs."""
 
 _STATES: dict[Status, State] = {"completed": "done", "failed": "failed", "interrupted": "interrupted"}
-_WITHOUT_GPU = ("simulated", "server", "replay")
 _MAX_COUNTED = 16 << 20
 """Maximum bytes of a file whose lines are counted (ours): a run's answers to ten thousand problems are shorter."""
 _TAIL = 1 << 16
@@ -65,6 +65,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Model calls, without those of a gold judge; as last written, of a job that is not done."""
     tokens: int | None = None
     """Prompt and completion tokens of these calls."""
+    price: float | None = None
+    """Price in dollars of tokens and GPUs, of a job that is done; null where it is unknown, or there is none."""
+    price_unknown: bool = False
+    """True where a vendor bills tokens at a price that is not known yet, or at all."""
     gpu_seconds: float | None = None
     """Wall-clock time times the GPUs that the run could use; null where it had none, or used none."""
     error: str | None = None
@@ -93,6 +97,8 @@ class _Manifest(msgspec.Struct):
     models: dict[str, ModelInRun] = {}
     scores: tuple[Score, ...] = (ACCURACY,)
     hardware: dict[str, Any] = {}
+    prices: dict[str, Rate] = {}
+    gpu_price: GpuPrice | None = None
     config: dict[str, Any] = {}
     error: str | None = None
 
@@ -140,6 +146,8 @@ def look_at(run: Path, name: str, unseen: str | None = None, *, begun: bool = Fa
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
     calls, tokens = _cost(run, results, live)
+    total = None if results is None else results.cost.get("total")
+    price = None if results is None else add_prices(manifest.prices, total and total.price, price_gpus(manifest))
     return JobStatus(
         folder=folder,
         name=name,
@@ -155,7 +163,9 @@ def look_at(run: Path, name: str, unseen: str | None = None, *, begun: bool = Fa
         ci95=metric.ci95,
         calls=calls,
         tokens=tokens,
-        gpu_seconds=_gpu_seconds(manifest),
+        price=price,
+        price_unknown=bool(manifest.prices) and price is None,
+        gpu_seconds=gpu_seconds(manifest),
         error=next(iter((manifest.error or "").splitlines()), None) if state == "failed" else None,
         note=note,
     )
@@ -194,14 +204,6 @@ def _cost(run: Path, results: Results | None, live: ProgressRecord | None) -> tu
         return live.calls, live.tokens
     last = _last_training(run)
     return (None, None) if last is None else (last.calls, last.tokens)
-
-
-def _gpu_seconds(manifest: _Manifest) -> float | None:
-    gpus = manifest.hardware.get("gpus")
-    uses = any(model.engine not in _WITHOUT_GPU for model in manifest.models.values())
-    if manifest.seconds is None or not uses or not isinstance(gpus, list) or not gpus:
-        return None
-    return round(manifest.seconds * len(gpus), 1)
 
 
 def _last_training(run: Path) -> TrainingRecord | None:

@@ -4,13 +4,18 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from evorun.models.base import Wasted
 from evorun.runs.aggregates import write_aggregates
 from evorun.runs.budget import Usage, sum_usages
+from evorun.runs.prices import Rates, oldest_date, price_calls, to_dollars
 from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
@@ -27,6 +32,7 @@ from evorun.runs.schema import (
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples, primary_score
 from evorun.runs.search_figures import search_figures
+from evorun.runs.sequential import SequentialTokens
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
 
@@ -41,6 +47,9 @@ texts."""
 
 RESAMPLES_PER_POINT = 1_999
 """Resamples for a score along the run (ours): its band is plotted, so two figures suffice."""
+
+_Cost = tuple[float, float, float | None, float | None]
+"""Calls, tokens, price and sequential tokens, as a `MetricPoint` has them."""
 
 K = TypeVar("K", bound=str)
 T = TypeVar("T")
@@ -84,14 +93,18 @@ def write_results(
     planned_steps: int | None = None,
     gold: Usage | None = None,
     refused: Mapping[str, int] = MappingProxyType({}),
+    rates: Rates = MappingProxyType({}),
+    sequential: SequentialTokens | None = None,
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
     declared: the task's scores. wasted: attempts without an answer, by kind. planned_steps: the last step of the
-    method's own schedule. gold: the cost of the gold judge. refused: requests that the engine refused, by role.
+    method's own schedule. gold: the cost of the gold judge. refused: requests that the engine refused, by role. rates:
+    prices by call role. sequential: the run's sequential tokens, where a journal holds its calls.
     """
     steps = read_steps_without_texts(path)
-    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
+    series = metric_series(steps, declared, rates=rates, sequential=sequential)
+    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *series])
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
@@ -99,7 +112,7 @@ def write_results(
     results = Results(
         metrics={**metrics, **search},
         by_stratum=by_stratum,
-        cost=cost_by_role(steps, seconds_by_role) | _gold_cost(gold),
+        cost=with_prices(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), rates),
         counts={
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
@@ -111,6 +124,7 @@ def write_results(
         planned_steps=planned_steps,
         reached=_reached(predictions, steps),
         refused={**dict(sorted(refused.items())), **({GOLD: gold.refused} if gold and gold.refused else {})},
+        price_date=oldest_date(rates),
     )
     write_aggregates(path, primary_score(declared))
     write_json(path / "results.json", results)
@@ -149,7 +163,13 @@ def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
 
 
 def metric_series(
-    steps: Iterable[StepRecord], declared: Sequence[Score], *, after: int = -1, until: float = math.inf
+    steps: Iterable[StepRecord],
+    declared: Sequence[Score],
+    *,
+    after: int = -1,
+    until: float = math.inf,
+    rates: Rates = MappingProxyType({}),
+    sequential: SequentialTokens | None = None,
 ) -> list[MetricPoint]:
     """Return each step's means of the primary score (overall, by stratum), of the other scores, and of diagnostics.
 
@@ -157,7 +177,9 @@ def metric_series(
 
     A problem that stopped early counts with its last state in all later steps, so that every point is over the same
     problems. `calls` and `tokens` are means per problem up to that step, over all roles.
+    So are the price by `rates`, and `sequential` tokens.
     """
+    spending = partial(_mean_cost, rates=rates, sequential=sequential)
     by_problem: dict[str, list[StepRecord]] = defaultdict(list)
     for step in steps:
         by_problem[step.problem].append(step)
@@ -178,21 +200,21 @@ def metric_series(
         ]
         reached = [record for record in states if record.step == number]
         primary, *others = recorded_scores(states, declared)
+        cost = spending(states, number)
         by_stratum = sorted(_group((state.stratum, state) for state in states).items())
-        series.append(_point(number, primary.name, primary, states, resamples))
+        series.append(_point(number, primary.name, primary, states, resamples, cost))
         series += [
-            _point(number, f"{primary.name}/{name}", primary, members, resamples) for name, members in by_stratum
+            _point(number, f"{primary.name}/{name}", primary, members, resamples, spending(members, number))
+            for name, members in by_stratum
         ]
-        series += [_point(number, score.name, score, states, resamples) for score in others]
+        series += [_point(number, score.name, score, states, resamples, cost) for score in others]
         scored = {primary.name, *(score.name for score in others)}
         # not over all states, which would count an ended problem's last diagnostics again
-        series += _diagnostics(number, reached, scored, _mean_cost(states))
+        series += _diagnostics(number, reached, scored, cost)
     return series
 
 
-def _diagnostics(
-    number: int, reached: Sequence[StepRecord], scored: set[str], cost: tuple[float, float]
-) -> Iterator[MetricPoint]:
+def _diagnostics(number: int, reached: Sequence[StepRecord], scored: set[str], cost: _Cost) -> Iterator[MetricPoint]:
     """Yield the means of a step's diagnostics, over the problems that took the step."""
     # one series per name: a diagnostic does not hide the task's score of the same name
     for name in sorted({name for state in reached for name in state.extra} - scored):
@@ -205,20 +227,30 @@ def _diagnostics(
         yield MetricPoint(number, "decisive_rate", decisive / duels, None, duels, *cost)
 
 
-def _point(number: int, name: str, score: Score, states: list[StepRecord], resamples: int) -> MetricPoint:
+def _point(number: int, name: str, score: Score, states: list[StepRecord], resamples: int, cost: _Cost) -> MetricPoint:
     values = [
         # without an answer a problem counts as wrong, so that a run's first points are over all problems too
         float(bool(state.correct)) if score.is_correctness and state.best is None else score.value_in(state)
         for state in states
     ]
     figure = mean_score(score, values, resamples)
-    return MetricPoint(number, name, figure.value, figure.ci95, figure.n, *_mean_cost(states))
+    return MetricPoint(number, name, figure.value, figure.ci95, figure.n, *cost)
 
 
-def _mean_cost(states: list[StepRecord]) -> tuple[float, float]:
-    """Return the mean calls and tokens, all roles together."""
+def _mean_cost(states: list[StepRecord], number: int, rates: Rates, sequential: SequentialTokens | None) -> _Cost:
+    """Return the mean calls, tokens, price in dollars and sequential tokens up to a step, all roles together."""
     spent = [role for state in states for role in state.cost.values()]
-    return sum(s.calls for s in spent) / len(states), sum(s.tokens for s in spent) / len(states)
+    price = None
+    if rates:
+        prices = [price_calls(rates, state.cost) for state in states]
+        known = [price for price in prices if price is not None]
+        price = to_dollars(sum(known)) if len(known) == len(prices) else None
+    return (
+        sum(s.calls for s in spent) / len(states),
+        sum(s.tokens for s in spent) / len(states),
+        None if price is None else price / len(states),
+        None if sequential is None else fmean(sequential.up_to(state.problem, number) for state in states),
+    )
 
 
 def cost_of_calls(spent: Mapping[str, Usage]) -> dict[str, RoleCost]:
@@ -246,7 +278,7 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
     usages: dict[str, Usage] = defaultdict(Usage)
     for cost in last.values():
         for role, spent in cost.items():
-            usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens)
+            usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens, cached_tokens=spent.cached_tokens)
             usages[role].add(usage)
             usages["total"].add(usage)
     # the driver's clock reaches the disk only when the run ends; 0 s would be wrong
@@ -254,6 +286,15 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
     return {
         role: RoleCost(**usages[role].counts(), seconds=None if seconds is None else round(seconds.get(role, 0.0), 3))
         for role in sorted(usages, key=lambda role: (role == "total", role))
+    }
+
+
+def with_prices(cost: Mapping[str, RoleCost], rates: Rates) -> dict[str, RoleCost]:
+    """Return the cost with the price of each role's tokens, and that of the total."""
+    metered = {role: spent for role, spent in cost.items() if role not in ("total", GOLD)}
+    return {
+        role: replace(spent, price=to_dollars(price_calls(rates, metered if role == "total" else {role: spent})))
+        for role, spent in cost.items()
     }
 
 

@@ -4,6 +4,7 @@ Fields are encoded in the order of their declaration. JSON Lines files hold one 
 """
 
 import sys
+from datetime import date
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from evorun.fields import NonNegativeInt
 from evorun.models.base import FinishReason, Wasted
 from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
+from evorun.runs.prices import GpuPrice, Rate
 from evorun.runs.scores import ACCURACY, Score
 
 Status = Literal["running", "completed", "failed", "interrupted"]
@@ -136,6 +138,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     """None for a run that began with an empty journal."""
     stages: dict[str, StageInRun] = {}
     """In order; empty until a student has been fine-tuned, and where none is."""
+    prices: dict[str, Rate] = {}
+    """Prices of tokens by call role, as known when the run began; `policy` for all roles that are not listed. `unknown`
+    where a vendor may bill them at a price that is not known, null where none does; empty where none bills any."""
+    gpu_price: GpuPrice | None = None
+    """Of one of the GPUs in `hardware`, as known when the run began; null without GPUs or a price for their kind."""
     regime: str
     simulated: bool
     sandbox: SandboxInRun | None = None
@@ -243,12 +250,15 @@ class ProblemRecord(msgspec.Struct, frozen=True):
         refuse_depth(self.data)
 
 
-class Spent(msgspec.Struct, frozen=True):
+# Omits defaults: of most runs no token is cached, and no role has a price.
+class Spent(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cost of model calls in calls and tokens, which, unlike seconds, are equal on every repetition."""
 
     calls: int
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    """Prompt tokens that the vendor had in its cache, among `prompt_tokens`; left out where there are none."""
 
     @property
     def tokens(self) -> int:
@@ -256,11 +266,13 @@ class Spent(msgspec.Struct, frozen=True):
         return self.prompt_tokens + self.completion_tokens
 
 
-class RoleCost(Spent, frozen=True):
+class RoleCost(Spent, frozen=True, omit_defaults=True, kw_only=True):
     """The cost of one role in a run."""
 
     seconds: float | None
     """Total seconds in model calls; None while the run has not ended."""
+    price: float | None = None
+    """Price of the tokens in dollars; left out where no vendor bills them, or the price is unknown."""
 
 
 class Belief(msgspec.Struct, frozen=True):
@@ -461,7 +473,7 @@ class PrincipleEffect(msgspec.Struct, frozen=True, kw_only=True):
     """Test problems, each answered both ways."""
 
 
-class MetricPoint(msgspec.Struct, frozen=True):
+class MetricPoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of metrics.jsonl."""
 
     step: int
@@ -472,6 +484,11 @@ class MetricPoint(msgspec.Struct, frozen=True):
     calls: float
     """Mean calls per problem behind the figure up to this step, over all roles; so are `tokens`."""
     tokens: float
+    price: float | None = None
+    """Mean price per problem in dollars, up to this step; left out where it is unknown or no vendor bills tokens."""
+    sequential_tokens: float | None = None
+    """Completion tokens one after another up to this step, the mean over problems: of calls issued together, only the
+    longest counts. Left out where no journal holds the calls."""
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -499,3 +516,5 @@ class Results(msgspec.Struct, frozen=True):
     """The last steps of problems, by what ended them."""
     refused: dict[str, int] = {}
     """Requests that the engine refused, by role, where there were any."""
+    price_date: date | None = None
+    """Date of the oldest price that `cost` is computed with; null where no price is known."""

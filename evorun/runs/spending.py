@@ -26,6 +26,7 @@ class Spending(NamedTuple):
 class _Tokens(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 class _Refusal(msgspec.Struct):
@@ -45,6 +46,8 @@ def read_spending(journal: Path) -> Spending:
             reply = decode_result(reader.result(number), _Refusal, key, journal)
             role = key.rsplit("|", 3)[1]
             refused = int(reply.error is not None)
-            by_role[role].add(Usage(1, tokens.prompt_tokens, tokens.completion_tokens, seconds, refused=refused))
+            usage = Usage(1, tokens.prompt_tokens, tokens.completion_tokens, seconds, refused=refused)
+            usage.cached_tokens = tokens.cached_tokens
+            by_role[role].add(usage)
     refusals = {role: usage.refused for role, usage in sorted(by_role.items()) if usage.refused}
     return Spending(dict(sorted(by_role.items())), refusals)

@@ -25,7 +25,7 @@ from journals import write_journal
 
 def _finish(run: Path, seconds: int, **cost: tuple[int, float]) -> None:
     """Write the results of a run: calls and model seconds by role."""
-    spent = {role: RoleCost(calls, 10 * calls, calls, model_seconds) for role, (calls, model_seconds) in cost.items()}
+    spent = {role: RoleCost(calls, 10 * calls, calls, seconds=took) for role, (calls, took) in cost.items()}
     metrics = {"rubric": Metric(0.5, None, 1)}
     write_json(run / "results.json", Results(metrics=metrics, by_stratum={}, cost=spent, counts={}))
     manifest: dict[str, Any] = json.loads((run / "manifest.json").read_text())

@@ -110,7 +110,7 @@ def test_proportion_against_scipy() -> None:
 
 def test_the_cost_of_an_unfinished_run_has_no_seconds() -> None:
     cost = cost_by_role([step("p", 0, False, 3), step("p", 1, True, 5), step("q", 0, True, 4)], None)
-    assert cost == {role: RoleCost(9, 90, 9, None) for role in ("generate", "total")}
+    assert cost == {role: RoleCost(9, 90, 9, seconds=None) for role in ("generate", "total")}
 
 
 def write_records(folder: Path) -> None:
@@ -181,9 +181,9 @@ def test_mean_cost_is_a_problem_whatever_the_number_of_roles() -> None:
     assert series(steps)[0, "accuracy"].tokens == (11 * 8 + 21 * 12) / 2
     cost = cost_by_role(steps, {"generate": 1.5, "judge": 2.0})
     assert cost == {
-        "generate": RoleCost(8, 80, 8, 1.5),
-        "judge": RoleCost(12, 240, 12, 2.0),
-        "total": RoleCost(20, 320, 20, 3.5),
+        "generate": RoleCost(8, 80, 8, seconds=1.5),
+        "judge": RoleCost(12, 240, 12, seconds=2.0),
+        "total": RoleCost(20, 320, 20, seconds=3.5),
     }
 
 

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 class ServerConfig(EngineConfig):
     """Schema of `conf/engine/server.yaml`."""
 
+    billed = True
     served_by_vllm = True
 
     name: str = "server"
@@ -215,7 +216,7 @@ class ServerModel:
             request = msgspec.structs.replace(request, token_ids=True)
         stops = [] if channels is None else channels.stops
         completions: list[Completion] = []
-        prompt_tokens = 0
+        prompt_tokens, cached_tokens = 0, 0
         error: str | None = None
         max_tokens = request.sampling.n * request.sampling.max_tokens
         control = partial(_control, request, encoder, prompt, stops)
@@ -234,6 +235,7 @@ class ServerModel:
             draw = read_draw(response, request, n, channels)
             completions += draw.completions
             prompt_tokens += draw.prompt_tokens
+            cached_tokens += draw.cached_tokens
             error = error or draw.error
             if draw.estimated:
                 self._warn_once("usage", "the server reports no token usage: tokens are estimated from text length")
@@ -245,6 +247,7 @@ class ServerModel:
             error=redactor.message(error) if error else None,
             prompt_ids=tuple(prompt) if prompt is not None and request.token_ids else UNSET,
             wasted=call.wasted or UNSET,
+            cached_tokens=cached_tokens or UNSET,
         )
 
     async def close(self) -> None:

@@ -134,6 +134,18 @@ class Usage(msgspec.Struct):
 
     prompt_tokens: TokenCount | None = None
     completion_tokens: TokenCount | None = None
+    prompt_tokens_details: Any = None
+    """OpenAI's: an object with `cached_tokens`. Any other value counts as none: an answer has been paid for."""
+    prompt_cache_hit_tokens: Any = None
+    """DeepSeek's name for cached tokens."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens from the vendor's cache; 0 where it states none."""
+        details = self.prompt_tokens_details
+        stated = details.get("cached_tokens") if isinstance(details, dict) else self.prompt_cache_hit_tokens
+        known = stated if isinstance(stated, int) and not isinstance(stated, bool) else 0
+        return min(max(known, 0), self.prompt_tokens or 0)
 
 
 class ChatResponse(msgspec.Struct):
@@ -150,6 +162,8 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
     completions: list[Completion]
     prompt_tokens: int
+    cached_tokens: int
+    """Those that the server had in its cache."""
     estimated: bool
     """True where the server reports no usage and token counts are estimates from text lengths."""
     error: str | None
@@ -301,6 +315,7 @@ def read_draw(response: ChatResponse, request: Request, n: int, channels: Channe
     return Draw(
         completions=[completion for completion, _ in drawn],
         prompt_tokens=prompt_tokens,
+        cached_tokens=usage.cached_tokens,
         estimated=estimated,
         error=next((error for _, error in drawn if error), None),
     )

@@ -166,5 +166,6 @@ def _average_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
             fmean(cost.calls for cost in spent),
             fmean(cost.prompt_tokens for cost in spent),
             fmean(cost.completion_tokens for cost in spent),
+            fmean(prices) if None not in (prices := [cost.price for cost in spent]) else None,
         )
     return means

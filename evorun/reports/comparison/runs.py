@@ -28,6 +28,8 @@ class Cost:
     calls: float
     prompt_tokens: float
     completion_tokens: float
+    price: float | None = None
+    """Dollars, of the sum those of GPUs, too; None where it is unknown, or there is none."""
 
     @property
     def tokens(self) -> float:
@@ -166,7 +168,10 @@ def _average_cost(outcome: Outcome) -> dict[str, Cost]:
     if outcome.finished:
         # the whole run's cost: calls that serve all problems are part of it
         return {
-            role: Cost(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n)
+            role: Cost(
+                *(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n),
+                None if (price := outcome.price if role == "total" else spent.price) is None else price / n,
+            )
             for role, spent in outcome.cost.items()
             if n
         }

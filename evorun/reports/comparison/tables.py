@@ -13,6 +13,7 @@ from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.run_tables import format_score, list_ends
 from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
 from evorun.runs.crossed import POWER
+from evorun.runs.prices import UNKNOWN
 from evorun.runs.reading import read_training
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -55,7 +56,9 @@ def make_main_table(
         columns += figure_columns(text.label(primary), _INTERVAL, *([_TWO_WAY] if primary.name in two_way else []))
     columns += [*word_columns("information"), *figure_columns(*strata, verbatim=True)]
     columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
+    priced = with_cost and _has_prices(rows)
     columns += figure_columns("calls per\nproblem", "tokens per\nproblem") if with_cost else []
+    columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
     columns += figure_columns("reported", "difference") if comparison.has_reported else []
     table = Table(columns, title=title)
     for row in rows:
@@ -70,6 +73,7 @@ def make_main_table(
         if with_cost:
             total = row.cost.get(_TOTAL)
             cells += [text.number(total.calls), text.compact(total.tokens)] if total else [None, None]
+            cells += [UNKNOWN if total and total.price is None else total and total.price] if priced else []
         if comparison.has_reported:
             metric, reported = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
             cells += _beside_reported(row, row.primary, metric.value, reported).values()
@@ -258,6 +262,7 @@ def make_run_cost_table(comparison: Comparison) -> Table:
             *word_columns("run"),
             *figure_columns("calls", format=text.count),
             *figure_columns("tokens", format=text.compact),
+            *(figure_columns("price", format=text.dollars) if (priced := _has_prices(comparison.rows)) else []),
             *figure_columns("model time", "wall-clock time", format=text.duration),
         ]
     )
@@ -266,6 +271,7 @@ def make_run_cost_table(comparison: Comparison) -> Table:
         figures: list[list[float | None]] = [
             [total.calls for total in totals],
             [total.tokens for total in totals],
+            *([[run.outcome.price for run in arm.runs]] if priced else []),
             [total.seconds for total in totals],
             [run.manifest.seconds for run in arm.runs],
         ]
@@ -276,15 +282,17 @@ def make_run_cost_table(comparison: Comparison) -> Table:
 
 def make_cost_table(comparison: Comparison) -> Table:
     """Return the mean cost per problem by run and role."""
+    priced = _has_prices(comparison.rows)
     return Table(
         [
             *word_columns("run"),
             *word_columns("role", format=text.role_words),
             *figure_columns("calls", format=text.number),
             *figure_columns("prompt tokens", "completion tokens", format=text.count),
+            *(figure_columns("price", format=text.dollars) if priced else []),
         ],
         [
-            [row.name, role, cost.calls, cost.prompt_tokens, cost.completion_tokens]
+            [row.name, role, cost.calls, cost.prompt_tokens, cost.completion_tokens, *([cost.price] if priced else [])]
             for row in comparison.rows
             for role, cost in row.cost.items()
             if role != _TOTAL or len(row.cost.keys() - {GOLD}) > 2  # with one role the total would repeat it
@@ -292,6 +300,11 @@ def make_cost_table(comparison: Comparison) -> Table:
         title="cost per problem, by role",
         grouped=1,
     )
+
+
+def _has_prices(rows: Sequence[Row]) -> bool:
+    """Tell whether any row has a known price."""
+    return any(cost.price is not None for row in rows for cost in row.cost.values())
 
 
 # --- figures for other programs ---
@@ -314,7 +327,11 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     reported = [figure for figure in figures if any(row.get_reported(figure) is not None for row in rows)]
     two_way = list(dict.fromkeys(score for row in rows for score in row.two_way_ci95))
     columns = ["run", *rows[0].facts, "random_baseline", "information", "n", "generation"]
-    columns += ["calls_per_problem", "tokens_per_problem"]
+    columns += [
+        "calls_per_problem",
+        "tokens_per_problem",
+        *(["price_per_problem"] if (priced := _has_prices(rows)) else []),
+    ]
     columns += [f"{figure}{end}" for figure in figures for end in ("", "_low", "_high")]
     columns += [f"{score}_{end}_over_seeds_and_problems" for score in two_way for end in ("low", "high")]
     columns += [f"{figure}_reported" for figure in reported]
@@ -323,6 +340,7 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
         total, metrics = row.cost.get(_TOTAL), [row.get_metric(figure) for figure in figures]
         cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.is_baseline else "no", row.information_regime]
         cells += [row.n, row.generation, total.calls if total else None, total.tokens if total else None]
+        cells += [total.price if total else None] if priced else []
         cells += [cell for metric in metrics for cell in (metric.value, *list_ends(metric.ci95))]
         cells += [end for score in two_way for end in list_ends(row.two_way_ci95.get(score))]
         table.rows.append([*cells, *(row.get_reported(figure) for figure in reported)])

@@ -1,0 +1,60 @@
+"""The prices that a run is metered by: of the tokens of each call role, and of its GPUs."""
+
+from evorun.errors import ConfigError
+from evorun.models.config import ServedModel
+from evorun.runner.settings import RunConfig
+from evorun.runs.directory import load_manifest
+from evorun.runs.prices import POLICY, UNKNOWN, GpuPrice, Rate, TokenPrice
+from evorun.runs.spending import GOLD
+
+
+def find_rates(config: RunConfig) -> dict[str, Rate]:
+    """Return the token price of each call role; none at all where no vendor bills any.
+
+    A replayed run has those of the recorded one, so that it ends where that one did.
+    """
+    if config.engine.recorded is not None:
+        return dict(load_manifest(config.engine.recorded).prices)
+    models = _models(config)
+    if not any(engine.billed for _, engine in models.values()):
+        return {}
+    return {
+        role: config.prices.models.get(model.id, UNKNOWN) if engine.billed else None
+        for role, (model, engine) in models.items()
+    }
+
+
+def find_gpu_price(config: RunConfig, gpus: object) -> GpuPrice | None:
+    """Return the price of an hour of one of the GPUs that a manifest's `hardware` names."""
+    return config.prices.find_gpu(gpus) if isinstance(gpus, list) else None
+
+
+def require_prices(config: RunConfig, rates: dict[str, Rate]) -> None:
+    """Raise ConfigError where the budget limits the price of a run, and a model of it has none."""
+    if not config.budget.limits_price:
+        return
+    key = "price" if config.budget.price is not None else "price_per_problem"
+    if config.engine.recorded is None:
+        for role, (model, engine) in _models(config).items():
+            if role != GOLD and not isinstance(rates.get(role), TokenPrice):
+                known = f"{model.id} has none" if engine.billed else f"engine={engine.name} bills no tokens"
+                advice = "give its price with prices=FILE" if engine.billed else "limit calls or tokens"
+                raise ConfigError(f"budget.{key}: expected models with a known price, {known} (role {role}); {advice}")
+    elif not rates or any(not isinstance(rate, TokenPrice) for role, rate in rates.items() if role != GOLD):
+        raise ConfigError(
+            f"budget.{key}: expected a recorded run with known prices, {config.engine.recorded} has none; limit calls "
+            "or tokens"
+        )
+
+
+def _models(config: RunConfig) -> dict[str, ServedModel]:
+    """Return the model that answers each call role, and the policy, which answers all others."""
+    own = ServedModel(config.model, config.engine)
+    panel = {role: served for role, served in config.others.items() if role.startswith("judge.")}
+    roles = {call: played.model for call, played in config.method.active_roles.items()}
+    found = (
+        {POLICY: own}
+        | {call: config.others.get(role, own) for call, role in roles.items() if not (panel and role == "judge")}
+        | panel
+    )
+    return {**found, GOLD: config.others.get(GOLD, own)}

@@ -1,0 +1,201 @@
+"""Prices: of models by token and of GPUs by hour, and what a run costs by them.
+
+Token prices are whole numbers of picodollars (1e-12 dollars), so that sums are exact in any order: $0.075 for a million
+tokens are 75,000 picodollars a token.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+
+import evorun
+from evorun.errors import ConfigError
+
+DOLLAR = 10**12
+"""Picodollars in a dollar."""
+
+_MAX_PRICE = 1e6
+"""Maximum of a price in dollars (ours), far above any."""
+
+Dollars = Annotated[float, msgspec.Meta(ge=0, le=_MAX_PRICE)]
+
+
+class Tokens(Protocol):
+    """Tokens of some model calls."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All prompt tokens, cached ones included."""
+        ...
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those among them that the vendor had in its cache."""
+        ...
+
+    @property
+    def completion_tokens(self) -> int:
+        """Completion tokens."""
+        ...
+
+
+class TokenPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The price of a model's tokens, in dollars per million."""
+
+    prompt: Dollars
+    cached: Dollars | None = None
+    """Of prompt tokens in the vendor's cache; None: the price of other prompt tokens."""
+    completion: Dollars
+    date: date
+    """Day on which the source stated the price."""
+    source: str
+
+    def of(self, spent: Tokens) -> int:
+        """Return the price of tokens in picodollars."""
+        cached = self.prompt if self.cached is None else self.cached
+        return (
+            (spent.prompt_tokens - spent.cached_tokens) * _per_token(self.prompt)
+            + spent.cached_tokens * _per_token(cached)
+            + spent.completion_tokens * _per_token(self.completion)
+        )
+
+
+class GpuPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The price of a GPU, in dollars per hour."""
+
+    hour: Dollars
+    date: date
+    source: str
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prices of models by id, and of GPUs by a part of their names."""
+
+    models: dict[str, TokenPrice] = {}
+    gpus: dict[str, GpuPrice] = {}
+
+    def find_gpu(self, names: Sequence[str]) -> GpuPrice | None:
+        """Return the price of an hour of one of these GPUs; None unless all are of one kind with a known price."""
+        kinds = {max((kind for kind in self.gpus if _has_word(name, kind)), key=len, default=None) for name in names}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return None if kind is None else self.gpus[kind]
+
+
+Rate = TokenPrice | Literal["unknown"] | None
+"""The price of a role's tokens; None where no vendor bills them."""
+Rates = Mapping[str, Rate]
+"""By call role; under `POLICY` that of all roles that are not listed. Empty where no vendor bills any role."""
+POLICY = "policy"
+UNKNOWN: Literal["unknown"] = "unknown"
+
+
+def find_rate(rates: Rates, role: str) -> Rate:
+    """Return the price of a call role's tokens."""
+    return rates[role] if role in rates else rates.get(POLICY)
+
+
+def price_calls(rates: Rates, cost: Mapping[str, Tokens]) -> int | None:
+    """Return the price of calls by role in picodollars; None if no role is billed, or the price of one is unknown."""
+    billed = [(rate, spent) for role, spent in cost.items() if (rate := find_rate(rates, role)) is not None]
+    if not billed or any(
+        rate == UNKNOWN and (spent.prompt_tokens or spent.completion_tokens) for rate, spent in billed
+    ):
+        return None
+    return sum(rate.of(spent) for rate, spent in billed if isinstance(rate, TokenPrice))
+
+
+def oldest_date(rates: Rates) -> date | None:
+    """Return the date of the oldest price; None without any."""
+    return min((rate.date for rate in rates.values() if isinstance(rate, TokenPrice)), default=None)
+
+
+def to_dollars(picodollars: int | None) -> float | None:
+    """Return picodollars in dollars."""
+    return None if picodollars is None else picodollars / DOLLAR
+
+
+def load_prices(file: Path | None = None) -> Prices:
+    """Return the shipped prices, under those of the user's own file. Raises ConfigError for a file that is none."""
+    shipped = _load_shipped()
+    if file is None:
+        return shipped
+    own = _read(file)
+    return Prices(models={**shipped.models, **own.models}, gpus={**shipped.gpus, **own.gpus})
+
+
+@cache
+def _load_shipped() -> Prices:
+    package = Path(evorun.__file__).parent
+    inside = package / "conf"  # of an installed wheel; a checkout has it beside the package
+    return _read((inside if inside.is_dir() else package.parent / "conf") / "prices.yaml")
+
+
+def _read(file: Path) -> Prices:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"prices: expected a file of prices, cannot read {file}: {error.strerror}") from error
+    try:
+        return msgspec.yaml.decode(content or b"{}", type=Prices)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"prices: {file}: expected models.ID with prompt, completion, cached (optional), date and source, and "
+            f"gpus.KIND with hour, date and source: {reason}"
+        ) from error
+
+
+def _per_token(price: float) -> int:
+    """Return a price per million tokens in picodollars per token."""
+    return round(price * DOLLAR / 10**6)
+
+
+def _has_word(name: str, kind: str) -> bool:
+    """Tell whether the name of a GPU has the kind as whole words: an L40S is no L4."""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(kind)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
+
+
+class UsesGpus(Protocol):
+    """What a manifest says of a run's GPUs."""
+
+    seconds: float | None
+    models: Mapping[str, Any]
+    hardware: dict[str, Any]
+    gpu_price: GpuPrice | None
+
+
+_WITHOUT_GPU = ("simulated", "server", "replay")
+
+
+def gpu_seconds(manifest: UsesGpus) -> float | None:
+    """Return wall-clock time times GPUs that a run could use, in seconds; None where it had none, or used none."""
+    gpus = manifest.hardware.get("gpus")
+    uses = any(model.engine not in _WITHOUT_GPU for model in manifest.models.values())
+    if manifest.seconds is None or not uses or not isinstance(gpus, list) or not gpus:
+        return None
+    return round(manifest.seconds * len(gpus), 1)
+
+
+def price_gpus(manifest: UsesGpus) -> float | None:
+    """Return the price of a run's GPUs in dollars; None where it used none, or their price is unknown."""
+    seconds = gpu_seconds(manifest)
+    return None if seconds is None or manifest.gpu_price is None else seconds / 3600 * manifest.gpu_price.hour
+
+
+def add_prices(rates: Rates, of_tokens: float | None, of_gpus: float | None) -> float | None:
+    """Return the price of a run in dollars; None where its tokens have an unknown price, or there is none."""
+    if of_tokens is None:
+        return None if rates else of_gpus
+    return of_tokens + (of_gpus or 0.0)
+
+
+def format_dollars(dollars: float) -> str:
+    """Return an amount as `$1,234`, `$12.30` or `$0.00123`, to three figures and at least cents."""
+    if dollars and dollars < 0.1:
+        return f"${float(f'{dollars:.3g}'):.10f}".rstrip("0")
+    return f"${dollars:,.2f}" if dollars < 1000 else f"${dollars:,.0f}"
