@@ -1,12 +1,12 @@
 """The horizontal axes of curves, with the position of a point on each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from evorun.runs.schema import MetricPoint
 
-AxisName = Literal["step", "calls", "tokens"]
+AxisName = Literal["step", "calls", "tokens", "price", "sequential_tokens"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Axis:
 
     def locate(self, point: MetricPoint, problems: int) -> float:
         """Return the position of a score's point. problems: the number in its run."""
-        value: float = getattr(point, self.name)
+        value: float | None = getattr(point, self.name)
+        if value is None:  # of a random baseline, whose level alone counts
+            return 0.0
         return value * problems if self.whole_run else value
 
 
@@ -31,17 +33,29 @@ PER_PROBLEM_AXES: XAxes = {
     "step": Axis("step", "generation"),
     "calls": Axis("calls", "calls per problem"),
     "tokens": Axis("tokens", "tokens per problem"),
+    "price": Axis("price", "price per problem in dollars"),
+    "sequential_tokens": Axis("sequential_tokens", "sequential tokens per problem"),
 }
 TRAINING_AXES: XAxes = {
     "step": Axis("step", "training step"),
     "calls": Axis("calls", "calls of the run", whole_run=True),
     "tokens": Axis("tokens", "tokens of the run", whole_run=True),
+    "price": Axis("price", "price of the run in dollars", whole_run=True),
+    # not a sum over problems, which are answered side by side
+    "sequential_tokens": Axis("sequential_tokens", "sequential tokens"),
 }
 """For a run that trains: its rollouts belong to none of the problems that it reports on."""
 MIXED_AXES: XAxes = {**TRAINING_AXES, "step": Axis("step", "generation or training step")}
 """For runs of both kinds in one figure: both have costs of the whole run."""
 
 
-def choose_axes(trained: set[bool]) -> XAxes:
-    """Return the axes that runs share. trained: for each run, whether it trained weights."""
-    return MIXED_AXES if len(trained) > 1 else TRAINING_AXES if True in trained else PER_PROBLEM_AXES
+def choose_axes(trained: set[bool], points: Iterable[MetricPoint]) -> XAxes:
+    """Return the axes that runs share. trained: for each run, whether it trained weights.
+
+    points: of the runs; price and sequential tokens have an axis where all of these have them.
+    """
+    axes = MIXED_AXES if len(trained) > 1 else TRAINING_AXES if True in trained else PER_PROBLEM_AXES
+    lacking: set[AxisName] = {"price", "sequential_tokens"}
+    known = list(points)
+    lacking = {name for name in lacking if not known or any(getattr(point, name) is None for point in known)}
+    return {name: axis for name, axis in axes.items() if name not in lacking}

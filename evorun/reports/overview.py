@@ -240,16 +240,25 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     primary: dict[str, list[MetricPoint]] = defaultdict(list)
     scores: dict[str, list[MetricPoint]] = {score.name: [] for score in others}
     # metrics.jsonl is written at the end of a run
-    for point in recorded or metric_series(steps, declared):
+    for point in recorded or metric_series(steps, declared, rates=outcome.manifest.prices):
         if point.name == first.name or point.name.startswith(f"{first.name}/"):
             primary[point.name].append(point)
         elif point.name in scores:
             scores[point.name].append(point)
     if outcome.trained:  # candidates that serve all problems have one cost, the run's, in every stratum
-        whole = {point.step: (point.calls, point.tokens) for point in primary[first.name]}
+        whole = {point.step: point for point in primary[first.name]}
         for name, points in primary.items():
-            costs = [(point, *whole[point.step]) for point in points if point.step in whole]
-            primary[name] = [replace(point, calls=calls, tokens=tokens) for point, calls, tokens in costs]
+            costs = [(point, whole[point.step]) for point in points if point.step in whole]
+            primary[name] = [
+                replace(
+                    point,
+                    calls=run.calls,
+                    tokens=run.tokens,
+                    price=run.price,
+                    sequential_tokens=run.sequential_tokens,
+                )
+                for point, run in costs
+            ]
     training: dict[str, list[MetricPoint]] = defaultdict(list)
     for point in training_series(read_training(run_dir)):
         training[point.name.removeprefix(TRAINING_PREFIX)].append(point)

@@ -157,7 +157,7 @@ def _draw_curve(axes: "Axes", points: Sequence[MetricPoint], axis: Axis, problem
         integer_axis(axes)
     else:
         axes.set_xlim(left=0, right=max(xs) * 1.05 or 1)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.xaxis.set_major_formatter("${x:g}" if axis.name == "price" else EngFormatter(sep=" "))
 
 
 def _draw_estimates(axes: "Axes", xs: Sequence[float], figures: Sequence[Metric]) -> None:

@@ -51,7 +51,9 @@ class _Arms:
     @property
     def axes(self) -> XAxes:
         """The horizontal axes that the runs share."""
-        return choose_axes({run.outcome.trained for run in self.runs})
+        drawn = [run for run in self.runs if not run.is_baseline] or self.runs
+        points = (point for run in drawn for curve in run.curves.values() for point in curve)
+        return choose_axes({run.outcome.trained for run in self.runs}, points)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,17 @@ from evorun.reports.comparison.evolution import (
     compute_rubric_lengths,
     compute_rubric_strictness,
 )
+from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import Style, assign_styles, draw_bars, draw_curves, draw_lines_over_seeds
 from evorun.reports.drawing import Drawing
 from evorun.runs.scores import Score
 
-_AGAINST: Mapping[AxisName, str] = {"calls": "Against model calls", "tokens": "Against tokens"}
+_AGAINST: Mapping[AxisName, str] = {
+    "calls": "Against model calls",
+    "tokens": "Against tokens",
+    "price": "Against price",
+    "sequential_tokens": "Against sequential tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,11 @@ def make_figures(comparison: Comparison) -> Figures:
                 heading, caption = f"Further scores during the runs{on}", name
             if drawing is not None:
                 curves.setdefault(heading, []).append(CaptionedFigure(caption, "", drawing))
-    finals = [_draw_final(comparison, panel, panel.primary) for panel in panels]
+    finals = [
+        figure
+        for panel in panels
+        for figure in (_draw_final(comparison, panel, panel.primary), _draw_front(comparison, panel, styles))
+    ]
     seconds = [_draw_final(comparison, panel, panel.second) for panel in panels if panel.second]
     return Figures(
         [figure for figure in finals if figure],
@@ -135,6 +145,16 @@ def _draw_final(comparison: Comparison, panel: Panel, score: Score) -> Captioned
         notes.append("dashed outlines are random baselines")
     caption = f"Final {text.words(score.name)}{on}"
     return None if drawing is None else CaptionedFigure(caption, "; ".join(notes), drawing)
+
+
+def _draw_front(comparison: Comparison, panel: Panel, styles: Mapping[str, Style]) -> CaptionedFigure | None:
+    drawn = draw_front(panel, styles, _name_figure(comparison, panel, f"front-{panel.primary.name}"))
+    if drawn is None:
+        return None
+    on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
+    caption, drawing = drawn
+    note = "Joined: no other arm is both cheaper and better; grey: one is. With 95 % intervals"
+    return CaptionedFigure(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
 
 
 def _name_figure(comparison: Comparison, panel: Panel, name: str) -> str:

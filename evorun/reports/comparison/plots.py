@@ -280,5 +280,5 @@ def _format_x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0, right=max(values) * 1.05 or 1)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_formatter("${x:g}" if title.endswith("dollars") else EngFormatter(sep=" "))
     return None
