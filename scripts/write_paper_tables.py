@@ -3,7 +3,7 @@
     python scripts/write_paper_tables.py                                # both tables of each page
     python scripts/write_paper_tables.py --random outputs/sweeps/TIME   # of experiment=lyria/table1 model=random, first
 
-Costs are estimates (scripts/estimate_costs.py). The paper's figures are those under `reported` in conf/experiment/.
+Costs are estimates (evorun/runner/estimates.py). The paper's figures are those under `reported` in conf/experiment/.
 What evorun measured is read from the tables of its studies, and that of the random model from
 docs/papers/random_baseline.json.
 """
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from estimate_costs import compose_jobs, estimate
-
 from evorun.cli.compose import yaml_values
+from evorun.cli.composed_jobs import compose_experiment
+from evorun.runner.estimates import estimate
 
 DOCS = Path(__file__).parents[1] / "docs"
 RANDOM_BASELINE = DOCS / "papers" / "random_baseline.json"
@@ -78,7 +78,7 @@ def shorten(number: float) -> str:
 def make_cost_row(title: str, command: str) -> str:
     """Return the line of a table or figure."""
     experiment, *given = command.split()
-    cost = estimate(compose_jobs(experiment, [one for one in given if one.split("=")[0] in ("model", "engine")]))
+    cost = estimate(compose_experiment(experiment, [one for one in given if one.split("=")[0] in ("model", "engine")]))
     figures = (str(cost.runs), shorten(cost.calls), shorten(cost.tokens), shorten(cost.hours))
     return f"| {title} | `evorun experiment={command}` | " + " | ".join(figures) + " |"
 

@@ -7,11 +7,22 @@ from typing import Any
 
 import estimate_costs
 import pytest
-from estimate_costs import DECODING, ITEMS, PEAK, TRAINING, Cost, Part, compose_jobs, count_calls, estimate
 from write_paper_tables import ROWS, find_measured, find_reported, make_comparison, make_cost_row, negate, shorten
 
 from building import composed, simulated_run
+from evorun.cli.composed_jobs import compose_experiment
 from evorun.errors import ConfigError
+from evorun.runner.estimates import (
+    BILLIONS,
+    DECODING,
+    ITEMS,
+    PEAK,
+    TRAINING,
+    Cost,
+    Part,
+    count_calls,
+    estimate,
+)
 
 PAPERS = Path(__file__).parents[1] / "docs" / "papers"
 SMALL = ("task.source=sample", "task.limit=2", "engine=simulated")
@@ -141,11 +152,11 @@ def test_hours_are_those_of_the_pages_formula() -> None:
     for billions, speed in re.findall(r"^\| ([\d.]+) billion \| ([\d,]+) \|", text, re.MULTILINE):
         exact = PEAK * DECODING / (2e9 * float(billions))
         assert float(speed.replace(",", "")) == pytest.approx(exact, rel=0.01)
-        assert float(billions) in estimate_costs.BILLIONS.values()
+        assert float(billions) in BILLIONS.values()
 
 
 def test_a_students_teacher_answers_once_for_each_way_of_teaching() -> None:
-    laft, dpft = compose_jobs("laft/tsp", ["student=laft,dpft", "method=zero_shot"])
+    laft, dpft = compose_experiment("laft/tsp", ["student=laft,dpft", "method=zero_shot"])
     taught = 100 * 30 * (1 + (0.7 * 0.7 + 0.3 * 0.7) * 15)  # training questions, answered by Lyria
     assert estimate([laft, laft]).calls == pytest.approx(2 * 50 + taught)
     assert estimate([dpft]).calls == 50 + 100

@@ -44,6 +44,17 @@ USAGES = {
         "  lost         its manifest says that it runs, but no process works on it: it was killed\n"
         "--watch looks again every two seconds, until Ctrl-C. --json prints one JSON document. Neither disturbs a job.",
     ),
+    "plan": Usage(
+        "planning:plan",
+        "evorun plan [-m] KEY=VALUE ...",
+        "say what runs will cost and could show, before they are paid for",
+        "evorun plan [-m] KEY=VALUE ... [--max-price=DOLLARS] [--json]",
+        "Says what a run, a sweep or an experiment, in the same words as to begin it, will cost: calls, tokens,\n"
+        "price, hours at the speed of earlier runs below outputs, and memory; and the smallest difference that it\n"
+        "could show. Calls come from a formula, or from a small run on simulated models. Nothing is paid for.\n"
+        "--max-price refuses what costs more, here and before any run or sweep: evorun ... --max-price=20\n"
+        "  evorun plan experiment=lyria/table1 model=gpt_4o_mini engine=openai",
+    ),
     "resume": Usage(
         "verbs:resume",
         "evorun resume RUN_DIR|SWEEP_DIR [KEY=VALUE ...]",

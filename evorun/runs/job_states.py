@@ -147,7 +147,11 @@ def look_at(run: Path, name: str, unseen: str | None = None, *, begun: bool = Fa
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
     calls, tokens = _cost(run, results, live)
     total = None if results is None else results.cost.get("total")
-    price = None if results is None else add_prices(manifest.prices, total and total.price, price_gpus(manifest))
+    price = (
+        None
+        if results is None
+        else add_prices(manifest.prices, total.price if total is not None else None, price_gpus(manifest))
+    )
     return JobStatus(
         folder=folder,
         name=name,

@@ -163,10 +163,25 @@ def _has_word(name: str, kind: str) -> bool:
 class UsesGpus(Protocol):
     """What a manifest says of a run's GPUs."""
 
-    seconds: float | None
-    models: Mapping[str, Any]
-    hardware: dict[str, Any]
-    gpu_price: GpuPrice | None
+    @property
+    def seconds(self) -> float | None:
+        """Wall-clock time."""
+        ...
+
+    @property
+    def models(self) -> Mapping[str, Any]:
+        """By role, each with its engine."""
+        ...
+
+    @property
+    def hardware(self) -> Mapping[str, Any]:
+        """With the names of GPUs under `gpus`."""
+        ...
+
+    @property
+    def gpu_price(self) -> GpuPrice | None:
+        """Of one of them."""
+        ...
 
 
 _WITHOUT_GPU = ("simulated", "server", "replay")

@@ -166,6 +166,12 @@ def _average_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
             fmean(cost.calls for cost in spent),
             fmean(cost.prompt_tokens for cost in spent),
             fmean(cost.completion_tokens for cost in spent),
-            fmean(prices) if None not in (prices := [cost.price for cost in spent]) else None,
+            _mean_price(spent),
         )
     return means
+
+
+def _mean_price(spent: Sequence[Cost]) -> float | None:
+    """Return the mean price; None where one is unknown."""
+    known = [cost.price for cost in spent if cost.price is not None]
+    return fmean(known) if len(known) == len(spent) else None

@@ -73,7 +73,7 @@ def make_main_table(
         if with_cost:
             total = row.cost.get(_TOTAL)
             cells += [text.number(total.calls), text.compact(total.tokens)] if total else [None, None]
-            cells += [UNKNOWN if total and total.price is None else total and total.price] if priced else []
+            cells += [(UNKNOWN if total.price is None else total.price) if total else None] if priced else []
         if comparison.has_reported:
             metric, reported = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
             cells += _beside_reported(row, row.primary, metric.value, reported).values()

@@ -1,0 +1,74 @@
+"""The composed configurations of the runs that a command line stands for, without running any of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from evorun.cli.compose import choices, config_folder, register, yaml_values
+from evorun.cli.explain import explain
+from evorun.cli.overrides import check_command_line, words
+from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.sweeper import jobs_of_sweep, make_overrides
+from evorun.errors import ConfigError
+from evorun.runner import registry
+from evorun.runner.typed import typed
+
+MULTIRUN = ("-m", "--multirun")
+
+
+def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the configuration of each run that the arguments of a run, a sweep or an experiment stand for.
+
+    Raises ConfigError for arguments that compose none.
+    """
+    given = [word for argument in arguments if argument not in MULTIRUN for word in words(argument)]
+    if options := [word for word in given if word.startswith("-")]:
+        raise ConfigError(f"{options[0]}: expected KEY=VALUE, as for a run, and -m for a sweep")
+    check_command_line([*given, *(word for word in arguments if word in MULTIRUN)])
+    register(given)
+    experiment = next((word.partition("=")[2] for word in reversed(given) if word.startswith("experiment=")), None)
+    hydra: Any = yaml_values("experiment", experiment).get("hydra", {}) if experiment else {}
+    try:
+        if not set(MULTIRUN) & set(arguments) and hydra.get("mode") != "MULTIRUN":
+            return [_compose(given)]
+        sweeper = hydra.get("sweeper", {})
+        parser = OverridesParser.create()
+        swept = [*make_overrides(sweeper.get("params", {})), *given]
+        jobs = jobs_of_sweep(parser.parse_overrides(swept), sweeper.get("variants", ()), parser)
+        return [_compose(job) for job in jobs]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error)) from error
+
+
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+    kept = [word for one in overrides if not one.lstrip("+").startswith("hydra") for word in words(one)]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return with_absolute_paths(plain(compose("config", kept)))
+
+
+def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the configurations of an experiment's runs but those of the random model; given: further overrides.
+
+    An experiment that sweeps nothing has one run. Raises ConfigError for an unknown experiment or key.
+    """
+    register(given)
+    if experiment not in choices("experiment"):
+        raise registry.unknown("experiment", experiment, choices("experiment"))
+    sweeper: Any = yaml_values("experiment", experiment).get("hydra", {}).get("sweeper", {})
+    parser = OverridesParser.create()
+    swept = [*make_overrides(sweeper.get("params", {})), *(word for one in given for word in words(one))]
+    variants = [one for one in sweeper.get("variants", ()) if one.get("model") != "random"]
+    jobs = jobs_of_sweep(parser.parse_overrides(swept), variants, parser)
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        composed = [
+            plain(compose("config", [f"experiment={experiment}", *(word for one in job for word in words(one))]))
+            for job in jobs
+        ]
+    for config in composed:
+        typed(registry.method_class(config["method"]["name"]).Config, config["method"], "method")
+        typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
+    return composed

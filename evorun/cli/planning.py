@@ -1,0 +1,163 @@
+"""`evorun plan`: what a run, a sweep or an experiment will cost and could show, before it is paid for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from evorun.cli.composed_jobs import compose_jobs
+from evorun.cli.output import JSON, print_json
+from evorun.errors import ConfigError
+from evorun.reports import text
+from evorun.reports.tables import Cell, Table, figure_columns, word_columns
+from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory
+from evorun.runner.plans import make_plan
+from evorun.runs.terminal import Terminal
+
+MAX_PRICE = "--max-price"
+OUTPUTS = Path("outputs")
+"""Folder of earlier runs."""
+
+
+def plan(arguments: Sequence[str], console: Terminal) -> int:
+    """Print the plan of the runs that the arguments stand for. Raises ConfigError, also for one beyond its price."""
+    words, limit = split_max_price([word for word in arguments if word != JSON])
+    made = make_plan(compose_jobs(words), OUTPUTS)
+    if JSON in arguments:
+        print_json(msgspec.to_builtins(made))
+    else:
+        print_plan(made, console)
+    if limit is not None:
+        refuse_price(made, limit)
+    return 0
+
+
+def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
+    """Return the arguments without --max-price, and its value in dollars. Raises ConfigError for none."""
+    given = [word for word in arguments if word == MAX_PRICE or word.startswith(f"{MAX_PRICE}=")]
+    if not given:
+        return list(arguments), None
+    try:
+        limit = float(given[-1].partition("=")[2])
+    except ValueError:
+        limit = -1.0
+    if not 0 <= limit < float("inf") or len(given) > 1:
+        raise ConfigError(f"{MAX_PRICE}: expected dollars, as {MAX_PRICE}=20, got {' '.join(given)}")
+    return [word for word in arguments if word not in given], limit
+
+
+def require_max_price(arguments: Sequence[str], limit: float) -> None:
+    """Raise ConfigError where the runs that the arguments stand for may cost more than a limit in dollars."""
+    refuse_price(make_plan(compose_jobs(arguments), OUTPUTS), limit)
+
+
+def refuse_price(made: Plan, limit: float) -> None:
+    """Raise ConfigError where a plan's price is above the limit in dollars, or unknown."""
+    most = text.dollars(limit)
+    if made.price is None and any(arm.billed for arm in made.arms):
+        unknown = ", ".join(made.price_unknown)
+        raise ConfigError(f"{MAX_PRICE}: expected at most {most}, the price of {unknown} is unknown; see prices=FILE")
+    if made.price is not None and made.price > limit:
+        raise ConfigError(
+            f"{MAX_PRICE}: expected at most {most}, the plan says {text.dollars(made.price)}; raise it, lower "
+            "task.limit, or set budget.price"
+        )
+
+
+def print_plan(made: Plan, console: Terminal) -> None:
+    """Print a plan as tables and lines."""
+    console.print_table(_make_table(made).to_rich())
+    lines = [
+        _describe_tokens(made),
+        *_describe_price(made),
+        *dict.fromkeys(_describe_hours(arm) for arm in made.arms),
+        *(_describe_memory(one) for one in made.memory),
+        *dict.fromkeys(_describe_difference(arm) for arm in made.arms),
+        *made.notes,
+    ]
+    for line in lines:
+        console.print(line)
+
+
+def _make_table(made: Plan) -> Table:
+    billed = any(arm.billed for arm in made.arms)
+    several = {
+        name: len({getattr(arm, name) for arm in made.arms}) > 1 for name in ("method", "task", "model", "engine")
+    }
+    named = [name for name, varies in several.items() if varies] or ["method"]
+    table = Table(
+        [
+            *word_columns("arm"),
+            *figure_columns("runs", "problems", format=text.count),
+            *figure_columns("calls", "prompt", "completion", format=_compact),
+            *(figure_columns("price", format=text.dollars) if billed else []),
+        ],
+        title="plan: runs of each arm together, tokens of prompts and completions",
+        total=len(made.arms) if len(made.arms) > 1 else None,
+    )
+    for arm in made.arms:
+        price = ("unknown" if arm.price is None else arm.price) if arm.billed else None
+        name = ", ".join(getattr(arm, part) for part in named)
+        row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
+        table.rows.append([*row, *([price] if billed else [])])
+    if len(made.arms) > 1:
+        price = "unknown" if made.price is None else made.price
+        row = ["total", made.runs, None, made.calls, made.prompt_tokens, made.completion_tokens]
+        table.rows.append([*row, *([price] if billed else [])])
+    return table
+
+
+def _compact(value: float | None) -> str:
+    return f"{value / 1e9:,.3g}\u00a0G" if value is not None and value >= 1e9 else text.compact(value)
+
+
+def _describe_tokens(made: Plan) -> str:
+    roles = [role for arm in made.arms for role in arm.roles]
+    by = {
+        "Calls": ("calls_by", {"formula": "by formula", "trial": "a small simulated run, scaled by problems"}),
+        "prompts": (
+            "prompt_by",
+            {"recorded": "as in earlier runs", "trial": "as in a small simulated run", "unknown": "unknown"},
+        ),
+        "completions": ("completion_by", {"recorded": "as in earlier runs", "limit": "each as long as its limit"}),
+    }
+    parts = [
+        f"{name}: {' or '.join(dict.fromkeys(words[getattr(role, field)] for role in roles))}"
+        for name, (field, words) in by.items()
+    ]
+    return f"{'; '.join(parts)}."
+
+
+def _describe_price(made: Plan) -> list[str]:
+    if not any(arm.billed for arm in made.arms):
+        return ["Price: no vendor bills these engines by tokens."]
+    if made.price_unknown:
+        return [f"Price: unknown for {', '.join(made.price_unknown)}; give it with prices=FILE."]
+    return [f"Price: {text.dollars(made.price)}, by prices of {made.price_date} and later."]
+
+
+def _describe_hours(arm: PlannedArm) -> str:
+    return f"Hours: {'unknown' if arm.hours is None else text.duration(3600 * arm.hours)}, {arm.hours_note}."
+
+
+def _describe_memory(one: PlannedMemory) -> str:
+    weights = "weights unknown" if one.weights_gib is None else f"weights {one.weights_gib:.1f} GiB"
+    cache = "keys and values unknown, since no config.json of it is here"
+    if one.cache_gib_per_1000_tokens is not None:
+        whole = one.cache_gib_per_1000_tokens * one.context_length / 1000
+        cache = f"keys and values {one.cache_gib_per_1000_tokens:.2f} GiB per 1,000 tokens"
+        cache += f" ({whole:.1f} GiB for a context of {one.context_length:,})"
+    return f"Memory of {one.model}: {weights}, {cache}."
+
+
+def _describe_difference(arm: PlannedArm) -> str:
+    about = f"{arm.problems:,} problems x {arm.runs} seed{'' if arm.runs == 1 else 's'} on {arm.task}"
+    if arm.smallest_difference is None:
+        return f"Smallest difference with {about}: unknown, {arm.difference_note}."
+    size = f"{100 * arm.smallest_difference:.1f} points" if arm.rate else f"{arm.smallest_difference:.3g}"
+    if arm.rate and arm.smallest_difference > 1:
+        size = "none, not even 100 points"
+    return (
+        f"Smallest difference in {text.words(arm.score)} with {about}: {size} (power .8, two-sided .05, paired; "
+        f"{arm.difference_note})."
+    )

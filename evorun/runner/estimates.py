@@ -1,0 +1,306 @@
+"""Closed forms of what a run costs: model calls, completion tokens and GPU hours, of the composed configuration.
+
+Nothing runs. No call is repeated, and each completion is as long as its limit, so tokens and hours are upper bounds but
+for repeats. docs/guides/costs.md has the formulas.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, NamedTuple
+
+from evorun.errors import ConfigError
+from evorun.methods.lyria.lyria import LyriaConfig
+from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
+from evorun.methods.search.proposals import MIN_SAMPLES
+from evorun.rollouts.rubric_settings import DIGIT_TOKENS
+from evorun.runner import registry
+from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
+from evorun.runner.student import teacher_composition
+from evorun.runner.typed import typed
+from evorun.runs.budget import BudgetConfig
+
+PEAK = 989e12
+"""FLOP per second of an H100 SXM in bfloat16, by its data sheet."""
+DECODING, TRAINING = 0.10, 0.30
+"""Assumed shares of the peak: of decoding in large batches, and of training."""
+BILLIONS = {
+    "qwen2_1_5b": 1.5,
+    "llama3_2_3b": 3.2,
+    "phi3_mini_128k": 3.8,
+    "gemma3_4b": 4.3,
+    "mistral_7b": 7.2,
+    "qwen2_5_7b": 7.6,
+    "llama3_1_8b": 8.0,
+    "gemma3_27b_w4a16": 27.4,
+    "qwen2_5_32b": 32.8,
+    "qwen2_5_32b_awq": 32.8,
+    "qwen2_5_72b_awq": 72.7,
+    "deepseek_v3_1": 37.0,  # of 671
+    "gpt_oss_120b": 5.1,  # of 117
+}
+"""Billions of parameters that a token passes, by the models' cards; a model behind an API has no entry."""
+SPLITS = {"essay": (26_013, 4_096), "billsum": (18_949, 4_500), "ethics": (13_000, 4_736), "search_qa": (196, 64)}
+"""Training and test problems where the configuration gives no sizes: MPO's section 3.2 and appendix K, E-SPL's 4."""
+ITEMS = 9
+"""Assumed items of a refined rubric: the most in MPO's appendix J.2."""
+
+
+class Part(NamedTuple):
+    """Calls of one role."""
+
+    role: str
+    model: str
+    calls: float
+    max_tokens: int
+
+
+@dataclass
+class Cost:
+    """The cost of some runs; `hours` are those of one H100."""
+
+    runs: int = 0
+    calls: float = 0.0
+    tokens: float = 0.0
+    hours: float = 0.0
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Add calls to models."""
+        for part in parts:
+            self.calls += part.calls
+            self.tokens += part.calls * part.max_tokens
+            self.hours += hours(2, part.model, part.calls * part.max_tokens, DECODING)
+
+
+def hours(flop: float, model: str, tokens: float, share: float) -> float:
+    """Return hours of one H100 for tokens that take `flop` FLOP per parameter each."""
+    return flop * BILLIONS.get(model, 0.0) * 1e9 * tokens / (PEAK * share) / 3600
+
+
+def name_model(config: Mapping[str, Any], role: str) -> str:
+    """Return the name of a role's model, which is the policy's unless another is given."""
+    name: str = (config.get(role) or {"name": "policy"})["name"]
+    return config["model"]["name"] if name == "policy" else name
+
+
+def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return the numbers of training and test problems, or of a puzzle's training and evaluation instances.
+
+    Where the configuration gives no sizes, as for files of one's own, None and the limit; without a limit, raises
+    ConfigError.
+    """
+    limit = task.get("limit")
+    if task["name"] in SPLITS:
+        train, test = SPLITS[task["name"]]
+    elif "instances" in task:
+        train, test = task["training_instances"], task["instances"]
+    elif "test_problems" in task:
+        train, test = task["train_problems"], task["test_problems"]
+    elif task.get("per_stratum"):  # three strata; half of at most as many validation problems
+        train, test = 3 * (task["validation_per_stratum"] or task["per_stratum"]) // 2, 3 * task["per_stratum"]
+    elif "train" in task and "test" in task:
+        train, test = (task[split]["draw"] or task[split]["size"] for split in ("train", "test"))
+    elif limit is None:
+        raise ConfigError(
+            f"task={task['name']}: expected a known number of problems, got a task of any size; set task.limit=N"
+        )
+    else:
+        return None, limit
+    return train, min(test, limit or test)
+
+
+def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, Any], int | None]:
+    """Return a method's settings with numbers where a budget decides, and the budget's calls per problem.
+
+    Raises ConfigError for a setting that only a budget bounds, where there is no limit on calls.
+    """
+    method, budget = dict(config["method"]), typed(BudgetConfig, config["budget"], "budget")
+    shares = (budget.calls_per_problem, budget.calls and budget.calls // problems)
+    limit: int | None = min((share for share in shares if share is not None), default=None)
+    if budget.generations is not None and "generations" in method:
+        own = method["generations"]
+        method["generations"] = budget.generations if own is None else min(own, budget.generations)
+    for key in ("samples", "rounds", "generations"):
+        if key in method and method[key] is None:
+            if limit is None:
+                raise ConfigError(
+                    f"method.{key}: expected a number, or a limit on calls, got null and none; set method.{key}=N or "
+                    "budget.calls_per_problem=N"
+                )
+            method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit)) if key == "samples" else limit
+    return method, limit
+
+
+IN_ORDER = ("few_shot", "best_of_n", "feedback_descent", "duel_evolve")
+"""Methods whose calls are counted in the order in which they make them, so that a budget leaves out the last ones."""
+
+
+def count_calls(config: Mapping[str, Any]) -> list[Part]:
+    """Return the calls of a run without those of its students' stages, by role; a limit on calls bounds them.
+
+    Those of GEPA, of E-SPL's reflections and of turns with a tool are their maximum. Raises ConfigError for a method or
+    task whose calls or problems have no formula here.
+    """
+    train, test = count_problems(config["task"])
+    method, limit = settle_budget(config, test)
+    if train is None and (method["name"] == "gepa" or not method.get("steps", 1)):
+        raise ConfigError(
+            f"task={config['task']['name']}: expected a known number of training problems for method={method['name']}, "
+            "got a task of any size; count the calls of a run with engine=simulated"
+        )
+    parts = count_unlimited_calls({**config, "method": method}, train or 0, test)
+    if limit is None:
+        return parts
+    left: float = limit * test
+    metered = [part for part in parts if part.role != "gold"]  # its opinions count against no budget
+    if method["name"] not in IN_ORDER:
+        share = min(1.0, left / sum(part.calls for part in metered))
+        return [part._replace(calls=part.calls * (share if part in metered else 1)) for part in parts]
+    kept = []
+    for part in parts:
+        kept.append(part._replace(calls=min(part.calls, left)))
+        left -= kept[-1].calls
+    return kept
+
+
+def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
+    """Return the calls of a run that no budget ends; a role may have several parts."""
+    method, policy = config["method"], config["model"]["name"]
+    judge = name_model(config, "judge")
+    limit = method.get("max_tokens", 0)
+    match method["name"]:
+        case "zero_shot":
+            return [Part("generate", policy, test, limit)]
+        case "few_shot":  # an example takes several tries
+            worked = method["shots"] * method["tries"]
+            return [Part("demonstrate", policy, worked, limit), Part("generate", policy, test, limit)]
+        case "self_consistency":
+            return [Part("generate", policy, test * method["samples"], limit)]
+        case "best_of_n":
+            duels = 0 if method["choose"] == "oracle" else method["rounds"] * method["duels"] * method["orders"]
+            drawn = Part("generate", policy, test * method["samples"], limit)
+            return [drawn, Part("judge", judge, test * duels, method["judge_max_tokens"])]
+        case "feedback_descent":
+            proposed = Part("generate", policy, test, limit)
+            return [
+                proposed,
+                *[proposed, Part("judge", judge, test, method["judge_max_tokens"])] * method["generations"],
+            ]
+        case "duel_evolve":
+            duels = Part("judge", judge, test * method["duels"] * method["orders"], method["judge_max_tokens"])
+            first = Part("generate", policy, test * method["initial_candidates"], limit)
+            born = Part("generate", policy, test * method["children"], limit)
+            return [first, duels, *[born, duels] * method["generations"]]
+        case "gepa":  # a minibatch under both prompts, a reflection, and all that a better prompt is chosen by
+            choosing = test if config["task"]["name"] == "livecodebench" else train
+            tried = method["generations"] * (2 * method["minibatch"] + choosing) + choosing
+            reflected = Part("reflect", policy, method["generations"], method["reflection_max_tokens"])
+            return [Part("evaluate", policy, tried, limit), reflected, Part("answer", policy, test, limit)]
+        case "lyria" | "laft":  # appendix A
+            written = test * typed(LyriaConfig, method, "method").expected_calls()
+            scored = written if method["fitness"] == "model" else 0
+            return [
+                Part("generate", policy, written, limit),
+                Part("fitness", judge, scored, method["evaluator_max_tokens"]),
+            ]
+        case name if name in registry.METHODS and "problems_per_step" in method:
+            return count_learning_calls(config, train, test)
+        case name:
+            raise ConfigError(
+                f"method={name}: expected a method whose calls have a formula (docs/guides/costs.md), got one without; "
+                "count the calls of a run with engine=simulated task.limit=2"
+            )
+
+
+def count_learning_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
+    """Return the calls of a run that learns from rewards; rubrics have `ITEMS` items once they are refined."""
+    method, policy = config["method"], config["model"]["name"]
+    reward, meta = name_model(config, "reward"), name_model(config, "meta")
+    size, group, turns = method["problems_per_step"], method["group"], config["task"].get("max_turns", 1)
+    played = method["steps"] * size if method["steps"] else method["data_epochs"] * train
+    steps = ceil(played / size)
+    rollouts = played * method.get("prompts", method.get("draws", 1)) * group
+    every = method["eval_every"] or steps
+    answers = (1 + ceil(steps / every)) * test * (1 + method["eval_samples"])
+    parts = [
+        Part("rollout", policy, rollouts * turns, method["max_tokens"]),
+        Part("evaluate", policy, answers * turns, method["eval_max_tokens"]),
+    ]
+    if method.get("evolve"):
+        crossover = method["crossover_rate"] > 0
+        reflections = steps * (size * (group + 1 + method["lessons_first"]) + 1 + crossover)
+        parts.append(Part("reflect", policy, reflections, method["reflection_max_tokens"]))
+    if method["rubric"] is not None:
+        parts += count_rubric_calls(method, rollouts, steps, policy, reward, meta, config["task"].get("clusters"))
+    if config["task"]["name"] == "essay":
+        parts.append(Part("gold", name_model(config, "gold"), answers, GOLD_TOKENS))
+    return parts
+
+
+def count_rubric_calls(
+    method: Mapping[str, Any], rollouts: int, steps: int, policy: str, reward: str, meta: str, clusters: int | None
+) -> list[Part]:
+    """Return the calls for scores by a rubric and for its refinement."""
+    refines = method["name"] == "mpo"
+    before = refines and method["refine_schedule"] == "before"
+    rubrics = 7 * clusters if clusters else 1
+    times = method.get("refine_rounds", 0) if before else (steps - 1) // method["refine_every"] if refines else 0
+    pooled = times * method["refine_pool"] if before else 0
+    items = ITEMS if refines and method["scoring"] == "by_item" else 1
+    scored = (rollouts * (1 - method["exact_match_rate"]) + pooled) * items
+    parts = [
+        Part("rollout", policy, pooled, method["max_tokens"]),
+        Part("score", reward, scored * (1 + (method["scoring"] == "plan")), method["reward_max_tokens"]),
+        Part("score", reward, scored * method["reward_digits"], DIGIT_TOKENS),
+    ]
+    if times:
+        each, written = method["refine_on"] == "each", 1 + ITEMS if method["refine_by"] == "item" else 1
+        looks = method["refine_samples"] if each else 1
+        analysed = Part(
+            "analyse", meta, times * rubrics * looks * method["meta_analysis"], _meta_tokens(method, "analysis")
+        )
+        rubric_words = "item" if method["refine_by"] == "item" else "refinement"
+        parts += [
+            analysed,
+            Part("refine", meta, times * rubrics * (looks + each) * written, _meta_tokens(method, rubric_words)),
+        ]
+    return parts
+
+
+def _meta_tokens(method: Mapping[str, Any], what: str) -> int:
+    tokens: int = method.get(f"{what}_max_tokens") or TOKENS_PER_WORD * method[f"{what}_words"]
+    return tokens
+
+
+def count_training_hours(config: Mapping[str, Any], parts: Sequence[Part]) -> float:
+    """Return the hours of a run's updates: forward and backward through its weights, and those of a critic."""
+    method = config["method"]
+    if "minibatches" not in method:  # the weights stay
+        return 0.0
+    tokens = sum(part.calls * part.max_tokens for part in parts if part.role == "rollout")
+    passes: int = method.get("epochs", 1) * (2 if "critic" in method else 1)
+    return passes * hours(6, config["model"]["name"], tokens, TRAINING)
+
+
+def estimate(configs: Sequence[Mapping[str, Any]]) -> Cost:
+    """Return the cost of runs, with that of their students' stages; stages that are equal run once."""
+    total = Cost(runs=len(configs))
+    teachers, students = set[str](), set[str]()
+    for config in configs:
+        parts = count_calls(config)
+        total.add(parts)
+        total.hours += count_training_hours(config, parts)
+        if config.get("student"):
+            composition = teacher_composition(config)
+            split = {**composition["task"], "instances": composition["task"]["training_instances"], "limit": None}
+            taught = count_calls({**composition, "task": split, "judge": None, "student": None})
+            if repr(taught) not in teachers:
+                total.add(taught)
+            teachers.add(repr(taught))
+            if config["student"]["name"] not in students:
+                share = 0.2 if config["student"]["kind"] == "dpft_top" else 1.0
+                tokens = share * sum(part.calls * part.max_tokens for part in taught)
+                epochs = config["student"]["tuning"]["epochs"]
+                total.hours += epochs * hours(6, config["model"]["name"], tokens, TRAINING)
+            students.add(config["student"]["name"])
+    return total

@@ -1,0 +1,114 @@
+"""The parts of a plan: arms with their roles, and the memory of models."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+N = TypeVar("N", int, float)
+
+Source = Literal["formula", "trial", "recorded", "limit", "unknown"]
+
+
+class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of a role in an arm's runs together."""
+
+    role: str
+    model: str
+    calls: int
+    calls_by: Source
+    """`formula`: docs/guides/costs.md; `trial`: a small run on simulated models, scaled by problems."""
+    prompt_tokens: int | None
+    prompt_by: Source
+    """`recorded`: the mean of earlier runs of this method, task and model; `trial`: of a small simulated run."""
+    cached_tokens: int | None
+    """Prompt tokens among these that the vendor had in its cache, as in earlier runs; null where none are recorded."""
+    completion_tokens: int
+    completion_by: Source
+    """`recorded`, or `limit`: each as long as it may be."""
+    price: float | None
+    """Dollars; null where no vendor bills the role, or the price or the prompt tokens are unknown."""
+    billed: bool
+    """True where a vendor may bill the tokens."""
+
+
+class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that differ in their seed only."""
+
+    method: str
+    task: str
+    model: str
+    engine: str
+    runs: int
+    problems: int
+    roles: list[PlannedRole]
+    hours: float | None
+    """Wall-clock hours of its runs, one after another, at the speed of earlier runs; null where none are recorded."""
+    hours_note: str
+    smallest_difference: float | None
+    """Smallest difference in the primary score to another arm that the runs show with power .8, two-sided at .05."""
+    difference_note: str
+    score: str
+    """Name of the primary score."""
+    rate: bool
+
+    @property
+    def calls(self) -> int:
+        """Calls of all roles."""
+        return sum(role.calls for role in self.roles)
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Prompt tokens of all roles; None where those of one are unknown."""
+        return add_known([role.prompt_tokens for role in self.roles])
+
+    @property
+    def completion_tokens(self) -> int:
+        """Completion tokens of all roles."""
+        return sum(role.completion_tokens for role in self.roles)
+
+    @property
+    def price(self) -> float | None:
+        """Price in dollars; None where it is unknown, or no vendor bills any role."""
+        return add_known([role.price for role in self.roles if role.billed and role.calls] or [None])
+
+    @property
+    def billed(self) -> bool:
+        """True where a vendor may bill the tokens of any role."""
+        return any(role.billed for role in self.roles)
+
+
+class PlannedMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of a model that this machine serves."""
+
+    model: str
+    weights_gib: float | None
+    cache_gib_per_1000_tokens: float | None
+    """Of keys and values for one sequence."""
+    context_length: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs will cost and could show; `evorun plan --json` prints it."""
+
+    runs: int
+    calls: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    completion_tokens: int
+    price: float | None
+    """Dollars; null where it is unknown, or no vendor bills tokens."""
+    price_unknown: list[str]
+    """Models whose tokens a vendor may bill at a price that is not known."""
+    price_date: str | None
+    """Date of the oldest price."""
+    hours: float | None
+    arms: list[PlannedArm]
+    memory: list[PlannedMemory]
+    notes: list[str]
+
+
+def add_known(values: Sequence[N | None]) -> N | None:
+    """Return the sum; None where one of the values is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

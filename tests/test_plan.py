@@ -1,0 +1,135 @@
+"""`evorun plan`: its calls against the journal of a run of that size, its price against arithmetic with fractions."""
+
+import json
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from building import simulated_run
+from evorun.cli import planning
+from evorun.cli.composed_jobs import compose_jobs
+from evorun.errors import ConfigError
+from evorun.models.config import ModelConfig
+from evorun.runner.memory import estimate_memory
+from evorun.runner.plans import make_plan
+from evorun.runs.statistics import smallest_difference, worst_spread
+from evorun.runs.terminal import Terminal
+
+SMALL = ("task=mathbench", "task.source=sample", "task.limit=3")
+API = ("engine=openai", "model=gpt_4o")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def journal_calls(run: Any) -> Counter[str]:
+    return Counter(key.split("|")[2] for key, _, _, usage, _ in run.effects() if usage)
+
+
+def test_calls_of_a_formula_are_those_in_the_journal_of_that_run(tmp_path: Path) -> None:
+    words = ("method=duel_evolve", "method.generations=2", "method.retries=0", *SMALL)
+    (arm,) = make_plan(compose_jobs([*words, *API]), tmp_path).arms
+    run = simulated_run(tmp_path / "run", *words)
+    assert {role.role: role.calls for role in arm.roles} == journal_calls(run)
+    assert {role.calls_by for role in arm.roles} == {"formula"}
+    for role in arm.roles:
+        spent = run.json("results.json")["cost"][role.role]
+        assert role.prompt_tokens == pytest.approx(spent["prompt_tokens"], rel=0.2)  # of another few problems
+        assert role.completion_tokens >= spent["completion_tokens"]
+
+
+def test_calls_without_a_formula_are_those_of_a_small_run_scaled_by_problems(tmp_path: Path) -> None:
+    words = ("method=duel_evolve", "judge=[gpt_4o,gpt_4o_mini]", "method.generations=2", "method.retries=0", *SMALL)
+    (arm,) = make_plan(compose_jobs([*words, *API]), tmp_path).arms
+    run = simulated_run(tmp_path / "run", *words, "judge_engine=policy")
+    assert {role.calls_by for role in arm.roles} == {"trial"}
+    assert {role.role: role.calls for role in arm.roles} == journal_calls(run)
+
+
+def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
+    words = ["-m", "method=best_of_n,zero_shot", "method.samples=4", "seed=0,1,2", *SMALL, *API]
+    plan = make_plan(compose_jobs([*words, "judge=gpt_4o_mini"]), tmp_path)
+    assert [(arm.runs, arm.problems) for arm in plan.arms] == [(3, 3), (3, 3)]
+    rates = {"generate": (Fraction("2.5"), Fraction(10)), "judge": (Fraction("0.15"), Fraction("0.6"))}
+    total = Fraction(0)
+    for arm in plan.arms:
+        for role in arm.roles:
+            prompt, completion = rates[role.role]
+            total += prompt * (role.prompt_tokens or 0) + completion * role.completion_tokens
+    assert plan.price == pytest.approx(float(total / 10**6), rel=1e-12)
+    assert plan.calls == sum(role.calls for arm in plan.arms for role in arm.roles)
+    assert plan.arms[1].smallest_difference == smallest_difference(worst_spread(), 3, 3)
+
+
+def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path / "outputs" / "run", "method=zero_shot", *SMALL)
+    for name, change in (("manifest", lambda found: found["models"]["policy"].update(engine="server", id="gpt-4o")),):
+        file = run.path / f"{name}.json"
+        found = json.loads(file.read_text())
+        change(found)
+        file.write_text(json.dumps(found | {"seconds": 100.0}))
+    spent = run.json("results.json")["cost"]["total"]
+    plan = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs")
+    (role,) = plan.arms[0].roles
+    assert (role.calls, role.prompt_tokens, role.completion_tokens) == tuple(
+        spent[name] for name in ("calls", "prompt_tokens", "completion_tokens")
+    )
+    assert (role.prompt_by, role.completion_by) == ("recorded", "recorded")
+    assert plan.hours == pytest.approx(100 / 3600)  # at the speed of that run
+    right = run.json("results.json")["metrics"]["accuracy"]["value"]
+    assert plan.arms[0].smallest_difference == smallest_difference(worst_spread(mean=right), 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--max-price=0.001", *API), r"--max-price: expected at most \$0.001, the plan says \$0.0"),
+        (("--max-price=9", "engine=server", "model=api", "model.id=m"), "--max-price: .* the price of api is unknown"),
+        (("--max-price=cheap", *API), "--max-price: expected dollars, as --max-price=20, got --max-price=cheap"),
+        (("--max-price", *API), "--max-price: expected dollars"),
+        (("--max-price=-1", *API), "--max-price: expected dollars"),
+        (("--max-price=nan", *API), "--max-price: expected dollars"),
+        (("--cfg=job", *API), "--cfg=job: expected KEY=VALUE, as for a run, and -m for a sweep"),
+        (("model=nosuch",), "model=nosuch: unknown model"),
+    ],
+)
+def test_what_is_too_dear_or_cannot_be_planned_is_refused_in_a_line(words: tuple[str, ...], line: str) -> None:
+    with pytest.raises(ConfigError, match=line) as error:
+        planning.plan(["method=zero_shot", *SMALL, *words], Terminal())
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from evorun.cli import main
+
+    with pytest.raises(SystemExit) as stop:
+        main(["method=zero_shot", *SMALL, *API, "--max-price=0.001", f"hydra.run.dir={tmp_path / 'run'}"])
+    assert stop.value.code == 1
+    assert "--max-price: expected at most $0.001" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_is_a_table_of_80_columns_or_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    planning.plan(["method=zero_shot", *SMALL, *API, "--max-price=5"], Terminal(width=80))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "Hours: unknown, no run of gpt_4o on engine=server is recorded." in said
+    planning.plan(["method=zero_shot", *SMALL, *API, "--json"], Terminal())
+    document = json.loads(capsys.readouterr().out)
+    assert (document["runs"], document["calls"], document["price_unknown"]) == (1, 3, [])
+
+
+def test_memory_is_parameters_times_bytes_and_keys_and_values_of_all_layers(tmp_path: Path) -> None:
+    config = {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = estimate_memory(ModelConfig(name="qwen2_5_7b", id=str(tmp_path), dtype="bfloat16"))
+    assert found.weights == pytest.approx(7.6e9 * 2 / 2**30)
+    # the model's card: 28 layers, 4 heads of keys and values, 128 wide; 2 bytes for each key and each value
+    assert found.cache_per_1000_tokens == pytest.approx(28 * 4 * 128 * 2 * 2 * 1000 / 2**30)
+    unknown = estimate_memory(ModelConfig(name="other", id=str(tmp_path / "none")))
+    assert (unknown.weights, unknown.cache_per_1000_tokens) == (None, None)
