@@ -57,8 +57,8 @@ def choices(group: str) -> list[str]:
     files = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
     if group in LIKE:
         files |= set(choices(LIKE[group]))
-    if group in ("method", "task"):
-        files |= set(registry.names("method" if group == "method" else "task"))
+    if group in registry.KINDS:
+        files |= set(registry.names(group))
     if group == "tracker":
         files |= set(plugin_trackers())
     return sorted(files)
@@ -133,8 +133,9 @@ def register(overrides: Sequence[str] = ()) -> None:
         parent = registry.parent_method(method)
         inheriting = {"defaults": [parent, "_self_"], **_stated(method), "name": name}
         store.store(group="method", name=name, node=inheriting if parent else _plugin_node(method))
-    for name, task in registry.usable_plugins("task", chosen["task"]).items():
-        store.store(group="task", name=name, node=task)
+    for kind in ("task", "engine", "judge"):
+        for name, schema in registry.usable_plugins(kind, chosen[kind]).items():
+            store.store(group=kind, name=name, node=schema)
     for name in plugin_trackers():
         store.store(group="tracker", name=name, package=f"tracker.{name}", node={})
     for name in choices("budget"):

@@ -17,10 +17,12 @@ from evorun.runs.terminal import Terminal
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""
 
+_WRITTEN: tuple[registry.Kind, ...] = ("task", "method")
+
 
 def new_package(arguments: Sequence[str], console: Terminal) -> None:
     """Write the package into the folder NAME. Raises ConfigError for a bad name or a folder that is in use."""
-    kind = next((kind for kind in registry.KINDS if [kind] == list(arguments[:1])), None)
+    kind = next((kind for kind in _WRITTEN if [kind] == list(arguments[:1])), None)
     if kind is None or len(arguments) != 2:
         raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     name = arguments[1]

@@ -120,6 +120,9 @@ def _make_config(run: Path, changes: Sequence[str]) -> tuple[dict[str, Any], str
     A model that is chosen anew keeps the recorded engine of its role, unless that is chosen anew, too. Raises
     ConfigError.
     """
+    from evorun.runner.oracle import ORACLE
+    from evorun.runner.served import is_plugin_judge
+
     refuse_typed_secrets(changes)
     chosen = {read_key(word) for word in changes} & {name for role in ROLES for name in (role, f"{role}_engine")}
     new = [word for word in changes if read_key(word).partition(".")[0] in chosen]
@@ -134,7 +137,8 @@ def _make_config(run: Path, changes: Sequence[str]) -> tuple[dict[str, Any], str
         made = with_absolute_paths(composed([part for word in new for part in words(word)]))
         config |= {group: made[group] for group in chosen}
         for role in chosen & ROLES.keys():
-            if made[role]["name"] == "oracle" and f"{role}_engine" not in chosen:
+            by_code = made[role]["name"] == ORACLE or is_plugin_judge(role, made[role]["name"])
+            if by_code and f"{role}_engine" not in chosen:
                 config.pop(f"{role}_engine", None)
     if not rubric:
         return config, None

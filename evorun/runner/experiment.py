@@ -306,7 +306,12 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         seed=config.seed,
         method=config.method.name,
         task=config.task.name,
-        plugins=describe_plugins(method=config.method.name, task=config.task.name),
+        plugins=describe_plugins(
+            method=config.method.name,
+            task=config.task.name,
+            engine=config.engine.name,
+            **({"judge": judge.engine.name} if (judge := config.others.get("judge")) else {}),
+        ),
         models={role: in_manifest(model) for role, model in served.items()},
         regime=config.regime,
         sandbox=_sandbox(config, path),

@@ -1,8 +1,9 @@
 """Names on the command line and the classes behind them: evorun's own, and those of installed plug-ins.
 
-A third party adds a method or a task through a Python entry point (`evorun.methods`: a `Method` subclass;
-`evorun.tasks`: a `TaskConfig` subclass). The defaults of its configuration then replace a YAML file. A plug-in that
-cannot be imported stops only the run that chooses it, and errors in its code are reported as the plug-in's.
+A third party adds a method, a task, an engine or a judge through a Python entry point (`evorun.methods`: a `Method`
+subclass; `evorun.tasks`, `evorun.engines`, `evorun.judges`: a subclass of `TaskConfig`, `EngineConfig`,
+`JudgeConfig`). The defaults of its configuration then replace a YAML file. A plug-in that cannot be imported stops only
+the run that chooses it, and errors in its code are reported as the plug-in's.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import importlib.util
 import itertools
 import logging
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -25,6 +26,7 @@ from evorun.methods.base import REGIMES, Method
 from evorun.models.config import EngineConfig
 from evorun.runs.schema import PluginInRun
 from evorun.tasks.base import TaskConfig
+from evorun.tasks.judges import JudgeConfig
 
 # Targets are strings, imported on demand: `evorun --help` imports no method, task or engine.
 METHODS = {
@@ -75,8 +77,17 @@ ENGINES = {
     "replay": "evorun.runs.replay:ReplayConfig",
 }
 
-Kind = Literal["method", "task"]
-KINDS: tuple[Kind, ...] = ("method", "task")
+Kind = Literal["method", "task", "engine", "judge"]
+KINDS: tuple[Kind, ...] = ("method", "task", "engine", "judge")
+_BUILTIN: Mapping[Kind, Mapping[str, str]] = {"method": METHODS, "task": TASKS, "engine": ENGINES, "judge": {}}
+_BASES: Mapping[Kind, type] = {"method": Method, "task": TaskConfig, "engine": EngineConfig, "judge": JudgeConfig}
+_ATTRIBUTES: Mapping[Kind, tuple[str, ...]] = {
+    "method": ("Config", "description", "regime", "needs"),
+    "task": ("task_class",),
+    "engine": ("open",),
+    "judge": ("make",),
+}
+"""Attributes that a plug-in needs beside those of its base."""
 
 log = logging.getLogger("evorun")
 
@@ -84,7 +95,7 @@ log = logging.getLogger("evorun")
 @cache
 def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
     """Return the entry points that installed packages offer for a kind, by name; the first to take a name keeps it."""
-    builtin = METHODS if kind == "method" else TASKS
+    builtin = _BUILTIN[kind]
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=f"evorun.{kind}s"):
         if point.name in builtin or point.name in found:
@@ -132,28 +143,31 @@ _warn_once = cache(log.warning)
 
 def method_class(name: str) -> type[Method]:
     """Return the method of that name. Raises ConfigError, which lists the choices, when there is none."""
-    found: type[Method] = _find("method", name, METHODS)
+    found: type[Method] = _find("method", name)
     return found
 
 
 def task_config_class(name: str) -> type[TaskConfig]:
     """Return the task's configuration class. Raises ConfigError when there is none."""
-    found: type[TaskConfig] = _find("task", name, TASKS)
+    found: type[TaskConfig] = _find("task", name)
     return found
 
 
 def engine_config_class(name: str) -> type[EngineConfig]:
     """Return the engine's configuration class. Raises ConfigError when there is none."""
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
-    found: type[EngineConfig] = _load(ENGINES[name])
+    found: type[EngineConfig] = _find("engine", name)
+    return found
+
+
+def judge_config_class(name: str) -> type[JudgeConfig]:
+    """Return the configuration class of a plug-in's judge. Raises ConfigError when there is none."""
+    found: type[JudgeConfig] = _find("judge", name)
     return found
 
 
 def names(kind: Kind) -> list[str]:
     """Return all names of a kind, in alphabetical order."""
-    builtin = METHODS if kind == "method" else TASKS
-    return sorted({*builtin, *plugins(kind)})
+    return sorted({*_BUILTIN[kind], *plugins(kind)})
 
 
 def methods() -> dict[str, type[Method]]:
@@ -179,10 +193,10 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
     return ConfigError(f"{kind}={name}: unknown {kind}; {hint}choose one of {', '.join(choices)}")
 
 
-def _find(kind: Kind, name: str, builtin: dict[str, str]) -> type:
-    # Built-in names first: an installed package cannot replace a method or a task unnoticed.
-    if name in builtin:
-        return _load(builtin[name])
+def _find(kind: Kind, name: str) -> type:
+    # Built-in names first: an installed package cannot replace one of evorun's unnoticed.
+    if name in _BUILTIN[kind]:
+        return _load(_BUILTIN[kind][name])
     if name in plugins(kind):
         return _load_plugin(kind, plugins(kind)[name])
     raise unknown(kind, name, names(kind))
@@ -192,10 +206,10 @@ def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
     """Import a plug-in. Raises PluginError when that fails, or when it does not meet the contract of its kind."""
     try:
         found: type = point.load()
-        base = Method if kind == "method" else TaskConfig
+        base = _BASES[kind]
         if not (isinstance(found, type) and issubclass(found, base)):
             raise TypeError(f"expected a subclass of {base.__module__}.{base.__name__}, got {found!r:.60}")
-        for attribute in ("Config", "description", "regime", "needs") if kind == "method" else ("task_class",):
+        for attribute in _ATTRIBUTES[kind]:
             getattr(found, attribute)
         if kind == "method" and (regime := getattr(found, "regime", None)) not in REGIMES:
             raise ValueError(f"regime: expected one of {', '.join(REGIMES)}, got {regime!r:.60}")
@@ -215,8 +229,8 @@ def find_package(point: metadata.EntryPoint) -> str:
 
 
 def describe_plugins(**names: str) -> dict[str, PluginInRun]:
-    """Return the origin of those of a run's parts (`method=NAME`, `task=NAME`) that plug-ins provide, by kind."""
-    points = {kind: plugins(kind).get(names[kind]) for kind in KINDS}
+    """Return the origin of those of a run's parts (`method=NAME`, `engine=NAME`) that plug-ins provide, by kind."""
+    points = {kind: plugins(kind).get(names[kind]) for kind in KINDS if kind in names}
     return {kind: _describe_plugin(point) for kind, point in points.items() if point is not None}
 
 

@@ -17,7 +17,16 @@ from evorun.runner import registry
 from evorun.runner.oracle import ORACLE
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings, read_entrants
-from evorun.runner.served import SAME_AS_POLICY, in_manifest, open_lazily, read_engine, read_oracle, served_by
+from evorun.runner.served import (
+    SAME_AS_POLICY,
+    in_manifest,
+    is_plugin_judge,
+    open_lazily,
+    read_engine,
+    read_oracle,
+    read_plugin_judge,
+    served_by,
+)
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
 from evorun.runner.typed import read_name, typed
 from evorun.runner.work import Engines, carry_out_study, open_effects
@@ -126,6 +135,8 @@ def _read_judge(config: Mapping[str, Any], task: TaskConfig) -> ServedModel:
         raise ConfigError(f"judge: expected a model by name, got {name}: each run has its own")
     if name == ORACLE:
         return read_oracle(config, "judge", task)
+    if is_plugin_judge("judge", name):
+        return read_plugin_judge(config, task)
     return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), read_engine(config, "judge_engine")))
 
 

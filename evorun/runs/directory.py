@@ -194,7 +194,9 @@ class RunDirectory:
                 log.warning("%s", line)
             for kind, plugin in fresh.plugins.items():
                 if plugin != earlier.plugins.get(kind, plugin):
-                    log.warning("the code of %s=%s has changed since the run began", kind, getattr(fresh, kind))
+                    log.warning(
+                        "the code of %s=%s has changed since the run began", kind, getattr(fresh, kind, plugin.module)
+                    )
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds

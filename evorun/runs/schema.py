@@ -54,7 +54,7 @@ class StageInRun(msgspec.Struct, frozen=True):
 
 
 class PluginInRun(msgspec.Struct, frozen=True):
-    """The installed package whose code is a run's method or task."""
+    """The installed package whose code is a run's method, task, engine or judge."""
 
     package: str
     """Name of the distribution; empty where no distribution names itself."""
@@ -131,7 +131,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     method: str
     task: str
     plugins: dict[str, PluginInRun] = {}
-    """Origin of a method or a task that is not evorun's own, under `method` or `task`; empty where both are."""
+    """Origin of what is not evorun's own, under `method`, `task`, `engine` or `judge`; empty where all is."""
     models: dict[str, ModelInRun]
     """By role."""
     origin: Origin | None = None

@@ -13,6 +13,7 @@ from evorun.models.base import Completion, LanguageModel, Message, Reply, Reques
 from evorun.models.encoding import encode_request
 from evorun.tasks.json_text import object_schema
 from evorun.testing.expectations import expect, expect_equal
+from evorun.testing.faults import planted_keys, refuse_leak, refusing_blocked_loops
 
 Decode = Callable[[Sequence[int]], str]
 """Converts token ids to text, and the end-of-sequence token to `EOS`."""
@@ -24,6 +25,9 @@ engine: with temperature and top_p applied, or, for greedy completions, at tempe
 EOS = "<end of sequence>"
 OVERLONG_WORDS = 40_000
 """Length of a prompt that exceeds the context of any model used in these checks."""
+
+ODD_TEXTS = ("", " \r\n\t", "\x00", "{{ 7 * 7 }}", "<|im_end|>", "\N{PILE OF POO}" * 3)
+"""Prompts that have broken templates and encoders."""
 
 VERDICT_SCHEMA = object_schema(
     solution={"type": "string", "enum": ["A", "B", "T"]}, reasoning={"type": "string", "maxLength": 40}
@@ -46,15 +50,29 @@ def decoder(tokenizer: Any) -> Decode:
 
 
 async def check_engine(
-    open_engine: Callable[[], Awaitable[LanguageModel]], decode: Decode | None = None, score: Score | None = None
+    open_engine: Callable[[], Awaitable[LanguageModel]],
+    decode: Decode | None = None,
+    score: Score | None = None,
+    *,
+    variables: Sequence[str] = (),
 ) -> None:
     """Check an engine with any model, and close it. Raises AssertionError for the first rule that it breaks.
 
     decode: see `decoder`; without it, token ids are not compared with the texts. score: see `Score`; without it, only
-    the number and the sign of log-probabilities are checked.
+    the number and the sign of log-probabilities are checked. variables: the environment variables that hold its keys,
+    for an engine that asks nobody; each gets a value that must appear in no reply. Once it is open, the engine must not
+    block the event loop.
     """
-    engine = await open_engine()
+    with planted_keys(variables):
+        engine = await open_engine()
+        with refusing_blocked_loops():
+            await _check(engine, decode, score)
+
+
+async def _check(engine: LanguageModel, decode: Decode | None, score: Score | None) -> None:
     try:
+        refuse_leak("repr of the engine", repr(engine))
+        await _check_odd_texts(engine)
         await _check_usage(engine)
         checks = await _TokenChecks.of(engine, decode, score)
         await _check_token_ids(engine, checks)
@@ -68,6 +86,16 @@ async def check_engine(
     finally:
         await engine.close()
         await engine.close()  # closing is idempotent
+
+
+async def _check_odd_texts(engine: LanguageModel) -> None:
+    for text in ODD_TEXTS:
+        try:
+            reply = await engine.complete(ask(text, max_tokens=4, temperature=0.0))
+        except Exception as error:
+            refuse_leak(f"the error on {text[:20]!r}", str(error))
+            raise AssertionError(f"expected a reply to any text, got {error!r} for {text[:20]!r}") from error
+        refuse_leak(f"the reply to {text[:20]!r}", repr(reply))
 
 
 async def _complete_one(engine: LanguageModel, text: str, **more: Any) -> Completion:
@@ -178,8 +206,12 @@ async def _check_token_ids_change_nothing(engine: LanguageModel, checks: _TokenC
     fields = set(msgspec.to_builtins(without.completions[0]))
     expect_equal(fields, {"text", "finish_reason", "tokens"}, "a completion in the journal")
     expect_equal(encode_request("m", request), encode_request("m", asking), "the digest with and without token ids")
-    recorded = msgspec.json.decode(msgspec.json.encode(with_ids), type=Reply)
-    expect_equal(recorded, with_ids, "a reply read back from the journal")
+    for reply in (without, with_ids):
+        try:
+            recorded = msgspec.json.decode(msgspec.json.encode(reply), type=Reply)
+        except msgspec.ValidationError as error:
+            raise AssertionError(f"expected a reply that the journal can read back, got: {error}") from error
+        expect_equal(recorded, reply, "a reply read back from the journal")
 
 
 async def _check_stop_strings(engine: LanguageModel, checks: _TokenChecks) -> None:
@@ -225,6 +257,10 @@ async def _check_many_at_once(engine: LanguageModel) -> None:
     ]
     replies = await asyncio.gather(*(engine.complete(request) for request in requests))
     for request, reply in zip(requests, replies, strict=True):
+        if request.json_schema is not None:
+            opening = reply.completions[0].text.lstrip()[:20]
+            own = opening[:1] in ("", "{")
+            expect(own, f"expected each of many requests its own reply, found {opening!r} for one under a JSON schema")
         tokens, limit = reply.completions[0].tokens, request.sampling.max_tokens
         expect(1 <= tokens <= limit, f"expected 1 to {limit} tokens of one request among others, found {tokens}")
 

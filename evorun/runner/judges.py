@@ -1,0 +1,44 @@
+"""A plug-in's judge in the place of a model: it reads the two answers that a judge's prompt carries."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from evorun.models.base import Completion, Reply, Request, make_rejection
+from evorun.simulation.engine import CHARACTERS_PER_TOKEN
+from evorun.tasks.base import LoadedTask, Problem
+from evorun.tasks.judges import Judge
+
+
+@dataclass
+class PluginJudge:
+    """Answers judges' prompts of a `TextTask` with the verdicts of a plug-in."""
+
+    judge: Judge
+    loaded: LoadedTask
+    name: str
+
+    @cached_property
+    def _problems(self) -> dict[str, Problem]:
+        return {problem.id: problem for problem in self.loaded.problems}
+
+    async def complete(self, request: Request) -> Reply:
+        """Judge the two answers in the request's `hints`."""
+        hints = request.hints
+        if hints.get("role") != "judge" or hints.get("problem") not in self._problems:
+            return make_rejection(request, f"judge={self.name} answers judges' prompts on the run's problems only")
+        first, second = hints["answers"]
+        judgment = await self.judge.compare(self._problems[hints["problem"]], first, second, request.seed)
+        text = msgspec.json.encode({"solution": judgment.verdict, "reasoning": judgment.reason}).decode()
+        completion = Completion(text=text, finish_reason="stop", tokens=len(text) // CHARACTERS_PER_TOKEN + 1)
+        characters = sum(len(message["content"]) for message in request.messages)
+        return Reply(
+            completions=(completion,) * request.sampling.n,
+            prompt_tokens=characters // CHARACTERS_PER_TOKEN,
+            seconds=0.0,
+        )
+
+    async def close(self) -> None:
+        """Close the plug-in's judge."""
+        await self.judge.close()
