@@ -1,20 +1,28 @@
 """`evorun new` refuses what would not work, in one line; tests/test_examples.py runs what it writes."""
 
+import importlib
 from pathlib import Path
 
 import pytest
 
 from evorun.cli.completion import complete
+from evorun.cli.compose import default_config
+from evorun.testing import check_method
 from evorun_process import evorun_here
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "expected: evorun new task|method NAME; got: nothing"),
-        (("task",), "expected: evorun new task|method NAME; got: task"),
-        (("engine", "mine"), "expected: evorun new task|method NAME; got: engine mine"),
-        (("task", "mine", "yours"), "expected: evorun new task|method NAME; got: task mine yours"),
+        ((), "expected: evorun new task|method NAME [kind=duels]; got: nothing"),
+        (("task",), "expected: evorun new task|method NAME [kind=duels]; got: task"),
+        (("engine", "mine"), "expected: evorun new task|method NAME [kind=duels]; got: engine mine"),
+        (("task", "mine", "yours"), "expected: evorun new task|method NAME [kind=duels]; got: task mine yours"),
+        (
+            ("task", "mine", "kind=duels"),
+            "expected: evorun new task|method NAME [kind=duels]; got: task mine",
+        ),
+        (("method", "mine", "kind=votes"), "expected: evorun new task|method NAME [kind=duels]; got: method mine kind"),
         (("task", "my-task"), "my-task: expected a name in lower-case letters, digits and underscores"),
         (("method", "../mine"), "../mine: expected a name in lower-case letters, digits and underscores"),
         (("method", "Mine"), "Mine: expected a name in lower-case letters, digits and underscores"),
@@ -35,7 +43,7 @@ def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tu
 
 
 def test_the_shell_completes_its_kinds() -> None:
-    assert complete("evorun new ") == ["method", "task"]
+    assert complete("evorun new ") == ["kind=duels", "method", "task"]
 
 
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
@@ -49,3 +57,10 @@ def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: {name}: expected no such file and no such folder, or an empty one;")
     assert (module.read_text(), (tmp_path / "file").read_text()) == ("my work", "my notes")
+
+
+def test_a_method_by_duels_passes_the_suite_of_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert evorun_here("new", "method", "my_duels", "kind=duels", cwd=tmp_path).returncode == 0
+    monkeypatch.syspath_prepend(tmp_path / "my_duels")
+    module = importlib.import_module("my_duels")
+    check_method(module.MyDuels, module.MyDuelsConfig(samples=2), default_config("task", "arithmetic", test_problems=2))

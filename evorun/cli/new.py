@@ -14,6 +14,9 @@ from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal
 
+BY_DUELS = "kind=duels"
+"""The option for a method whose responses meet in duels."""
+
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""
 
@@ -23,7 +26,8 @@ _WRITTEN: tuple[registry.Kind, ...] = ("task", "method")
 def new_package(arguments: Sequence[str], console: Terminal) -> None:
     """Write the package into the folder NAME. Raises ConfigError for a bad name or a folder that is in use."""
     kind = next((kind for kind in _WRITTEN if [kind] == list(arguments[:1])), None)
-    if kind is None or len(arguments) != 2:
+    by_duels = kind == "method" and list(arguments[2:]) == [BY_DUELS]
+    if kind is None or len(arguments) != 2 + by_duels:
         raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     name = arguments[1]
     _check_name(kind, name)
@@ -33,7 +37,9 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
     class_name = "".join(part.capitalize() for part in name.split("_"))
     try:
-        for path, template in _templates(resources.files("evorun.cli") / "templates" / kind):
+        of_kind = resources.files("evorun.cli") / "templates"
+        templates = dict(_templates(of_kind / kind)) | (dict(_templates(of_kind / "method_duels")) if by_duels else {})
+        for path, template in templates.items():
             file = folder / path.replace(_IN_FILE_NAMES, name)
             file.parent.mkdir(parents=True, exist_ok=True)
             text = environment.from_string(template).render(name=name, class_name=class_name)

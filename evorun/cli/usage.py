@@ -246,10 +246,11 @@ USAGES = {
         "new:new_package",
         "evorun new task|method NAME",
         "write a package with a task or a method of your own",
-        "evorun new task|method NAME",
+        "evorun new task|method NAME [kind=duels]",
         "Writes a package into the folder NAME: a module that runs, its test by evorun.testing, an experiment to\n"
         "start from, pyproject.toml with the entry point, and a README with the next commands. NAME is the module's\n"
-        "name and the one on the command line (task=NAME). A folder that has files already is refused.",
+        "name and the one on the command line (task=NAME). A folder that has files already is refused.\n"
+        "  kind=duels: a method whose responses meet in duels before a judge; by default they vote.",
     ),
     "list": Usage(
         "listing:print_listing",
