@@ -148,6 +148,7 @@ def _make_context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "tables": {table.name: table for table in tables.make_data_tables(comparison)},
         "sources": [notes.source_line(source, note) for source, note in comparison.sources],
         "links": links,
+        "legend": legend,
         "swatches": {
             name: legend[arm.legend] for arm in comparison.arms for name in (arm.name, *(run.name for run in arm.runs))
         },
