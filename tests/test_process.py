@@ -37,6 +37,19 @@ def test_a_signal_cancels_the_run_and_a_second_one_has_its_usual_effect(number: 
     assert after == before
 
 
+def test_a_warning_beside_a_signal_that_stops_the_run_does_no_harm() -> None:
+    async def closes() -> str:
+        try:
+            await _stopped_by(signal.SIGTERM)
+        except asyncio.CancelledError:
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                os.kill(os.getpid(), number)
+            await asyncio.sleep(0)
+        return "closed"
+
+    assert asyncio.run(closes()) == "closed"
+
+
 def test_what_nohup_starts_outlives_its_terminal() -> None:
     async def go_on() -> None:
         stop_on_signals()

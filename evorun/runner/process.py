@@ -13,7 +13,7 @@ from evorun.runs.terminal import LogFormatter
 
 
 def stop_on_signals() -> None:
-    """Cancel the calling task when a signal stops the run; a second signal then has its usual effect."""
+    """Cancel the calling task when a signal stops the run; a second one then has its usual effect, unless it warns."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     # Cancel, rather than raise at an arbitrary line: journal and records then close in order.
@@ -26,8 +26,12 @@ def stop_on_signals() -> None:
 
 
 def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
-    for number in (*STOP_SIGNALS, *WARNING_SIGNALS):
-        asyncio.get_running_loop().remove_signal_handler(number)
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.remove_signal_handler(number)
+    for number in WARNING_SIGNALS:  # at a limit SLURM sends SIGUSR1 together with SIGTERM
+        if loop.remove_signal_handler(number):
+            loop.add_signal_handler(number, lambda: None)
     task.cancel(f"stopped by {received.name}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorun.errors import EvorunError, RunDirectoryError, as_machine_error
+from evorun.errors import EngineError, EvorunError, RunDirectoryError, SandboxError, TrainingError, as_machine_error
 from evorun.models.base import LanguageModel, Trained
 from evorun.runner.gold import MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
@@ -29,6 +29,13 @@ log = logging.getLogger("evorun")
 NEW_OBJECTS = 100_000
 """New objects after which Python looks for reference cycles (ours). Its default of 700 costs a sixth of a run's CPU
 time. Tens of thousands of tasks and candidates are in flight, and none is in a cycle."""
+
+
+OWN_SIGNAL_S = 0.2
+"""Seconds after an error within which a signal to this process counts as its cause (ours).
+
+A scheduler signals the processes of a job one by one, so a trainer's end may be noticed before the run's own signal.
+"""
 
 
 class Outcome(NamedTuple):
@@ -137,7 +144,11 @@ def carry_out(begin: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
     gc.set_threshold(NEW_OBJECTS)
     stop_on_signals()
-    await work
+    try:
+        await work
+    except (EngineError, SandboxError, TrainingError):
+        await asyncio.sleep(OWN_SIGNAL_S)
+        raise
 
 
 def carry_out_study(

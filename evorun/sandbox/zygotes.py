@@ -170,8 +170,10 @@ def _execution(program: Program, limits: Limits, answer: dict[str, Any], texts: 
     if "failed" in answer and not answer["reason"]:
         raise ZygoteLost(answer["failed"])
     code, cpu_seconds = answer["code"], answer["cpu_seconds"]
-    if code == -signal.SIGKILL and not answer["reason"] and cpu_seconds <= limits.cpu_seconds:
-        raise ZygoteLost("the program was killed from outside")  # for example by the kernel when memory runs out
+    # for example by the kernel when memory runs out, or by a scheduler that signals all processes of a job
+    outside = code in (-signal.SIGKILL, -signal.SIGTERM)
+    if outside and not answer["reason"] and cpu_seconds <= limits.cpu_seconds:
+        raise ZygoteLost("the program was killed from outside")
     stdout, stderr, message = texts
     end, reason = _end(answer["reason"], code, cpu_seconds, limits, message)
     value = None

@@ -13,6 +13,7 @@ from evorun.runs.program_tests import JournaledTests
 from evorun.sandbox import Case, Execution, Limits, Program, Sandbox, SandboxConfig, Suite
 from evorun.sandbox.lazy import LazySandbox
 from evorun.sandbox.zygotes import Zygote
+from means import interpreter_for_other_users
 
 
 class Killer:
@@ -44,6 +45,16 @@ async def test_a_program_whose_zygotes_are_killed_for_a_while_gets_its_own_resul
     assert (await sandbox.run(Program("print(1)"), "", Limits())).stdout == "1\n"
     assert killer.times == 0
     await sandbox.close()
+
+
+async def test_the_signal_that_ends_a_schedulers_job_is_no_result() -> None:
+    """SIGTERM reaches all processes of a job, and programs in no namespace of their own among them."""
+    with interpreter_for_other_users():
+        sandbox = await Sandbox.open(SandboxConfig(slots=1, isolation="rlimits"))
+        execution = await sandbox.run(Program("import os\nos.kill(os.getpid(), 15)"), "", Limits())
+        await sandbox.close()
+    assert (execution.end, execution.signal) == ("runtime_error", None)
+    assert "ended from outside, three times" in execution.stderr
 
 
 async def test_where_every_zygote_is_killed_nothing_is_recorded_and_a_later_run_is_right(
