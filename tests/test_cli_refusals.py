@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra.core.config_store import ConfigStore
 
 from evorun.cli.naming import remove_unused_run_dir
-from evorun_process import DRY_RUN, SMALL, evorun_here
+from evorun_process import DRY_RUN, evorun_here
 
 SUDOKU = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
 
@@ -74,31 +73,6 @@ def test_paths_with_blanks_and_letters_beyond_ascii(tmp_path: Path) -> None:
     (place / "antwört.jsonl").write_text(json.dumps({"id": json.loads(problem)["problem"], "response": "?"}))
     succeeds("grade", *data, f"responses={name}/antwört.jsonl")
     assert (place / "antwört.graded.jsonl").exists()
-
-
-def test_without_its_package_the_slurm_launcher_says_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launchers = ConfigStore.instance().repo["hydra"]["launcher"]
-    monkeypatch.delitem(launchers, "submitit_slurm.yaml", raising=False)
-    [line] = refused("-m", *DRY_RUN, *SMALL, "hydra/launcher=slurm", "seed=0,1", cwd=tmp_path)
-    assert line.endswith("expected its package, which is not installed: pip install 'evorun[slurm]'")
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_slurm_launcher_needs_a_cluster_that_accepts_the_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = ("-m", *DRY_RUN, *SMALL, "hydra/launcher=slurm", "hydra.launcher.partition=none", "hydra.sweep.dir=sweep")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    [line] = refused(*sweep, cwd=tmp_path)
-    assert "expected a machine that submits SLURM jobs, found no srun on PATH" in line
-    for name, said in (("srun", ""), ("sbatch", "echo 'sbatch: error: invalid partition specified: none' >&2; exit 1")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{said}\n")
-        (tmp_path / name).chmod(0o755)
-    done = evorun_here(*sweep, cwd=tmp_path)
-    *_, line = done.stderr.splitlines()  # after submitit's own
-    assert line.startswith("error: hydra/launcher: expected jobs that the cluster accepts, it said: sbatch: error: inv")
 
 
 @pytest.mark.parametrize("content", ["", "\ufeff\n\n"])

@@ -289,9 +289,9 @@ def test_a_launcher_of_ones_own_is_evoruns_for_slurm(installed: Installed) -> No
     arguments = ("--config-dir", "conf", "experiment=equal_cost", "hydra/launcher=my_cluster")
     shown = evorun_here(*arguments, "--cfg", "hydra", cwd=installed.work / "slurm_sweep").stdout
     launcher = shown[shown.index("  launcher:\n") :]
-    for line in ("SlurmLauncher", "partition: gpu", "timeout_min: 240", "max_num_timeout: 20", "requeue: true"):
+    for line in ("SlurmLauncher", "partition: gpu", "timeout_min: 240", "max_requeues: 20", "array_parallelism: 5"):
         assert line in launcher
-    if shutil.which("srun") is None:
+    if shutil.which("sbatch") is None:
         refused = evorun_here(*arguments, cwd=installed.work / "slurm_sweep")
         assert "expected a machine that submits SLURM jobs" in refused.stderr
 

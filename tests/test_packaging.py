@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -162,7 +161,7 @@ ALL = BASE.union(*map(distribution_names, PROJECT["optional-dependencies"].value
 FOR_RUNS = BASE.union(
     *(
         distribution_names(PROJECT["optional-dependencies"][extra])
-        for extra in ("dense", "hub", "inspect", "polars", "slurm", *TRACKERS, "train", "transformers", "vllm")
+        for extra in ("dense", "hub", "inspect", "polars", *TRACKERS, "train", "transformers", "vllm")
     )
 )
 
@@ -209,18 +208,3 @@ def test_the_constraints_satisfy_the_project() -> None:
     requirements = [Requirement(text) for text in declared if not text.startswith("evorun")]
     refused = [str(r) for r in requirements if not r.specifier.contains(pins[canonical(r.name)])]
     assert refused == []
-
-
-def test_the_slurm_launcher_composes_when_it_is_chosen(tmp_path: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    from hydra import compose, initialize_config_dir
-
-    folder = tmp_path / "conf"
-    shutil.copytree(ROOT / "conf" / "hydra", folder / "hydra")
-    (folder / "config.yaml").write_text("seed: 0\n")
-    with initialize_config_dir(str(folder), version_base=None):
-        overrides = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=4"]
-        launcher = compose("config", overrides=overrides, return_hydra_config=True).hydra.launcher
-    assert launcher._target_.endswith("SlurmLauncher")
-    assert launcher.gpus_per_node == 4
-    assert launcher.max_num_timeout > 0  # a job that meets its time limit goes on from its journal

@@ -142,27 +142,6 @@ def test_a_terminal_shows_what_is_done_before_the_first_job(tmp_path: Path) -> N
         assert step in done.stderr
 
 
-def test_a_schedulers_ids_are_noted_once_it_has_the_jobs(tmp_path: Path) -> None:
-    """submitit's local executor, whose ids are those of processes."""
-    submitted: list[tuple[str, ...]] = []
-
-    def results(self: Any) -> list[Any]:
-        submitted.append(tuple(str(job.scheduler_id) for job in read_sweep(tmp_path / "sweep").jobs))
-        returned = mock.Mock()
-        returned.return_value = "completed"
-        return [returned]
-
-    numbers = iter("78")
-    with (
-        mock.patch("submitit.local.local.start_controller", side_effect=lambda *_, **__: mock.Mock(pid=next(numbers))),
-        mock.patch("submitit.core.core.Job.results", results),
-    ):
-        done = evorun_here(
-            "-m", *TINY, "seed=0,1", "hydra/launcher=submitit_local", "hydra.sweep.dir=sweep", cwd=tmp_path
-        )
-    assert submitted == [("7", "8")] * 2, done.stderr
-
-
 # --- status ---
 
 
@@ -225,9 +204,6 @@ def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> 
         "running",
         "started on another, where alone it can be seen whether it still runs",
     )
-    jobs = [msgspec.structs.replace(job, scheduler_id="12_3") for job in manifest.jobs]
-    write_sweep(sweep, msgspec.structs.replace(manifest, launcher="slurm", jobs=tuple(jobs)))
-    assert statuses(sweep, sweep.parent)[0]["note"].endswith("squeue -j 12_3")
 
 
 def test_a_run_tells_its_progress_while_it_goes_on(tmp_path: Path) -> None:
@@ -366,19 +342,6 @@ def test_a_sweep_that_runs_is_not_resumed(sweep: Path, place: str) -> None:
     assert {"sweep": "is carrying out the sweep", "job": "a job still runs (seed=0)"}[place] in done.stderr
     assert again.returncode == 1
     assert {"sweep": "is carrying out the sweep", "job": "another evorun process is using"}[place] in again.stderr
-
-
-def test_a_sweep_whose_jobs_slurm_still_has_is_not_resumed(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.rmtree(jobs_of(sweep)[2])
-    manifest = read_sweep(sweep)
-    jobs = [msgspec.structs.replace(job, scheduler_id=f"12_{n}") for n, job in enumerate(manifest.jobs)]
-    write_sweep(sweep, msgspec.structs.replace(manifest, launcher="slurm", jobs=tuple(jobs)))
-    tool = sweep.parent / "squeue"
-    tool.write_text('#!/bin/sh\ncase "$*" in *--jobs=12) echo 12_2;; esac\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(sweep.parent), prepend=":")
-    done = evorun_here("resume", "sweep", cwd=sweep.parent)
-    assert "job 12_2 is in SLURM's queue (seed=2)" in done.stderr
 
 
 def test_a_sweep_of_somebody_else_is_resumed_by_consent_alone(sweep: Path) -> None:

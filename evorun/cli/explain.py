@@ -18,8 +18,6 @@ def explain(error: Exception) -> str:
     """Explain an error of Hydra or OmegaConf in one line."""
     # Recognise errors by their texts: neither library has types or fields that tell these cases apart.
     text = str(error)
-    if "submitit" in text and "Could not load" in text:
-        return "hydra/launcher=slurm: expected its package, which is not installed: pip install 'evorun[slurm]'"
     missing = re.search(r"Could not find '([\w/]+)/([^/']*)'", text)
     if missing:
         group, name = missing.groups()

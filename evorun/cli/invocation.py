@@ -18,6 +18,8 @@ class BegunSweep:
     """By a job's folder: what tells it from all jobs of the sweep."""
     errors: dict[str, str] = field(default_factory=dict)
     """By a job's folder: why it failed, where its manifest does not say."""
+    submitted: list[str] = field(default_factory=list)
+    """Ids of job arrays at a scheduler that nobody waits for."""
 
 
 @dataclass

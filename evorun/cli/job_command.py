@@ -1,11 +1,16 @@
-"""A sweep's job outside the sweep: the command line that composes it, and the input of its own process."""
+"""A sweep's job outside the sweep: the command line that composes it, and what its own process is given."""
 
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
 from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from evorun.cli.given_job import GivenJob
 from evorun.cli.overrides import as_typed
+from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.secrets import refuse_secrets
 
 CONFIG = "config"
 """Name of the configuration that is composed unless `--config-name` gives another."""
@@ -25,15 +30,22 @@ def command_of_job(job: HydraConf) -> list[str]:
     return [*options, *searched, *map(as_typed, job.overrides.task)]
 
 
-class GivenJob(msgspec.Struct):
-    """The input of a job's process under `hydra/launcher=local`."""
+def compose_job(
+    context: HydraContext, sweep: DictConfig, overrides: Sequence[str], number: int, folder: str
+) -> GivenJob:
+    """Compose a job of a sweep for a process of its own. Raises EvorunError.
 
-    config: dict[str, Any]
-    """The composed configuration as plain data."""
-    folder: str
-    command: list[str]
-    """The command that makes the same run, which its manifest records."""
-    debug: bool
-    """True: an error shows its traceback."""
-    parent: int
-    """Id of the launcher's process."""
+    sweep: the sweep's configuration. number: the job's place in the sweep. folder: its run directory.
+    """
+    composed = context.config_loader.load_sweep_config(sweep, list(overrides))
+    with open_dict(composed):
+        composed.hydra.job.id = composed.hydra.job.num = number
+    HydraConfig.instance().set_config(composed)
+    values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    refuse_secrets(values)
+    return GivenJob(
+        config=with_absolute_paths(plain(values)),
+        folder=folder,
+        debug=composed.evorun.debug is True,
+        command=["evorun", *command_of_job(HydraConfig.get())],
+    )

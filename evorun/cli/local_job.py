@@ -7,34 +7,44 @@ import sys
 import msgspec
 
 from evorun.cli import exit_after
-from evorun.cli.job_command import GivenJob
+from evorun.cli.given_job import GivenJob
 from evorun.cli.usage import exit_code
 
 
 def main() -> None:
-    """Carry out the job and exit: 0 when it is complete, 1 after an error, 130 when interrupted."""
+    """Carry out the job and exit: 0 when it is complete, 1 after an error, 130 when interrupted.
+
+    The first argument is the id of the launcher's process; the second shows in lists of processes what this is.
+    """
     given = msgspec.json.decode(sys.stdin.buffer.read(), type=GivenJob)
-    exit_after(lambda: _carry_out(given), debug=given.debug)
+    launcher = int(sys.argv[1])
+    exit_after(lambda: _carry_out_below(launcher, given), debug=given.debug)
 
 
-def _carry_out(given: GivenJob) -> int:
+def carry_out_job(given: GivenJob) -> int:
+    """Carry out a job in this process and return its exit code. Raises KeyboardInterrupt when interrupted."""
     from pathlib import Path
 
     from evorun.cli.naming import remove_unused_run_dir
     from evorun.cli.running import carry_out
     from evorun.runs.terminal import Terminal
-    from evorun.sandbox.inside import kernel
 
-    # a launcher that is killed takes its jobs along, in order: nobody would see or stop them
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != given.parent:
-        raise KeyboardInterrupt
     folder = Path(given.folder)
     try:
         status = carry_out(given.config, folder, given.command, Terminal(), of_sweep=True)
     finally:
         remove_unused_run_dir(folder)  # if nothing has begun
     return exit_code(status)
+
+
+def _carry_out_below(launcher: int, given: GivenJob) -> int:
+    from evorun.sandbox.inside import kernel
+
+    # a launcher that is killed takes its jobs along, in order: nobody would see or stop them
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != launcher:
+        raise KeyboardInterrupt
+    return carry_out_job(given)
 
 
 if __name__ == "__main__":

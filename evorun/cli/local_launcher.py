@@ -16,21 +16,18 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import msgspec
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from evorun.cli import invocation
-from evorun.cli.job_command import GivenJob, command_of_job
+from evorun.cli.job_command import compose_job
 from evorun.cli.naming import remove_unused_run_dir
-from evorun.cli.plain import plain, with_absolute_paths
-from evorun.cli.secrets import refuse_secrets
 from evorun.cli.status_table import status_line
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.devices import VISIBLE, visible_gpus
@@ -102,7 +99,7 @@ class LocalLauncher(Launcher):
             invocation.current.statuses += statuses
         if "interrupted" in statuses:  # by a signal to the job alone
             raise KeyboardInterrupt
-        return [_returned(status) for status in statuses]
+        return [returned(status) for status in statuses]
 
     def _start(self, overrides: list[str], number: int, share: dict[str, str]) -> _Running | None:
         """Start a job; return None where it cannot be composed, which is said."""
@@ -112,19 +109,7 @@ class LocalLauncher(Launcher):
         job = begun.jobs[number]
         name, folder = begun.names[job.folder], begun.folder / job.folder
         try:
-            composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
-            with open_dict(composed):
-                composed.hydra.job.id = composed.hydra.job.num = number
-            HydraConfig.instance().set_config(composed)
-            values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-            refuse_secrets(values)
-            given = GivenJob(
-                config=with_absolute_paths(plain(values)),
-                folder=str(folder),
-                debug=composed.evorun.debug is True,
-                command=["evorun", *command_of_job(HydraConfig.get())],
-                parent=os.getpid(),
-            )
+            given = compose_job(self.hydra_context, self.config, overrides, number, str(folder))
         except EvorunError as error:
             self._fail(name, job.folder, str(error))
             return None
@@ -135,7 +120,7 @@ class LocalLauncher(Launcher):
             file.write(msgspec.json.encode(given))
             file.seek(0)
             process = subprocess.Popen(
-                [sys.executable, "-m", "evorun.cli.local_job", display(folder)],
+                [sys.executable, "-m", "evorun.cli.local_job", str(os.getpid()), display(folder)],
                 stdin=file,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
@@ -220,10 +205,11 @@ def share_machine(jobs: int | None) -> list[dict[str, str]]:
     return [{**threads, VISIBLE: ",".join(gpus[slot::count] or [gpus[slot % len(gpus)]])} for slot in range(count)]
 
 
-def _returned(status: str) -> JobReturn:
-    returned = JobReturn(status=JobStatus.COMPLETED)
-    returned.return_value = status
-    return returned
+def returned(status: str) -> JobReturn:
+    """Return what a launcher returns to Hydra for a job that ended with this status."""
+    job = JobReturn(status=JobStatus.COMPLETED)
+    job.return_value = status
+    return job
 
 
 Plugins.instance().class_name_to_class[TARGET] = LocalLauncher

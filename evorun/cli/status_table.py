@@ -30,6 +30,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
         ("job", [job.name for job in jobs]),
         ("id", [job.scheduler_id or "" for job in jobs]),
         ("state", [job.state for job in jobs]),
+        ("SLURM", [(job.scheduler_state or "").lower() for job in jobs]),
         ("progress", ["" if job.state in _ENDED_WELL else ", ".join([*_progress(job), *_left(job)]) for job in jobs]),
         (names[0] if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
         ("95 % interval", [_interval(job) for job in jobs]),
@@ -41,7 +42,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     shown = [(heading, cells) for heading, cells in columns if any(cells)]
     for heading, _ in shown:
-        table.add_column(heading, justify="left" if heading in ("job", "id", "state") else "right")
+        table.add_column(heading, justify="left" if heading in ("job", "id", "state", "SLURM") else "right")
     for job, *cells in zip(jobs, *(cells for _, cells in shown), strict=True):
         table.add_row(*cells, style=_STYLES.get(job.state))
     return table

@@ -17,11 +17,25 @@ def print_end(begun: BegunSweep, console: Terminal) -> None:
     """Print how a sweep ended or was interrupted; nothing of one in which no job has begun."""
     if not begun.folder.exists():
         return
+    if begun.submitted:
+        for line in describe_submitted(begun):
+            console.print(line, soft_wrap=True)
+        return
     jobs = job_statuses(begun.folder, read_sweep(begun.folder))
     console.print_table(status_table(jobs, title_of(display(begun.folder), jobs)))
     console.print()
     for line in describe_end(begun, jobs):
         console.print(line, soft_wrap=True)
+
+
+def describe_submitted(begun: BegunSweep) -> list[str]:
+    """Return the lines about jobs that a scheduler carries out while nobody waits for them."""
+    folder = shlex.quote(display(begun.folder))
+    return [
+        f"the jobs go on by themselves; how far they are: evorun status {folder}",
+        f"cancel them: scancel {' '.join(begun.submitted)}",
+        f"once they have ended, continue what is not done: evorun resume {folder}",
+    ]
 
 
 def describe_end(begun: BegunSweep, jobs: Sequence[JobStatus]) -> list[str]:

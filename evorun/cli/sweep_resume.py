@@ -4,8 +4,6 @@ import contextlib
 import logging
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from evorun.cli.overrides import change, read_key
 from evorun.cli.quoting import quoted
 from evorun.cli.trust import require_sweep_trust, require_trust
 from evorun.errors import ConfigError, RunDirectoryError
-from evorun.models.keys import child_environment
+from evorun.runs import slurm
 from evorun.runs.directory import LOCK, MANIFEST, load_manifest, refuse_other_version
 from evorun.runs.files import is_locked, reject_links
 from evorun.runs.job_states import JobStatus
@@ -105,9 +103,8 @@ def _refuse_running(folder: Path, jobs: Sequence[JobStatus]) -> None:
             f"another evorun process is carrying out the sweep in {display(folder)}; wait for it or stop it, and see "
             f"evorun status {shlex.quote(display(folder))}"
         )
-    queued = _queued([job.scheduler_id for job in jobs if job.scheduler_id is not None and not job.is_done])
     for job in jobs:
-        if job.scheduler_id in queued:
+        if not job.is_done and job.scheduler_state is not None and not slurm.has_ended(job.scheduler_state):
             raise RunDirectoryError(
                 f"{display(folder)}: job {job.scheduler_id} is in SLURM's queue ({job.name}); wait for it, or "
                 f"cancel it: scancel {job.scheduler_id}"
@@ -119,20 +116,6 @@ def _refuse_running(folder: Path, jobs: Sequence[JobStatus]) -> None:
                 f"evorun status {shlex.quote(display(folder))}"
             )
         _log.warning("%s: %s; if it does, its lock keeps it from running twice", job.name, job.note)
-
-
-def _queued(ids: Sequence[str]) -> set[str]:
-    """Return which of these jobs SLURM still has, waiting or running; none where there is no SLURM to ask."""
-    arrays = {number.partition("_")[0] for number in ids if re.fullmatch(r"\d+(_\d+)?", number)}
-    if not arrays or shutil.which("squeue") is None:
-        return set()
-    command = ["squeue", "--noheader", "--array", "--format=%i", f"--jobs={','.join(sorted(arrays))}"]
-    try:
-        # without `check`: it fails, too, where it has forgotten all of them
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=child_environment())
-    except (OSError, subprocess.SubprocessError):
-        return set()
-    return set(done.stdout.split())
 
 
 def _words(command: Sequence[str], given: Sequence[str]) -> list[str]:

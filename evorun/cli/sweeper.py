@@ -1,11 +1,9 @@
 """The jobs of a sweep: Hydra's product of values, also for each variant, and no job twice."""
 
-import contextlib
 import itertools
 import logging
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from msgspec.structs import replace
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from evorun.cli import invocation, local_launcher
@@ -25,6 +22,7 @@ from evorun.cli.overrides import as_typed, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_secrets
+from evorun.cli.slurm_launcher import SlurmLauncher
 from evorun.cli.stated_study import study_of_sweep
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
@@ -75,16 +73,7 @@ class VariantSweeper(BasicSweeper):
         assert self.config is not None  # noqa: S101 - Hydra has set it up
         try:
             self._check()
-            submits = "submitit" in str(self.config.hydra.launcher.get("_target_"))
-            with noting_scheduler_ids(self._note_ids) if submits else contextlib.nullcontext():
-                return super().sweep(arguments)
-        except Exception as error:
-            if type(error).__module__.startswith("submitit."):
-                reason = " ".join(str(error).split())
-                raise ConfigError(
-                    f"hydra/launcher: expected jobs that the cluster accepts, it said: {reason}"
-                ) from error
-            raise
+            return super().sweep(arguments)
         finally:  # leave no folder when all jobs are refused or cannot be composed
             remove_unused_run_dir(self._folder)
             if self._lock is not None:
@@ -105,11 +94,8 @@ class VariantSweeper(BasicSweeper):
             raise ConfigError(f"hydra.sweeper.params: expected a mapping, {{KEY: VALUES, ...}}, got {self.params}")
         if not (isinstance(variants, Sequence) and all(isinstance(variant, Mapping) for variant in variants)):
             raise ConfigError("hydra.sweeper.variants: expected a list of mappings, [{KEY: VALUES, ...}, ...]")
-        if str(self.config.hydra.launcher.get("_target_")).endswith("SlurmLauncher") and shutil.which("srun") is None:
-            raise ConfigError(
-                "hydra/launcher=slurm: expected a machine that submits SLURM jobs, found no srun on PATH; log in to "
-                "the cluster, or leave the launcher out to run the jobs here, one after the other"
-            )
+        if isinstance(self.launcher, SlurmLauncher):
+            self.launcher.check()
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Do nothing: `split_arguments` has composed all jobs."""
@@ -175,45 +161,10 @@ class VariantSweeper(BasicSweeper):
         names = {job.folder: name for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True)}
         invocation.current.sweep = BegunSweep(folder, recorded, names)
 
-    def _note_ids(self, ids: Sequence[str]) -> None:
-        """Write the scheduler's ids of a batch of jobs, which has just been submitted, into the manifest."""
-        begun = invocation.current.sweep
-        assert begun is not None and self.overrides is not None  # noqa: S101, PT018 - the sweep has begun
-        first = sum(map(len, self.overrides[: self.batch_index - 1]))
-        submitted = {job.folder: number for job, number in zip(begun.jobs[first:], ids, strict=False)}
-        sweep = read_sweep(begun.folder)
-        jobs = [
-            replace(job, scheduler_id=submitted[job.folder]) if job.folder in submitted else job for job in sweep.jobs
-        ]
-        write_sweep(begun.folder, replace(sweep, jobs=tuple(jobs)))
-
 
 def runs_here(config: DictConfig) -> bool:
     """Return whether a sweep's jobs run on this machine and while this process goes on."""
     return config.hydra.launcher.get("_target_") in (IN_THIS_PROCESS, local_launcher.TARGET)
-
-
-@contextlib.contextmanager
-def noting_scheduler_ids(note: Callable[[Sequence[str]], None]) -> Iterator[None]:
-    """Call `note` with the ids of jobs as soon as submitit has submitted them, while the block runs.
-
-    Hydra's plugin keeps the submitted jobs to itself until the last one has ended.
-    """
-    import submitit
-
-    executor: Any = submitit.AutoExecutor
-    submit = executor.map_array
-
-    def submit_and_note(self: Any, *arguments: Any) -> Any:
-        jobs = submit(self, *arguments)
-        note([str(job.job_id) for job in jobs])
-        return jobs
-
-    executor.map_array = submit_and_note
-    try:
-        yield
-    finally:
-        executor.map_array = submit
 
 
 def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]) -> None:

@@ -42,7 +42,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Name that tells it from the sweep's other jobs; of a run by itself, its folder."""
     state: State
     """`starting`: a process works on it, which has no progress yet; `reporting`: it is complete, and a process writes
-    its report; `lost`: its manifest says that it runs, but no process works on it."""
+    its report; `lost`: its manifest says that it runs, or SLURM was to start it, but no process works on it."""
     done: int | None = None
     """Problems that have ended, or training steps."""
     planned: int | None = None
@@ -77,6 +77,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Remark on what the state leaves open."""
     scheduler_id: str | None = None
     """The job's id at the scheduler; null where no scheduler has it."""
+    scheduler_state: str | None = None
+    """Its state there while it is not done, such as `PENDING (Priority)`; null where the scheduler does not know it."""
 
     @property
     def is_done(self) -> bool:
@@ -112,12 +114,11 @@ def count_states(jobs: Iterable[JobStatus]) -> str:
 _decoder = msgspec.json.Decoder(_Manifest)
 
 
-def look_at(run: Path, name: str, unseen: str | None = None, *, begun: bool = False) -> JobStatus:
+def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     """Return the status of the job in a run directory, which need not exist.
 
-    unseen: why a process that works on the job could not be seen from here; None where it could. begun: whether the
-    job's process has been started, which shows in the run directory only later. Raises nothing for files that cannot be
-    read.
+    begun: whether the job's process has been started, which shows in the run directory only later. A process on another
+    machine may not be seen. Raises nothing for files that cannot be read.
     """
     folder = str(run).encode("utf-8", "replace").decode()  # a name may be no text, which JSON could not hold
     if run.is_symlink():
@@ -138,11 +139,7 @@ def look_at(run: Path, name: str, unseen: str | None = None, *, begun: bool = Fa
     if locked:
         has_progress = bool(done) or (live is not None and live.share > 0)
         state = "reporting" if complete else "running" if has_progress else "starting"
-    note = None
-    if state == "lost" and unseen is not None:
-        state, note = "running", unseen
-    if state == "done" and not (run / REPORT).exists():
-        note = "no report yet"
+    note = "no report yet" if state == "done" and not (run / REPORT).exists() else None
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
     calls, tokens = _cost(run, results, live)
@@ -215,6 +212,12 @@ def _last_training(run: Path) -> TrainingRecord | None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(line, type=TrainingRecord)
     return None
+
+
+def last_line(path: Path) -> str | None:
+    """Return the last line of a text that is not empty, cut off at 300 characters; None where there is none."""
+    words = (line.decode("utf-8", "replace").strip() for line in _last_lines(path))
+    return next((line[:300] for line in words if line), None)
 
 
 def _last_lines(path: Path) -> Iterator[bytes]:

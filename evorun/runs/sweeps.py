@@ -2,22 +2,26 @@
 
 import logging
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 import evorun
 from evorun.errors import RunDirectoryError
+from evorun.runs import slurm
 from evorun.runs.directory import LOCK, MANIFEST, current_time
 from evorun.runs.files import is_locked, read_json
-from evorun.runs.job_states import JobStatus, count_states, look_at
+from evorun.runs.job_states import JobStatus, State, count_states, last_line, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
 from evorun.runs.records import write_json
 from evorun.runs.stated_studies import RecordedStudy
 
 SWEEP_MANIFEST = "sweep.json"
+
+SLURM_FILES = ".slurm"
+"""Folder, in a sweep's, of what SLURM's jobs are given and print."""
 
 _log = logging.getLogger(__name__)
 
@@ -123,14 +127,24 @@ def job_names(jobs: Sequence[JobInSweep]) -> list[str]:
 
 def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
     """Return the status of each job of a sweep in this folder."""
-    goes_on = is_locked(folder / LOCK)
-    statuses = []
+    starts_jobs = sweep.launcher != "slurm" and is_locked(folder / LOCK)
+    seen = []
     for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True):
         run = folder / job.folder
         # a launcher makes the folder before the job's process has loaded anything
-        status = look_at(run, name, _unseen(sweep, job), begun=goes_on and run.is_dir())
-        statuses.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
-    return statuses
+        status = look_at(run, name, begun=starts_jobs and run.is_dir())
+        seen.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
+    if sweep.launcher != "slurm":
+        if sweep.host != platform.node():
+            unseen = f"started on {sweep.host}, where alone it can be seen whether it still runs"
+            seen = [_unless_lost(status, unseen) for status in seen]
+        return seen
+    asked = [status.scheduler_id for status in seen if status.scheduler_id is not None and not status.is_done]
+    states = slurm.query_states(asked)
+    return [
+        _in_slurm(folder, job, status, states) if status.scheduler_id in asked else status
+        for job, status in zip(sweep.jobs, seen, strict=True)
+    ]
 
 
 def describe_unfinished(runs: Sequence[Path]) -> list[str]:
@@ -156,10 +170,30 @@ def describe_unfinished(runs: Sequence[Path]) -> list[str]:
     return lines
 
 
-def _unseen(sweep: SweepManifest, job: JobInSweep) -> str | None:
-    """Return why a process that works on a job may not be seen from here; None where it would be."""
-    if job.scheduler_id is not None and sweep.launcher == "slurm":
-        return f"a job of SLURM, which may run elsewhere: squeue -j {job.scheduler_id}"
-    if sweep.host != platform.node():
-        return f"started on {sweep.host}, where alone it can be seen whether it still runs"
-    return None
+def _in_slurm(folder: Path, job: JobInSweep, status: JobStatus, states: Mapping[str, str] | None) -> JobStatus:
+    """Return the status of a job that SLURM was given. states: what SLURM says, by id; None: it does not answer."""
+    number = str(job.scheduler_id)
+    if states is None:
+        return _unless_lost(status, f"a job of SLURM, which may run elsewhere: squeue -j {number}")
+    queued = states.get(number)
+    status = msgspec.structs.replace(status, scheduler_state=queued)
+    if queued is not None and slurm.is_waiting(queued):
+        return msgspec.structs.replace(status, state="waiting")
+    if not slurm.has_ended(queued):  # on another machine, a lock and what a job is at may not be seen
+        at_work: dict[State, State] = {"lost": "running", "done": "reporting"}
+        at_work |= {"waiting": "starting", "interrupted": "starting", "failed": "starting"}
+        return msgspec.structs.replace(status, state=at_work.get(status.state, status.state), note=None)
+    if status.state not in ("waiting", "lost"):
+        return status
+    again = look_at(folder / job.folder, status.name)  # it may have ended between the look and the answer
+    if again.state not in ("waiting", "lost"):
+        return msgspec.structs.replace(again, scheduler_id=number, scheduler_state=queued)
+    said = f"SLURM's job {number} is {'no longer known' if queued is None else queued}"
+    if last := last_line(folder / SLURM_FILES / f"{number}.log"):
+        said += f"; the last line of {SLURM_FILES}/{number}.log: {last}"
+    return msgspec.structs.replace(status, state="lost", note=said)
+
+
+def _unless_lost(status: JobStatus, unseen: str) -> JobStatus:
+    """Return the status of a job whose process may not be seen from here, for a reason."""
+    return msgspec.structs.replace(status, state="running", note=unseen) if status.state == "lost" else status

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A SLURM of one machine for tests and trials: munge, slurmctld and slurmd with everything that they write in one folder.
 #
-#     scripts/slurm/one_node.sh install         Debian's packages slurm-wlm and munge (needs root)
-#     scripts/slurm/one_node.sh start FOLDER    idempotent; says how to use it
-#     scripts/slurm/one_node.sh status FOLDER   exits with 0 while it runs
-#     scripts/slurm/one_node.sh stop FOLDER     cancels its jobs; the folder stays
+#     scripts/slurm/one_node.sh install                Debian's packages slurm-wlm and munge (needs root)
+#     scripts/slurm/one_node.sh start FOLDER [CPUS]    idempotent; says how to use it. CPUS: more than there are, or fewer
+#     scripts/slurm/one_node.sh status FOLDER          exits with 0 while it runs
+#     scripts/slurm/one_node.sh stop FOLDER            cancels its jobs; the folder stays
 #
 # Jobs run as the user who starts it, without cgroups: it isolates nothing. Neither systemd nor root is needed.
 set -euo pipefail
@@ -58,6 +58,7 @@ SlurmctldPidFile=$folder/slurmctld.pid
 SlurmdPidFile=$folder/slurmd.pid
 SlurmctldLogFile=$folder/slurmctld.log
 SlurmdLogFile=$folder/slurmd.log
+SlurmdParameters=config_overrides
 MpiDefault=none
 SwitchType=switch/none
 ProctrackType=proctrack/linuxproc
@@ -73,7 +74,7 @@ JobRequeue=1
 KillWait=5
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=$node NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=$memory State=UNKNOWN
+NodeName=$node NodeAddr=127.0.0.1 CPUs=$cpus RealMemory=$memory State=UNKNOWN
 PartitionName=usual Nodes=$node Default=YES PriorityTier=1 MaxTime=INFINITE
 PartitionName=urgent Nodes=$node Default=NO PriorityTier=2 MaxTime=INFINITE
 CONF
@@ -151,7 +152,10 @@ if [ "${1:-}" = install ] && [ $# = 1 ]; then
     install_packages
     exit
 fi
-[ $# = 2 ] || usage
+if [ $# != 2 ] && { [ "${1:-}" != start ] || [ $# != 3 ]; }; then
+    usage
+fi
+cpus=${3:-$(nproc)}
 [ "$1" != start ] || mkdir -p "$2"
 [ -d "$2" ] || fail "expected a folder that it was started in, got: $2"
 folder=$(cd "$2" && pwd)

@@ -1,0 +1,17 @@
+"""The input of a job's own process, which a launcher composed."""
+
+from typing import Any
+
+import msgspec
+
+
+class GivenJob(msgspec.Struct):
+    """A composed job."""
+
+    config: dict[str, Any]
+    """The composed configuration as plain data."""
+    folder: str
+    command: list[str]
+    """The command that makes the same run, which its manifest records."""
+    debug: bool
+    """True: an error shows its traceback."""

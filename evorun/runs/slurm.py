@@ -1,0 +1,63 @@
+"""SLURM's view of its jobs: the states that its programs report."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+
+from evorun.models.keys import child_environment
+
+LIMIT_S = 60
+"""Seconds after which a program of SLURM is not waited for (ours): a busy controller answers within seconds."""
+
+_ENDED = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("REVOKED", "TIMEOUT"),
+)
+"""States in which SLURM is done with a job (squeue's manual, JOB STATE CODES)."""
+
+
+def query_states(ids: Collection[str]) -> dict[str, str] | None:
+    """Return the states of jobs such as `12_3` by id, with reasons: `PENDING (Priority)`, `RUNNING`.
+
+    A job that SLURM has forgotten has none: it forgets minutes after a job's end, unless it keeps accounts. Returns
+    None where no SLURM answers.
+    """
+    wanted = {number for number in ids if re.fullmatch(r"\d+(_\d+)?", number)}
+    if not wanted:
+        return {}
+    jobs = f"--jobs={','.join(sorted({number.partition('_')[0] for number in wanted}))}"
+    queued = run_program(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r", jobs])
+    if queued is None or (queued.returncode != 0 and "Invalid job id" not in queued.stderr):  # it knows none of them
+        return None
+    states = {}
+    for number, state, reason in (line.split("|", 2) for line in queued.stdout.splitlines() if line.count("|") >= 2):
+        states[number] = state if reason in ("", "None") else f"{state} ({reason})"
+    if wanted - states.keys():
+        kept = run_program(["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobID,State", jobs])
+        for line in [] if kept is None else kept.stdout.splitlines():
+            number, _, state = line.partition("|")
+            states.setdefault(number, state)
+    return {number: states[number] for number in wanted & states.keys()}
+
+
+def has_ended(state: str | None) -> bool:
+    """Return whether SLURM will neither start nor go on with a job in this state; None: of a job that it forgot."""
+    return state is None or state.split()[0].rstrip("+") in _ENDED
+
+
+def is_waiting(state: str) -> bool:
+    """Return whether a job in this state waits in the queue."""
+    return state.startswith("PENDING")
+
+
+def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    """Run a program of SLURM that needs none of the user's keys; return None where it is missing or does not end."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=child_environment()
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,186 @@
+"""Sweeps on a real SLURM of one machine: whatever ends a job, its records are those of an undisturbed run."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from evorun_process import SMALL, evorun_here, records
+from journals import effects_in
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "slurm" / "one_node.sh"
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+LIMIT_S = 500.0
+"""Of a wait; half a minute where nothing else is at work, since SLURM looks at time limits that often."""
+
+RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine=simulated", *SMALL, "run.concurrency=1")
+SLOW = "engine.seconds_per_token=0.01"
+ON_SLURM = (
+    *("hydra/launcher=slurm", "hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"),
+    *("hydra.launcher.mem_gb=null", "hydra.launcher.detach=true", "hydra.launcher.signal_delay_s=0"),
+)
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+
+def until(reached: Callable[[], Any]) -> Any:
+    """Wait for a value that is true and return it."""
+    deadline = time.monotonic() + LIMIT_S
+    while not (value := reached()):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return value
+
+
+def ask(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A SLURM of one machine with four processors, whatever the machine has: simulated models only sleep."""
+    missing = [name for name in PROGRAMS if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
+    if missing:
+        pytest.skip(f"no SLURM here ({', '.join(missing)}); scripts/slurm/one_node.sh install")
+    folder = tmp_path_factory.mktemp("slurm")
+    started = subprocess.run([SCRIPT, "start", folder, "4"], capture_output=True, text=True, check=False, timeout=120)
+    try:
+        if started.returncode != 0:
+            pytest.skip(f"SLURM cannot be started here: {started.stderr.strip()}")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+            yield
+    finally:
+        subprocess.run([SCRIPT, "stop", folder], capture_output=True, check=False, timeout=120)
+
+
+def jobs_in(sweep: Path) -> list[dict[str, Any]]:
+    """Return what `evorun status --json` prints of a sweep's jobs."""
+    done = evorun_here("status", sweep, "--json", cwd=sweep.parent)
+    assert done.returncode == 0, done.stderr
+    jobs: list[dict[str, Any]] = json.loads(done.stdout)["sweeps"][0]["jobs"]
+    return jobs
+
+
+def effects(job: dict[str, Any]) -> int:
+    return effects_in(Path(job["folder"]) / "journal.sqlite")
+
+
+def restarts(number: str) -> int:
+    said = ask("scontrol", "show", "job", number)
+    return int(next(word for word in said.split() if word.startswith("Restarts=")).partition("=")[2])
+
+
+class Disturbed(NamedTuple):
+    """A sweep whose jobs were ended in different ways, and what was seen of it."""
+
+    jobs: dict[str, dict[str, Any]]
+    """By what was done to each."""
+    calm: dict[str, Path]
+    """The folders of the same runs, undisturbed, by the same."""
+    submitted: str
+    """Output of the command that has submitted them."""
+    while_queued: str
+    """Errors of a resume at that time."""
+    cancelled: dict[str, Any]
+    """Status of the cancelled job after that."""
+    preempted: dict[str, Any]
+    """Status of the preempted job, in the queue again."""
+    resumed: str
+    """Output of the resume that has finished the sweep."""
+    restarts: dict[str, int]
+    """How often SLURM restarted each job."""
+
+
+@pytest.fixture(scope="module")
+def disturbed(cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
+    folder = tmp_path_factory.mktemp("sweeps")
+    sweep = folder / "sweep"
+    words = ("-m", *RUN, SLOW, "seed=0,1,2,3", "hydra.sweep.dir=sweep", *ON_SLURM)
+    submitted = evorun_here(*words, cwd=folder)
+    assert submitted.returncode == 0, submitted.stderr
+    while_queued = evorun_here("resume", sweep, cwd=folder)
+    until(lambda: all(effects(job) > 3 for job in jobs_in(sweep)))
+    # all processors are taken: it takes one job's place
+    ask("sbatch", "--partition=urgent", "--output=/dev/null", "--wrap=sleep 1")
+    [preempted] = until(lambda: [job for job in jobs_in(sweep) if job["state"] == "waiting"])
+    limited, requeued, cancelled = (job for job in jobs_in(sweep) if job["name"] != preempted["name"])
+    ask("scontrol", "update", f"JobId={limited['scheduler_id']}", "EndTime=now+1")
+    ask("scontrol", "requeue", requeued["scheduler_id"])
+    ask("scancel", cancelled["scheduler_id"])
+    given = {"preempted": preempted, "limited": limited, "requeued": requeued, "cancelled": cancelled}
+
+    def now() -> dict[str, dict[str, Any]]:
+        by_name = {job["name"]: job for job in jobs_in(sweep)}
+        return {done_to: by_name[job["name"]] for done_to, job in given.items()}
+
+    until(lambda: now()["cancelled"]["state"] == "interrupted" and now()["cancelled"]["scheduler_state"] == "CANCELLED")
+    seen = now()["cancelled"]
+    until(lambda: [job["state"] for job in now().values()] == ["done", "done", "done", "interrupted"])
+    counts = {done_to: restarts(job["scheduler_id"]) for done_to, job in given.items()}
+    resumed = evorun_here("resume", sweep, "hydra.launcher.detach=false", cwd=folder)
+    assert resumed.returncode == 0, resumed.stderr
+    calm = evorun_here("-m", *RUN, "seed=0,1,2,3", "hydra.sweep.dir=calm", cwd=folder)
+    assert calm.returncode == 0, calm.stderr
+    undisturbed = {job["name"]: Path(job["folder"]) for job in jobs_in(folder / "calm")}
+    return Disturbed(
+        jobs=now(),
+        calm={done_to: undisturbed[job["name"]] for done_to, job in given.items()},
+        submitted=submitted.stderr + submitted.stdout,
+        while_queued=while_queued.stderr,
+        cancelled=seen,
+        preempted=preempted,
+        resumed=resumed.stdout,
+        restarts=counts,
+    )
+
+
+def test_jobs_are_submitted_and_left(disturbed: Disturbed) -> None:
+    array = disturbed.jobs["limited"]["scheduler_id"].partition("_")[0]
+    assert disturbed.submitted.splitlines() == [
+        f"submitted 4 jobs to SLURM: array {array}",
+        "the jobs go on by themselves; how far they are: evorun status sweep",
+        f"cancel them: scancel {array}",
+        "once they have ended, continue what is not done: evorun resume sweep",
+    ]
+
+
+def test_jobs_that_slurm_has_are_not_submitted_again(disturbed: Disturbed) -> None:
+    assert "is in SLURM's queue (seed=0); wait for it, or cancel it: scancel " in disturbed.while_queued
+
+
+def test_the_status_of_a_job_is_slurms_while_it_has_the_job(disturbed: Disturbed) -> None:
+    assert (disturbed.preempted["state"], disturbed.preempted["scheduler_state"][:7]) == ("waiting", "PENDING")
+    assert disturbed.cancelled["note"] is None
+
+
+@pytest.mark.parametrize("done_to", ["limited", "requeued", "preempted", "cancelled"])
+def test_a_job_that_was_ended_leaves_what_an_undisturbed_one_leaves(disturbed: Disturbed, done_to: str) -> None:
+    job, calm = Path(disturbed.jobs[done_to]["folder"]), disturbed.calm[done_to]
+    assert disturbed.restarts[done_to] == (0 if done_to == "cancelled" else 1)
+    assert disturbed.jobs[done_to]["state"] == "done"
+    assert records(job) == records(calm)
+    assert effects_in(job / "journal.sqlite") == effects_in(calm / "journal.sqlite") > 10
+    ours, theirs = (json.loads((run / "results.json").read_text())["cost"]["total"] for run in (job, calm))
+    for paid in ("calls", "prompt_tokens", "completion_tokens"):
+        assert ours[paid] == theirs[paid]
+
+
+def test_a_resume_submits_only_what_is_not_done(disturbed: Disturbed) -> None:
+    assert "3 of 4 jobs are done; 1 to go\n" in disturbed.resumed
+    assert disturbed.jobs["cancelled"]["scheduler_id"] != disturbed.cancelled["scheduler_id"]
+
+
+def test_what_sbatch_says_is_one_line(cluster: None, tmp_path: Path) -> None:
+    refused = evorun_here("-m", *RUN, *ON_SLURM, "hydra.launcher.partition=none", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert refused.returncode == 1
+    [line] = refused.stderr.splitlines()
+    assert line.startswith("error: hydra/launcher=slurm: expected jobs that the cluster accepts, sbatch said: invalid ")
+    assert not list(tmp_path.iterdir())
