@@ -19,12 +19,15 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from hydra.core.config_store import ConfigStore
 
 from building import composed
 from evorun.cli.compose import register
+from evorun.cli.usage import EXIT_INTERRUPTED
 from evorun.models.embedded import is_ready
 from evorun.runner import registry
+from evorun.runner.settings import check
 from evorun.runs.journal_reader import read_journal
 from evorun.testing import check_method, check_task
 from evorun_process import environment, evorun, evorun_here
@@ -294,6 +297,31 @@ def test_a_launcher_of_ones_own_is_evoruns_for_slurm(installed: Installed) -> No
     if shutil.which("sbatch") is None:
         refused = evorun_here(*arguments, cwd=installed.work / "slurm_sweep")
         assert "expected a machine that submits SLURM jobs" in refused.stderr
+
+
+OF_A_JOB = {"name", "workdir", "num_nodes", "resources", "envs", "secrets", "volumes", "file_mounts", "setup", "run"}
+OF_RESOURCES = {"infra", "accelerators", "cpus", "memory", "use_spot", "disk_size", "any_of", "ordered", "job_recovery"}
+OF_RECOVERY = {"strategy", "max_restarts_on_errors", "recover_on_exit_codes"}
+OF_A_VOLUME = {"name", "type", "infra", "size", "use_existing"}
+"""Keys of SkyPilot's YAML by its reference (docs.skypilot.co: SkyPilot YAML, Volumes), as far as a run may use them."""
+
+
+def test_the_job_of_skypilot_is_a_run_that_goes_on() -> None:
+    job, volume = (
+        yaml.safe_load((EXAMPLES / "skypilot_job" / f"{name}.yaml").read_text()) for name in ("job", "volume")
+    )
+    assert job.keys() <= OF_A_JOB
+    assert job["resources"].keys() <= OF_RESOURCES
+    assert job["resources"]["job_recovery"].keys() <= OF_RECOVERY
+    assert job["resources"]["job_recovery"]["recover_on_exit_codes"] == [EXIT_INTERRUPTED]
+    assert volume.keys() <= OF_A_VOLUME
+    [(mounted, name)] = job["volumes"].items()
+    assert name == volume["name"]
+    [command] = [line for line in job["run"].splitlines() if line.startswith("evorun ")]
+    words = shlex.split(command)[1:]
+    [run] = [word.removeprefix("hydra.run.dir=") for word in words if word.startswith("hydra.run.dir=")]
+    assert all(Path(path).is_relative_to(mounted) for path in (run, job["envs"]["XDG_STATE_HOME"]))
+    assert check(composed(*words)).task.load().problems
 
 
 def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) -> None:

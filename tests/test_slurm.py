@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from evorun.models.embedded import is_ready
 from evorun_process import SMALL, evorun_here, records
 from journals import effects_in
+from tiny_llama import write_tiny_llama
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "slurm" / "one_node.sh"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
@@ -184,3 +186,35 @@ def test_what_sbatch_says_is_one_line(cluster: None, tmp_path: Path) -> None:
     [line] = refused.stderr.splitlines()
     assert line.startswith("error: hydra/launcher=slurm: expected jobs that the cluster accepts, sbatch said: invalid ")
     assert not list(tmp_path.iterdir())
+
+
+TRAINING = (
+    *("method=sft", "method.data=data.jsonl", "method.batch=1", "method.epochs=30", "method.eval_samples=1"),
+    *("method.eval_max_tokens=4", "task=arithmetic", "task.limit=1", "model=local", "model.context_length=2048"),
+    *("training.rank=2", "training.learning_rate=0.01", "training.dropout=0.2", "training.save_every=5", "seed=0"),
+)
+
+
+@pytest.mark.embedded
+@pytest.mark.nightly
+@pytest.mark.skipif(not is_ready(), reason="no embedded model")
+def test_a_run_that_is_requeued_while_it_trains_ends_with_the_same_weights(cluster: None, tmp_path: Path) -> None:
+    """SIGTERM reaches the run and its trainer alike."""
+    model = write_tiny_llama(tmp_path / "model")
+    turns = [[{"role": "user", "content": f"{n} + 1?"}, {"role": "assistant", "content": str(n + 1)}] for n in range(6)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns))
+    words = ("-m", *TRAINING, f"model.id={model}")
+    submitted = evorun_here(*words, "hydra.sweep.dir=sweep", *ON_SLURM, cwd=tmp_path)
+    assert submitted.returncode == 0, submitted.stderr
+    sweep = tmp_path / "sweep"
+    until(lambda: effects(jobs_in(sweep)[0]) > 20)
+    ask("scontrol", "requeue", jobs_in(sweep)[0]["scheduler_id"])
+    until(lambda: jobs_in(sweep)[0]["state"] == "waiting")
+    before = effects(jobs_in(sweep)[0])
+    until(lambda: jobs_in(sweep)[0]["state"] == "done")
+    calm = evorun_here(*words, "hydra.sweep.dir=calm", cwd=tmp_path)
+    assert calm.returncode == 0, calm.stderr
+    [job], [undisturbed] = jobs_in(sweep), jobs_in(tmp_path / "calm")
+    assert before < effects(job) == effects(undisturbed)
+    for name in ("training.jsonl", "steps.jsonl", "metrics.jsonl", "artifacts/adapter/adapter_model.safetensors"):
+        assert (Path(job["folder"]) / name).read_bytes() == (Path(undisturbed["folder"]) / name).read_bytes(), name

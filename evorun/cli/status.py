@@ -19,6 +19,8 @@ from evorun.runs.terminal import Terminal
 
 WATCH_INTERVAL_S = 2.0
 """Seconds between two looks at the folders."""
+WATCH_SLURM_S = 10.0
+"""The same where SLURM's controller is asked, which serves a whole cluster."""
 
 
 def print_status(arguments: Sequence[str], console: Terminal) -> None:
@@ -54,17 +56,22 @@ def _watch(folders: Sequence[Path], console: Terminal) -> None:
     if not console.is_terminal:
         raise ConfigError("--watch: expected a terminal, got another output; leave it out, or use --json")
 
-    def look() -> RenderableType:
+    def look() -> tuple[RenderableType, float]:
         parts: list[Table | Text] = []
-        for title, jobs in _groups(find_jobs(folders)):
+        overview = find_jobs(folders)
+        pause = WATCH_SLURM_S if any(sweep.launcher == "slurm" for sweep in overview.sweeps) else WATCH_INTERVAL_S
+        for title, jobs in _groups(overview):
             table = status_table(sorted(jobs, key=lambda job: ORDER.index(job.state)), title)
             parts += [console.fit_table(table), *map(Text, list_notes(jobs))]
-        return Group(*(parts or [Text("no runs yet")]), Text("every 2 s; Ctrl-C ends this view, not the jobs", "dim"))
+        ending = Text(f"every {pause:.0f} s; Ctrl-C ends this view, not the jobs", "dim")
+        return Group(*(parts or [Text("no runs yet")]), ending), pause
 
     try:
-        with Live(look(), console=console, auto_refresh=False) as live:
+        shown, pause = look()
+        with Live(shown, console=console, auto_refresh=False) as live:
             while True:
-                time.sleep(WATCH_INTERVAL_S)
-                live.update(look(), refresh=True)
+                time.sleep(pause)
+                shown, pause = look()
+                live.update(shown, refresh=True)
     except KeyboardInterrupt:
         return

@@ -30,7 +30,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
         ("job", [job.name for job in jobs]),
         ("id", [job.scheduler_id or "" for job in jobs]),
         ("state", [job.state for job in jobs]),
-        ("SLURM", [(job.scheduler_state or "").lower() for job in jobs]),
+        ("SLURM", [_in_slurm(job) for job in jobs]),
         ("progress", ["" if job.state in _ENDED_WELL else ", ".join([*_progress(job), *_left(job)]) for job in jobs]),
         (names[0] if len(names) == 1 else "score", [_score(job, named=len(names) > 1) for job in jobs]),
         ("95 % interval", [_interval(job) for job in jobs]),
@@ -72,6 +72,11 @@ def _progress(job: JobStatus) -> list[str]:
     if job.done is None or (job.planned is None and not job.done):
         return []
     return [f"{job.done:,}" if job.planned is None else f"{job.done:,}/{job.planned:,}"]
+
+
+def _in_slurm(job: JobStatus) -> str:
+    state, space, reason = (job.scheduler_state or "").partition(" ")
+    return f"{state.lower()}{space}{reason}"
 
 
 def _left(job: JobStatus) -> list[str]:
