@@ -116,15 +116,15 @@ def make_cost_table(outcome: Outcome) -> Table:
         *figure_columns("model time, summed over calls", format=text.duration),
     ]
     fields = ["role", "calls", "prompt_tokens", *(["cached_tokens"] if cached else []), "completion_tokens"]
+
+    def make_row(role: str, spent: RoleCost) -> tuple[Cell, ...]:
+        of_prompt: list[Cell] = [spent.prompt_tokens, *([spent.cached_tokens] if cached else [])]
+        price: list[Cell] = [_price_cell(rates, role, spent)] if rates else []
+        return (role, spent.calls, *of_prompt, spent.completion_tokens, *price, spent.seconds)
+
     return Table(
         columns,
-        [
-            (
-                *(role, spent.calls, spent.prompt_tokens, *([spent.cached_tokens] if cached else [])),
-                *(spent.completion_tokens, *([_price_cell(rates, role, spent)] if rates else []), spent.seconds),
-            )
-            for role, spent in outcome.cost.items()
-        ],
+        [make_row(role, spent) for role, spent in outcome.cost.items()],
         title=f"cost ({', '.join(took)})" if took else "cost",
         name="cost",
         fields=(*fields, *(["price"] if rates else []), "seconds"),
