@@ -153,6 +153,26 @@ def reject_links(folder: Path) -> None:
 
     Check this once, before the first file is written: SQLite, PyTorch and PEFT write here too and follow links.
     """
+    for entry in _regular_files(folder, "written"):
+        if entry.stat(follow_symlinks=False).st_nlink > 1:
+            raise RunDirectoryError(
+                f"{entry.path} has another name elsewhere (a hard link), whose file would be written, too: "
+                "put a copy in its place, or remove it"
+            )
+        if entry.name.endswith("-journal") and _names_another_file(entry.path):
+            raise RunDirectoryError(
+                f"{entry.path} names another file, which SQLite would delete; evorun writes no such file: remove it"
+            )
+
+
+def reject_symlinks(folder: Path) -> None:
+    """Raise RunDirectoryError for anything that would lead a reader out of a run's folder or block it forever."""
+    for _ in _regular_files(folder, "read"):
+        pass
+
+
+def _regular_files(folder: Path, use: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the files below a folder. Raises RunDirectoryError for anything else. use: what is done through names."""
     pending = [os.fspath(folder)]
     try:
         while pending:
@@ -160,21 +180,13 @@ def reject_links(folder: Path) -> None:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
-                    elif not entry.is_file(follow_symlinks=False):
+                    elif entry.is_file(follow_symlinks=False):
+                        yield entry
+                    else:
                         kind = "a symbolic link" if entry.is_symlink() else "no regular file"
                         raise RunDirectoryError(
-                            f"{entry.path} is {kind}, which is not written through: put a file or folder in its place, "
+                            f"{entry.path} is {kind}, which is not {use} through: put a file or folder in its place, "
                             "or remove it"
-                        )
-                    elif entry.stat(follow_symlinks=False).st_nlink > 1:
-                        raise RunDirectoryError(
-                            f"{entry.path} has another name elsewhere (a hard link), whose file would be written, too: "
-                            "put a copy in its place, or remove it"
-                        )
-                    elif entry.name.endswith("-journal") and _names_another_file(entry.path):
-                        raise RunDirectoryError(
-                            f"{entry.path} names another file, which SQLite would delete; evorun writes no such file: "
-                            "remove it"
                         )
     except OSError as error:
         raise RunDirectoryError(f"cannot read the run directory {folder}: {error.strerror}") from error

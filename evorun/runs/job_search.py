@@ -45,23 +45,34 @@ def find_jobs(folders: Sequence[Path]) -> Overview:
     """Return the jobs of runs, sweeps and folders of them. Raises RunDirectoryError for what is no folder."""
     sweeps: dict[str, SweepStatus] = {}
     runs: dict[str, JobStatus] = {}
-    for given in folders:
-        if not given.is_dir():
-            raise RunDirectoryError(f"expected a folder of runs, found none at {display(given)}")
-        left = iter(range(_MAX_FOLDERS))
-        for folder, sweep in _walk(given, _MAX_DEPTH, left):
-            shown = display(folder).encode("utf-8", "replace").decode()
-            if sweep is None:
-                runs.setdefault(shown, look_at(folder, shown))
-            else:
-                sweeps.setdefault(shown, SweepStatus(shown, sweep.launcher, job_statuses(folder, sweep)))
-        if next(left, None) is None:
-            _log.warning("%s: looked into %s folders, the others are left out", display(given), f"{_MAX_FOLDERS:,}")
+    for folder, sweep in (found for given in folders for found in find_folders(given)):
+        shown = display_as_text(folder)
+        if sweep is None:
+            runs.setdefault(shown, look_at(folder, shown))
+        else:
+            sweeps.setdefault(shown, SweepStatus(shown, sweep.launcher, job_statuses(folder, sweep)))
     return Overview(list(sweeps.values()), list(runs.values()))
 
 
+def find_folders(given: Path) -> Iterator[tuple[Path, SweepManifest | None]]:
+    """Yield the folders of runs in a folder, and of sweeps with their manifests, by name; follow no links.
+
+    A sweep whose manifest cannot be read is left out with a warning. Raises RunDirectoryError for what is no folder.
+    """
+    if not given.is_dir():
+        raise RunDirectoryError(f"expected a folder of runs, found none at {display(given)}")
+    left = iter(range(_MAX_FOLDERS))
+    yield from _walk(given, _MAX_DEPTH, left)
+    if next(left, None) is None:
+        _log.warning("%s: looked into %s folders, the others are left out", display(given), f"{_MAX_FOLDERS:,}")
+
+
+def display_as_text(folder: Path) -> str:
+    """Return a folder as `display` does, in characters that JSON can hold: a name need not be text."""
+    return display(folder).encode("utf-8", "replace").decode()
+
+
 def _walk(folder: Path, depth: int, left: Iterator[int]) -> Iterator[tuple[Path, SweepManifest | None]]:
-    """Yield the folders of runs, and of sweeps that can be read with their manifests, by name; follow no links."""
     if next(left, None) is None:
         return
     if (folder / MANIFEST).exists():

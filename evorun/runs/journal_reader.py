@@ -28,6 +28,10 @@ class JournalReader(Protocol):
         """Yield the key and request digest of each effect, by number; of two with the same key the first counts."""
         ...
 
+    def count(self) -> int:
+        """Return the number of effects."""
+        ...
+
     def key(self, number: int) -> Key:
         """Return the key and request digest of an effect."""
         ...
@@ -129,6 +133,9 @@ class BlockReader:
     def index(self) -> Iterator[Key]:
         return iter(self._keys)
 
+    def count(self) -> int:
+        return self._keys.count()
+
     def key(self, number: int) -> Key:
         return self._keys[number]
 
@@ -191,6 +198,11 @@ class _Items(Generic[T]):
             first, items, _ = self._read(number)
             yield from items[number - first :]
             number = first + len(items)
+
+    def count(self) -> int:
+        """Return the number of items."""
+        last = self._end() - 1
+        return 0 if last < 0 else last + self._stored(last)[1]
 
     def check(self) -> None:
         """Check the checksums of all blocks. Raises JournalError for a wrong checksum or a missing block."""

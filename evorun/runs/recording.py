@@ -49,6 +49,9 @@ class _Chain:
         for journal in self._journals:
             yield from journal.index()
 
+    def count(self) -> int:
+        return len(self._places)
+
     def key(self, number: int) -> Key:
         journal, local_number = self._places[number]
         return journal.key(local_number)

@@ -4,6 +4,7 @@ import logging
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 import msgspec
 
@@ -125,14 +126,22 @@ def job_names(jobs: Sequence[JobInSweep]) -> list[str]:
     return names if unique else [job.folder for job in jobs]
 
 
-def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
-    """Return the status of each job of a sweep in this folder."""
+class Look(Protocol):
+    """Returns a job's status from its run directory, as `look_at`."""
+
+    def __call__(self, run: Path, name: str, *, begun: bool = False) -> JobStatus:
+        """Return the status."""
+        ...
+
+
+def job_statuses(folder: Path, sweep: SweepManifest, look: Look = look_at) -> list[JobStatus]:
+    """Return the status of each job of a sweep in this folder. look: reads the files of one."""
     starts_jobs = sweep.launcher != "slurm" and is_locked(folder / LOCK)
     seen = []
     for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True):
         run = folder / job.folder
         # a launcher makes the folder before the job's process has loaded anything
-        status = look_at(run, name, begun=starts_jobs and run.is_dir())
+        status = look(run, name, begun=starts_jobs and run.is_dir())
         seen.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
     if sweep.launcher != "slurm":
         if sweep.host != platform.node():
@@ -142,7 +151,7 @@ def job_statuses(folder: Path, sweep: SweepManifest) -> list[JobStatus]:
     asked = [status.scheduler_id for status in seen if status.scheduler_id is not None and not status.is_done]
     states = slurm.query_states(asked)
     return [
-        _in_slurm(folder, job, status, states) if status.scheduler_id in asked else status
+        _in_slurm(folder, job, status, states, look) if status.scheduler_id in asked else status
         for job, status in zip(sweep.jobs, seen, strict=True)
     ]
 
@@ -170,7 +179,9 @@ def describe_unfinished(runs: Sequence[Path]) -> list[str]:
     return lines
 
 
-def _in_slurm(folder: Path, job: JobInSweep, status: JobStatus, states: Mapping[str, str] | None) -> JobStatus:
+def _in_slurm(
+    folder: Path, job: JobInSweep, status: JobStatus, states: Mapping[str, str] | None, look: Look
+) -> JobStatus:
     """Return the status of a job that SLURM was given. states: what SLURM says, by id; None: it does not answer."""
     number = str(job.scheduler_id)
     if states is None:
@@ -185,12 +196,15 @@ def _in_slurm(folder: Path, job: JobInSweep, status: JobStatus, states: Mapping[
         return msgspec.structs.replace(status, state=at_work.get(status.state, status.state), note=None)
     if status.state not in ("waiting", "lost"):
         return status
-    again = look_at(folder / job.folder, status.name)  # it may have ended between the look and the answer
+    again = look(folder / job.folder, status.name)  # it may have ended between the look and the answer
     if again.state not in ("waiting", "lost"):
         return msgspec.structs.replace(again, scheduler_id=number, scheduler_state=queued)
     said = f"SLURM's job {number} is {'no longer known' if queued is None else queued}"
-    if last := last_line(folder / SLURM_FILES / f"{number}.log"):
-        said += f"; the last line of {SLURM_FILES}/{number}.log: {last}"
+    log = f"{SLURM_FILES}/{number}.log"
+    # somebody else's manifest, or a link, may name any file of this machine
+    is_inside = (folder / log).resolve() == folder.resolve() / log
+    if is_inside and (last := last_line(folder / log)):
+        said += f"; the last line of {log}: {last}"
     return msgspec.structs.replace(status, state="lost", note=said)
 
 
