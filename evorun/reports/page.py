@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-def render(template: str, context: Mapping[str, Any]) -> str:
-    """Render one of our templates. Whatever it prints is escaped and made printable, unless it is `markup`."""
-    return _environment().get_template(template).render(context)
+def render(template: str, context: Mapping[str, Any], package: str = "evorun.reports") -> str:
+    """Render one of our templates. Whatever it prints is escaped and made printable, unless it is `markup`.
+
+    package: where the template lies; what it extends or imports may lie here, too.
+    """
+    return _environment(package).get_template(template).render(context)
 
 
 @cache
-def _environment() -> "jinja2.Environment":
-    """Return the environment of all templates, which compiles each of them once."""
+def _environment(package: str) -> "jinja2.Environment":
+    """Return the environment of a package's templates, which compiles each of them once."""
     import jinja2
 
     # StrictUndefined: a template that names what its context lacks must fail, not print nothing
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(own_file),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), jinja2.FunctionLoader(own_file)]),
         autoescape=True,
         finalize=_finalize,
         undefined=jinja2.StrictUndefined,
@@ -88,9 +91,9 @@ def csv_link(table: Table) -> "Markup":
     return download(f"{text.file_stem(table.name)}.csv", "text/csv", table.csv())
 
 
-def own_file(name: str) -> str:
-    """Return the text of a file of this package."""
-    return files("evorun.reports").joinpath(name).read_text("utf-8")
+def own_file(name: str, package: str = "evorun.reports") -> str:
+    """Return the text of a file of one of our packages."""
+    return files(package).joinpath(name).read_text("utf-8")
 
 
 def content_hash(script: str) -> str:

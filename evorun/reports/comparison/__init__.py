@@ -6,6 +6,7 @@ from evorun.reports.comparison.output import (
     choose_folder,
     export_comparison,
     print_comparison,
+    render_comparison,
     write_comparison,
 )
 
@@ -16,5 +17,6 @@ __all__ = [
     "compare",
     "export_comparison",
     "print_comparison",
+    "render_comparison",
     "write_comparison",
 ]

@@ -1,7 +1,7 @@
 """A comparison in the terminal, on a page that opens from disk and loads nothing, and as exported files."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -97,7 +97,18 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
 
     Raises RunDirectoryError when it cannot be written.
     """
-    return write_page(target, render("comparison/comparison.html.j2", _make_context(comparison, target.parent)))
+    # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
+    folder = target.parent.resolve()
+    links = {
+        run.name: "./" + quote(os.path.relpath(run.outcome.run_dir.resolve() / REPORT, folder))
+        for run in comparison.runs
+    }
+    return write_page(target, render_comparison(comparison, links))
+
+
+def render_comparison(comparison: Comparison, links: Mapping[str, str]) -> str:
+    """Return the HTML of a comparison. links: from the page to each run's own, by the run's name."""
+    return render("comparison/comparison.html.j2", _make_context(comparison, links))
 
 
 def export_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = False) -> list[Path]:
@@ -108,14 +119,9 @@ def export_comparison(comparison: Comparison, folder: Path, *, overwrite: bool =
     return export(folder, make_figures(comparison), tables.make_data_tables(comparison), overwrite=overwrite)
 
 
-def _make_context(comparison: Comparison, folder: Path) -> dict[str, Any]:
+def _make_context(comparison: Comparison, links: Mapping[str, str]) -> dict[str, Any]:
     strata = comparison.strata if len(comparison.strata) <= _MAX_STRATA else []
     pairs, styles = comparison.pairs, plots.assign_styles(comparison)
-    # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
-    links = {
-        run.name: "./" + quote(os.path.relpath(run.outcome.run_dir.resolve() / REPORT, folder.resolve()))
-        for run in comparison.runs
-    }
     by_legend = {arm.legend: styles[arm.name] for arm in comparison.arms}
     legend = {name: markup(plots.draw_swatch(style)) for name, style in by_legend.items()}
     return {
