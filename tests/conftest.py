@@ -93,3 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+
+
+@pytest.fixture(name="chromium", scope="session")
+def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Start one browser for all tests of pages: starting it takes longer than most of them."""
+    import browsing  # skips the tests that ask for it where selenium is not installed
+
+    driver = browsing.start(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.quit()

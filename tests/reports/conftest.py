@@ -1,4 +1,4 @@
-"""One browser for all tests of pages: starting it takes longer than most of them."""
+"""Pages with few figures or none: drawing takes longer than all else."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,15 +7,6 @@ import pytest
 
 from evorun.reports import drawing
 from warm_process import leave_blank, no_figures
-
-
-@pytest.fixture(name="chromium", scope="session")
-def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    import browsing  # skips the tests that ask for it where selenium is not installed
-
-    driver = browsing.start(tmp_path_factory.mktemp("profile"))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

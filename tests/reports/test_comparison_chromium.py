@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import MARKS
 from comparison_fixture import write_method
 
+from browsing import MARKS
 from evorun.reports.comparison import compare, write_comparison
 from evorun.runs.directory import REPORT
 from run_fixture import HOSTILE

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import MARKS, WebDriverWait, click, texts, visible
 from evolution_fixture import EvolutionSpec, write_evolution
 
+from browsing import MARKS, WebDriverWait, click, texts, visible
 from evorun.reports import write_report
 from run_fixture import HOSTILE
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import MARKS, click, settle, texts, visible
 
+from browsing import MARKS, click, settle, texts, visible
 from evorun.reports import write_report
 from run_fixture import HOSTILE, RunSpec, write_run
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from browsing import MARKS, WebDriverWait, click, texts, visible
 from rubric_fixture import RubricSpec, write_rubric_run
 
+from browsing import MARKS, WebDriverWait, click, texts, visible
 from evorun.reports import write_report
 from run_fixture import HOSTILE
 
