@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOMS = (
     *("ratings", "models", "simulation", "sandbox", "runs", "tasks", "traces", "training", "rollouts"),
-    *("methods", "reports", "tracking", "exports", "runner", "cli", "api", "testing"),
+    *("methods", "reports", "tracking", "exports", "viewer", "runner", "cli", "api", "testing"),
 )
 """Ground floor first."""
 GROUND = ("errors", "fields", "__init__")

@@ -24,7 +24,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.update(others)
 
 
-LONGER = ("curves", "lyria", "paper_run", "sandbox", "simulated_espl", "stack")
+LONGER = ("curves", "lyria", "paper_run", "sandbox", "simulated_espl", "stack", "view")
 """Those that take seconds: `make lint` checks how they call evorun, too."""
 
 

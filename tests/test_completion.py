@@ -32,6 +32,7 @@ from evorun_process import environment
         ("evorun grade task=math5", ["task=math500"]),
         ("evorun report outputs/", []),
         ("evorun doctor ", ["--json"]),
+        ("evorun view outputs --", ["--no-browser", "--port="]),
     ],
 )
 def test_what_a_word_may_become(line: str, offered: list[str]) -> None:

@@ -125,6 +125,17 @@ USAGES = {
         "--output and --export must lie outside run directories; --overwrite replaces existing files. --json prints\n"
         "the figures as a document.",
     ),
+    "view": Usage(
+        "view:view_runs",
+        "evorun view [DIR ...]",
+        "show many runs on one local page, live",
+        "evorun view [DIR ...] [--port=N] [--no-browser]",
+        "Serves one page over the runs and sweeps in DIR, by default the folder outputs, until Ctrl-C. There you\n"
+        "filter, sort and group them by any key, open a run's report, compare several, and follow those that go on.\n"
+        "It writes nothing. The page is served to this machine only, under an address with a random token; nobody\n"
+        "without it gets an answer. On a desktop's terminal, a web browser opens; --no-browser leaves that to you.\n"
+        "--port=N: the port, by default any that is free. From another machine: ssh -L N:localhost:N HOST",
+    ),
     "grade": Usage(
         "grading:grade_file",
         "evorun grade task=TASK responses=FILE.jsonl",
