@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from evorun.runs.formats import compact, count, value, value_interval
+from evorun.runs.formats import compact, count, format_dollars, value, value_interval
 from evorun.runs.job_states import JobStatus, State, count_states
-from evorun.runs.prices import format_dollars
 from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
 

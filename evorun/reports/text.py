@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from evorun.runs import formats
-from evorun.runs.prices import format_dollars
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -97,7 +96,7 @@ def trials(sizes: Sequence[int]) -> str:
 
 def dollars(price: float | str | None) -> str:
     """Format a price; a text, such as `unknown`, stays as it is."""
-    return MISSING if price is None else price if isinstance(price, str) else format_dollars(price)
+    return MISSING if price is None else price if isinstance(price, str) else formats.format_dollars(price)
 
 
 def precise(value: float | None) -> str:

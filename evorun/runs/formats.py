@@ -57,3 +57,10 @@ def number(value: float | None) -> str:
     size = abs(value)
     shown = f"{size:,.0f}" if size >= 100 else f"{size:.1f}" if size >= 10 else f"{size:.3g}"
     return MINUS + shown if value < 0 else shown
+
+
+def format_dollars(dollars: float) -> str:
+    """Return an amount as `$1,234`, `$12.30` or `$0.00123`, to three figures and at least cents."""
+    if dollars and dollars < 0.1:
+        return f"${float(f'{dollars:.3g}'):.10f}".rstrip("0")
+    return f"${dollars:,.2f}" if dollars < 1000 else f"${dollars:,.0f}"

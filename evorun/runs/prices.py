@@ -48,12 +48,15 @@ class TokenPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The price of a model's tokens, in dollars per million."""
 
     prompt: Dollars
+    """Of a million prompt tokens."""
     cached: Dollars | None = None
-    """Of prompt tokens in the vendor's cache; None: the price of other prompt tokens."""
+    """Of a million prompt tokens in the vendor's cache; None: the price of other prompt tokens."""
     completion: Dollars
+    """Of a million completion tokens."""
     date: date
     """Day on which the source stated the price."""
     source: str
+    """Where the price was stated, mostly a URL."""
 
     def of(self, spent: Tokens) -> int:
         """Return the price of tokens in picodollars."""
@@ -69,8 +72,11 @@ class GpuPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The price of a GPU, in dollars per hour."""
 
     hour: Dollars
+    """Of an hour of one GPU."""
     date: date
+    """Day on which the source stated the price."""
     source: str
+    """Where the price was stated, mostly a URL."""
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -207,10 +213,3 @@ def add_prices(rates: Rates, of_tokens: float | None, of_gpus: float | None) -> 
     if of_tokens is None:
         return None if rates else of_gpus
     return of_tokens + (of_gpus or 0.0)
-
-
-def format_dollars(dollars: float) -> str:
-    """Return an amount as `$1,234`, `$12.30` or `$0.00123`, to three figures and at least cents."""
-    if dollars and dollars < 0.1:
-        return f"${float(f'{dollars:.3g}'):.10f}".rstrip("0")
-    return f"${dollars:,.2f}" if dollars < 1000 else f"${dollars:,.0f}"

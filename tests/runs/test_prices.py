@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from evorun.errors import ConfigError
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import BudgetConfig, Meter, Usage, divide_budget
+from evorun.runs.formats import format_dollars
 from evorun.runs.prices import (
     DOLLAR,
     GpuPrice,
     Prices,
     TokenPrice,
-    format_dollars,
     load_prices,
     oldest_date,
     price_calls,
