@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -192,6 +193,7 @@ def json_type(hint: Any) -> str:
         return f"list of {_enclosed(arguments[0])}"
     names = {
         str: "string",
+        date: "string",  # ISO 8601
         bool: "boolean",
         int: "integer",
         float: "number",
