@@ -1,6 +1,7 @@
 """`evorun.replay`, `extend`, `fork` and `rejudge`: the verbs of the command line, which return what was made."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from evorun.cli import invocation
 from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError
 from evorun.reports import html
+from evorun.runner import experiment
 from evorun.runs.journal_reader import read_journal
 
 RUN = (
@@ -21,9 +23,22 @@ RUN = (
 )
 
 
+FOLLOWED: list[tuple[Path, list[str]]] = []
+"""The runs that trackers have followed, and their names."""
+
+
+@contextmanager
+def follow(run: Path, trackers: Mapping[str, object]) -> Iterator[None]:
+    FOLLOWED.append((run, list(trackers)))
+    yield
+
+
 @pytest.fixture(scope="module", name="run")
 def _run(tmp_path_factory: pytest.TempPathFactory) -> evorun.Run:
-    return evorun.Run(simulated_run(tmp_path_factory.mktemp("run") / "run", *RUN).path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "followed", follow)
+        folder = tmp_path_factory.mktemp("run") / "run"
+        return evorun.Run(simulated_run(folder, *RUN, "tracker=tensorboard").path)
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +52,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "carry_out", carry_out)
+    monkeypatch.setattr(experiment, "followed", follow)
     monkeypatch.setattr(html, "write_report", lambda run: None)  # which takes seconds
 
 
@@ -49,6 +65,7 @@ def test_a_replay_is_a_run_with_the_same_records_and_no_calls(run: evorun.Run) -
     assert again.path.parts[0] == "outputs"
     assert again.manifest.files["steps.jsonl"] == run.manifest.files["steps.jsonl"]
     assert calls(again) == set()
+    assert FOLLOWED[-1] == (again.path, [])  # its points are sent
 
 
 def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None:
@@ -61,6 +78,10 @@ def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None
     assert other.manifest.origin is not None
     assert (other.manifest.origin.verb, other.manifest.origin.at) == ("fork", 1)
     assert (other.duels()["step"] == 1).sum() == 1
+
+    # the tracker's points are a run's own: the new runs send theirs
+    named = {run.name: trackers for run, trackers in FOLLOWED}
+    assert named["longer"] == named["other"] == ["tensorboard"]
 
 
 def test_a_rejudging_is_a_frame_of_the_run(run: evorun.Run) -> None:

@@ -88,6 +88,17 @@ def test_the_recorded_judge_gives_the_recorded_verdicts_ratings_and_choices(duel
     assert row(folder, "accuracy: the run's choices").difference.value == 0.0
 
 
+@pytest.mark.parametrize(
+    "method", ["method=best_of_n method.samples=4 method.rounds=2", "method=feedback_descent method.generations=3"]
+)
+def test_other_methods_with_duels_have_them_judged_as_they_did(method: str, tmp_path: Path) -> None:
+    words = ("task=mathbench", "task.source=sample", "task.limit=1")
+    run = simulated_run(tmp_path / "run", *method.split(), *words).path
+    folder = study(run, "judge=policy")
+    assert records(folder, "comparisons") == records(run, "comparisons")
+    assert row(folder, "accuracy: both by refitted ratings").agreement.value == 1.0
+
+
 def test_only_judgments_are_paid_for(duels: Path) -> None:
     """The run's own calls have the same keys as the study's, so that no verdict depends on where it was asked for."""
     folder = study(duels, *WEAK)

@@ -11,9 +11,10 @@ from msgspec import Meta
 from evorun.fields import Checked, NonNegativeFloat, PositiveInt
 from evorun.methods.context import Context, RunContext
 from evorun.models.base import Sampling
+from evorun.ratings import bradley_terry
 from evorun.rollouts.calls import Role
 from evorun.rollouts.rubric_settings import RubricSettings
-from evorun.runs.candidates import Step
+from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import HasPublicTests
 from evorun.training.wire import Objective
@@ -82,6 +83,22 @@ class Method(ABC):
     def rubric_settings(self) -> RubricSettings | None:
         """The settings of rubric rewards; None where no rubric gives the rewards."""
         return None
+
+    @property
+    def judge_sampling(self) -> Sampling | None:
+        """The sampling parameters of a judgment; None for a method without duels."""
+        return None
+
+    def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> bradley_terry.Posterior:
+        """Return the ratings of a problem's candidates by these duels between them alone; their `mean` decides.
+
+        By default, the MAP of Bradley-Terry utilities with a prior of 1 logit, in which ties are no evidence.
+        """
+        places = {candidate.id: place for place, candidate in enumerate(candidates)}
+        ends = [(places[duel.first], places[duel.second], duel.outcome) for duel in duels if duel.outcome is not None]
+        won = [first if outcome == "first" else second for first, second, outcome in ends]
+        lost = [second if outcome == "first" else first for first, second, outcome in ends]
+        return bradley_terry.fit(len(candidates), won, lost)
 
     @property
     def transplants(self) -> bool:

@@ -9,8 +9,7 @@ from msgspec.structs import asdict
 
 from evorun.errors import ConfigError, DataError
 from evorun.methods.context import Context
-from evorun.methods.duels.arena import Arena
-from evorun.methods.duels.duels import DuelSettings, judge_pairs
+from evorun.methods.duels.duels import judge_pairs
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Role
@@ -21,7 +20,6 @@ from evorun.runner.run_study import digest
 from evorun.runner.tournament import JUDGE_MAX_TOKENS
 from evorun.runner.work import Effects
 from evorun.runs.agreement import measure_agreement, pair_duels
-from evorun.runs.archive import Archive
 from evorun.runs.budget import Meter, Usage
 from evorun.runs.candidates import Candidate, CandidateId
 from evorun.runs.directory import RunDirectory
@@ -33,9 +31,6 @@ from evorun.runs.schema import CandidateRecord, ComparisonRecord, Metric
 from evorun.runs.scores import primary_score
 from evorun.runs.statistics import Proportion, mean_interval
 from evorun.runs.studies import RefittedRating, RejudgedChoice, RejudgedFigure
-
-PRIOR_SD = 1.0
-"""Of a refit to the duels of a method that rates no candidates (ours, as in conf/method/duel_evolve.yaml)."""
 
 
 class _Duel(NamedTuple):
@@ -86,13 +81,8 @@ class RejudgedDuels(Rejudging):
             for name in (record.first, record.second):
                 if name not in self._candidates[record.problem]:
                     raise DataError(f"{display(run)}: candidates.jsonl lacks '{name}' of a duel; restore the records")
-        settings = self._checked.method.config
-        self._settings = settings if isinstance(settings, DuelSettings) else None
         limit = self._checked.task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
-        self._sampling = Sampling(
-            temperature=getattr(settings, "judge_temperature", 0.0),
-            max_tokens=getattr(settings, "judge_max_tokens", limit),
-        )
+        self._sampling = self._checked.method.judge_sampling or Sampling(temperature=0.0, max_tokens=limit)
 
     def _models(self) -> dict[str, ServedModel]:
         panel = {role: served for role, served in self._checked.others.items() if role.startswith(f"{JUDGE}.")}
@@ -181,12 +171,10 @@ class RejudgedDuels(Rejudging):
         fought = [duel for duel in duels if duel.problem == problem]
         names = {name for duel in fought for name in (duel.first, duel.second)}
         members = [c for c in self._candidates[problem].values() if c.mean is not None or c.id in names]
-        arena = Arena(PRIOR_SD) if self._settings is None else self._settings.arena(Archive())
-        arena.add(members)
-        arena.update(fought)
+        ratings = self._checked.method.rate_by_duels(members, fought)
         return [
             RefittedRating(problem=problem, candidate=member.id, mean=round(float(mean), 9), sd=round(float(sd), 9))
-            for member, mean, sd in zip(members, arena.mean, arena.sd, strict=True)
+            for member, mean, sd in zip(members, ratings.mean, ratings.sd, strict=True)
         ]
 
     def _choose(self, problem: str, recorded: CandidateId | None, rated: Sequence[RefittedRating]) -> RejudgedChoice:

@@ -5,9 +5,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from evorun.fields import PositiveInt
 from evorun.models import Completion, LanguageModel, Reply, Request, make_rejection
@@ -36,20 +37,23 @@ class Parrot:
         content = json.dumps([request.messages, request.sampling.temperature and request.seed])
         rng = np.random.default_rng(list(hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()))
         completions = tuple(self._speak(request, prompt, room, rng) for _ in range(request.sampling.n))
-        ids = {"prompt_ids": tuple(map(_number, prompt))} if request.token_ids else {}  # asked for by training alone
-        return Reply(completions=completions, prompt_tokens=len(prompt), seconds=0.0, **ids)
+        reply = Reply(completions=completions, prompt_tokens=len(prompt), seconds=0.0)
+        if request.token_ids:  # training asks for them
+            return replace(reply, prompt_ids=tuple(map(_number, prompt)))
+        return reply
 
     def _speak(self, request: Request, prompt: Sequence[str], room: int, rng: np.random.Generator) -> Completion:
         if request.json_schema is not None:
             words = json.dumps(_fill(request.json_schema, rng)).split()
         else:
             words = rng.choice(prompt or ["?"], 1 + rng.poisson(self._stop_rate)).tolist()
-        text, reason = " ".join(words[:room]), "stop" if len(words) <= room else "length"
+        text = " ".join(words[:room])
+        reason: Literal["stop", "length"] = "stop" if len(words) <= room else "length"
         if found := [place for stop in request.sampling.stop if (place := text.find(stop)) >= 0]:
             text, reason = text[: min(found)], "stop"
         said = words[: min(room, len(text.split()) + bool(found))]
-        ids = {"token_ids": tuple(map(_number, said))} if request.token_ids else {}
-        return Completion(text=text, finish_reason=reason, tokens=max(1, len(said)), **ids)
+        spoken = Completion(text=text, finish_reason=reason, tokens=max(1, len(said)))
+        return replace(spoken, token_ids=tuple(map(_number, said))) if request.token_ids else spoken
 
     async def close(self) -> None:
         """Hold nothing, so release nothing."""

@@ -4,7 +4,7 @@ The duels are those of Duel-Evolve (its paper's appendix D). With the oracle, a 
 baseline of the Lyria paper (section 4.2.1), which redraws a repeated answer.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -13,9 +13,11 @@ from typing import Annotated, ClassVar
 from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.context import Context
-from evorun.methods.duels.duels import DuelSettings, hold_duels, warn_if_no_duels
+from evorun.methods.duels.duels import DuelSettings, hold_duels, rate_in_arena, warn_if_no_duels
 from evorun.methods.lyria.population import Plan, breed, explain_missing_verifier, regime_with_verifier
 from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
+from evorun.models.base import Sampling
+from evorun.ratings.bradley_terry import Posterior
 from evorun.rollouts.calls import Role
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Comparison, Step
@@ -61,6 +63,13 @@ class BestOfN(PerProblem):
             return self.config.rounds
         samples = self.config.samples
         return None if samples is None else len(range(0, samples, self._batch(samples))) - 1
+
+    @property
+    def judge_sampling(self) -> Sampling | None:
+        return self.config.judge_sampling
+
+    def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
+        return rate_in_arena(self.config, candidates, duels)
 
     def warnings(self, calls: int | None) -> list[str]:
         if calls is None or self.config.choose != "duels" or self.config.rounds == 0 or not self.config.duels:

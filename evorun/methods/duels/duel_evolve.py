@@ -17,10 +17,12 @@ from evorun.fields import Fraction, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import Arena
-from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, warn_if_no_duels
+from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, rate_in_arena, warn_if_no_duels
 from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
+from evorun.models.base import Sampling
+from evorun.ratings.bradley_terry import Posterior
 from evorun.rollouts.calls import Role
-from evorun.runs.candidates import Candidate, Step
+from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import SupportsEvolution, SupportsGeneration, SupportsJudging
 
 
@@ -62,6 +64,13 @@ class DuelEvolve(PerProblem):
     @property
     def last_step(self) -> int:
         return self.config.generations
+
+    @property
+    def judge_sampling(self) -> Sampling | None:
+        return self.config.judge_sampling
+
+    def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
+        return rate_in_arena(self.config, candidates, duels)
 
     def warnings(self, calls: int | None) -> list[str]:
         config = self.config

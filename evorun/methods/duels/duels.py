@@ -14,6 +14,7 @@ from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, Posi
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import POOL_RANKS, RATINGS, Arena, Survivors
 from evorun.models.base import Reply, Sampling
+from evorun.ratings import bradley_terry
 from evorun.runs.archive import Archive
 from evorun.runs.candidates import REFUSED, Candidate, Comparison, Outcome, Verdict
 from evorun.tasks.base import Prompt
@@ -65,6 +66,16 @@ class DuelSettings(Checked):
     def survivors(self, arena: Arena, due: Sequence[int] = ()) -> Survivors:
         """Return the arena's survivors; those that are `due` to duel are among them."""
         return arena.survivors(self.bound_width, self.max_pool, self.pool_rank, due)
+
+
+def rate_in_arena(
+    settings: DuelSettings, candidates: Sequence[Candidate], duels: Sequence[Comparison]
+) -> bradley_terry.Posterior:
+    """Return the ratings that an arena with these settings gives candidates after these duels."""
+    arena = settings.arena(Archive())
+    arena.add(candidates)
+    arena.update(duels)
+    return bradley_terry.Posterior(arena.mean, arena.sd, 0)
 
 
 def select_duels(

@@ -63,6 +63,10 @@ class FeedbackDescent(PerProblem):
     def last_step(self) -> int | None:
         return self.config.generations
 
+    @property
+    def judge_sampling(self) -> Sampling:
+        return Sampling(temperature=self.config.judge_temperature, max_tokens=self.config.judge_max_tokens)
+
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Propose, judge once in random order, keep the winner; ties and invalid judgments keep the incumbent."""
         incumbent: Candidate | None = None
@@ -109,8 +113,7 @@ class FeedbackDescent(PerProblem):
         pair = [incumbent, challenger]
         if ctx.rng("order", step).random() < 0.5:
             pair.reverse()
-        sampling = Sampling(temperature=self.config.judge_temperature, max_tokens=self.config.judge_max_tokens)
-        return await judge_pairs(ctx, pair, [(0, 1)], orders=1, step=step, sampling=sampling)
+        return await judge_pairs(ctx, pair, [(0, 1)], orders=1, step=step, sampling=self.judge_sampling)
 
 
 def _make_attempt(challenger: Candidate, duel: Comparison) -> Attempt:
