@@ -159,9 +159,11 @@ def test_a_job_is_what_slurm_makes_of_it(programs: Programs, submitted: Path) ->
     begin(submitted, 0, "interrupted")
     assert states_of(submitted) == [
         ("waiting", "PENDING (Resources)", None),
-        ("running", "RUNNING", None),
+        ("starting", "RUNNING", None),
         ("lost", "CANCELLED", "SLURM's job 12_2 is CANCELLED"),
     ]
+    begin(submitted, 1)  # by a process on another machine, whose lock is not seen here
+    assert states_of(submitted)[1] == ("running", "RUNNING", None)
 
 
 def test_a_job_killed_without_a_word_is_lost(programs: Programs, submitted: Path) -> None:
@@ -178,7 +180,7 @@ def test_a_job_killed_without_a_word_is_lost(programs: Programs, submitted: Path
     assert found == [
         ("lost", None, "SLURM's job 12_0 is no longer known"),
         ("lost", "OUT_OF_MEMORY (OutOfMemory)", f"SLURM's job 12_1 is OUT_OF_MEMORY (OutOfMemory); {log}"),
-        ("running", "NODE_FAIL", None),
+        ("starting", "NODE_FAIL", None),
     ]
 
 
