@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.compose import LIKE, choices, config_folder, register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
-from evorun.cli.stated_study import recorded_study
+from evorun.cli.study_record import recorded_study
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry

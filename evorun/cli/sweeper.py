@@ -23,7 +23,7 @@ from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_secrets
 from evorun.cli.slurm_launcher import SlurmLauncher
-from evorun.cli.stated_study import study_of_sweep
+from evorun.cli.study_record import study_of_sweep
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError
 from evorun.runs.directory import LOCK, refuse_other_version

@@ -22,16 +22,19 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The content of a study file."""
 
     question: Text
+    """What the study asks."""
     methods: Annotated[tuple[Text | Settings, ...], msgspec.Meta(min_length=1)]
     """Methods to compare with the control: a name, or one with settings (`{method: duel_evolve, method.duels: 8}`)."""
     control: Text | Settings
     """The method that each of them is compared with."""
     task: Text
+    """Name of the task."""
     score: Text
     """The task's primary score."""
     budget: Text | Settings
     """A budget's name, or its limits (`{calls_per_problem: 300}`)."""
     seeds: Annotated[tuple[NonNegativeInt, ...], msgspec.Meta(min_length=1)]
+    """Seeds of each method's runs."""
     smallest_effect: PositiveFloat
     """Smallest difference in the score that matters, in the score's unit; of a rate a fraction (.05: five points)."""
     stopping_rule: Text
@@ -77,6 +80,7 @@ class RecordedStudy(msgspec.Struct, frozen=True, kw_only=True):
     recorded: str
     """Time of the record, in ISO 8601 with the zone."""
     study: StatedStudy
+    """Its content."""
 
 
 def record_study(path: Path) -> RecordedStudy:

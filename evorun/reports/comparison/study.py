@@ -72,7 +72,7 @@ def report_study(arms: Sequence[Arm], pairs: Sequence[Pair]) -> StudyReport | No
         ]
         if names:
             compared[number] = by_name[names[0]]
-    return StudyReport(recorded, _list_deviations(recorded, runs), _list_answers(study, compared))
+    return StudyReport(recorded, _list_deviations(recorded, runs), describe_answers(study, compared))
 
 
 def _find_recorded(runs: Sequence[Run]) -> RecordedStudy | None:
@@ -145,8 +145,11 @@ def _name(arm: Mapping[str, Any]) -> str:
     return ", ".join([str(arm["method"]), *(f"{key}={value}" for key, value in arm.items() if key != "method")])
 
 
-def _list_answers(study: StatedStudy, compared: Mapping[int, Pair]) -> list[str]:
-    """Return what each pair answers; equivalence is tested with Holm's adjustment over the study's methods."""
+def describe_answers(study: StatedStudy, compared: Mapping[int, Pair]) -> list[str]:
+    """Return what each method's pair answers; tests of equivalence have Holm's adjustment over the study's methods.
+
+    compared: by the place of the method in the study file.
+    """
     tests = {number: p for number, pair in compared.items() if (p := _test_equivalence(pair, study)) is not None}
     adjusted = dict(zip(tests, adjust_by_holm(list(tests.values())), strict=True))
     return [
@@ -179,8 +182,9 @@ def _judge(pair: Pair, study: StatedStudy, equivalence: float | None) -> str:
         word = "better" if better else "worse"
         if min(map(abs, pair.ci95)) >= bound:
             return f"It is {word} by at least {within}."
-        size = f"less than {within}" if equivalent else f"and the interval does not settle whether by {within}"
-        return f"It is {word}, {'by ' if equivalent else ''}{size}."
+        if equivalent:
+            return f"It is {word}, by less than {within}{tests}."
+        return f"It is {word}; whether by {within} is not settled."
     if equivalent:
         return f"The two are equivalent within {within}{tests}."
     return f"The question stays open: equivalence within {within} is not shown either{tests}."
