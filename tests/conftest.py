@@ -17,7 +17,7 @@ import pytest
 
 from evorun.errors import SandboxError
 from means import user_namespaces_work
-from warm_process import forked_trainers, is_there, warm_process
+from warm_process import forked_children, forked_trainers, is_there, warm_process
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
 # for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones. `make test-all`
@@ -48,6 +48,13 @@ def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _forked_trainers() -> Iterator[None]:
     with forked_trainers() if is_there() else nullcontext():
+        yield
+
+
+@pytest.fixture
+def _forked_children() -> Iterator[None]:
+    """Have the processes of runs from Python forked, for what does not depend on their start."""
+    with forked_children() if is_there() else nullcontext():
         yield
 
 

@@ -156,6 +156,14 @@ def start(*arguments: str | Path, cwd: Path, program: str = EVORUN, stdout: int 
             os.close(write)
 
 
+def start_on_terminal(*arguments: str | Path, cwd: Path, end: int) -> Any:
+    """Start `evorun` with the end of a terminal as its three streams, and return the process."""
+    words = [str(argument) for argument in arguments]
+    if warm_process.is_there():
+        return _forked(EVORUN, words, cwd, (end, end, end))
+    return subprocess.Popen(_command(EVORUN, words), cwd=cwd, env=environment(), stdin=end, stdout=end, stderr=end)
+
+
 def records(run: Path) -> dict[str, bytes]:
     """Return the bytes of all record files of a run directory."""
     return {name: (run / name).read_bytes() for name in RECORDS}

@@ -14,6 +14,8 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from prepared_runs import prepare
 
+pytestmark = pytest.mark.usefixtures("_forked_children")
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts)]
 NEEDS = re.compile(r"\s*# needs (?:a GPU|a key|a data set)")

@@ -5,8 +5,6 @@ import json
 import os
 import pty
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +16,7 @@ import pytest
 from evorun.errors import RunDirectoryError
 from evorun.runs.directory import RunDirectory, load_manifest
 from evorun.runs.files import reject_links
-from evorun_process import DRY_RUN, SMALL, environment, evorun_here
+from evorun_process import DRY_RUN, SMALL, evorun_here, start_on_terminal
 from journals import write_journal
 
 SECRET = "sk-of-whoever-resumes"
@@ -292,9 +290,7 @@ def test_what_only_reads_a_folder_does_nothing_that_it_says(
 def answer(word: str, *arguments: str, cwd: Path) -> tuple[int, str]:
     """Run `evorun` on a terminal where the user answers its question with `word`."""
     terminal, end = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evorun", *arguments], cwd=cwd, env=environment(), stdin=end, stdout=end, stderr=end
-    )
+    process = start_on_terminal(*arguments, cwd=cwd, end=end)
     os.close(end)
     os.write(terminal, f"{word}\n".encode())
     shown = b""
@@ -302,7 +298,7 @@ def answer(word: str, *arguments: str, cwd: Path) -> tuple[int, str]:
         while part := os.read(terminal, 65536):
             shown += part
     os.close(terminal)
-    return process.wait(), shown.decode()
+    return int(process.wait()), shown.decode()
 
 
 def test_a_terminal_is_asked(run: Path) -> None:

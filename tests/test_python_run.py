@@ -30,6 +30,8 @@ from evorun.errors import ConfigError, EvorunError, JournalError
 from evorun_process import environment
 from journals import effects_in
 
+pytestmark = pytest.mark.usefixtures("_forked_children")
+
 ZERO: Mapping[str, Any] = {"method": "zero_shot", "task": "mathbench", "engine": "simulated"}
 SMALL: Mapping[str, Any] = {"task.source": "sample", "task.limit": 3}
 WORDS = tuple(f"{key}={value}" for key, value in {**ZERO, **SMALL}.items())

@@ -36,10 +36,13 @@ IMPORTED = (
     *("evorun.cli.launch", "evorun.cli.running", "evorun.cli.verbs", "evorun.runner.experiment"),
     *("evorun.reports.html", "evorun.reports.summary", "matplotlib.figure", "matplotlib.backends.backend_svg"),
     *("evorun.methods.duels.duel_evolve", "evorun.tasks.mathbench.mathbench", "jinja2", "building"),
+    "evorun.api.child",
 )
 CODE = struct.Struct("!i")
 ORDER = 65_536
 """Bytes of the longest order: its arguments and its environment."""
+CHILD = "evorun.api.child"
+"""Module of the process of a run that Python has started."""
 LAUNCH = "accelerate.commands.launch"
 ELASTIC = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 ADDRESS = "EVORUN_TESTS_WARM"
@@ -49,11 +52,12 @@ ADDRESS = "EVORUN_TESTS_WARM"
 class Forked:
     """What is known of a forked process: as much of `subprocess.Popen` as tests use."""
 
-    def __init__(self, pid: int, link: socket.socket, stdout: Any) -> None:
+    def __init__(self, pid: int, link: socket.socket, stdout: Any, stdin: Any = None, stderr: Any = None) -> None:
         self.pid = pid
-        self.stdout = stdout
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.returncode: int | None = None
         self._link = link
+        self._lock = threading.Lock()  # one thread may wait while another sends signals
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -64,8 +68,10 @@ class Forked:
         if self.returncode is None:
             if not select.select([self._link], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-            with self._link:
-                self.returncode = int(CODE.unpack(self._link.recv(CODE.size))[0])
+            with self._lock:
+                if self.returncode is None:
+                    with self._link:
+                        self.returncode = int(CODE.unpack(self._link.recv(CODE.size))[0])
         return self.returncode
 
     def communicate(self) -> tuple[Any, None]:
@@ -118,8 +124,9 @@ def fork(
 ) -> tuple[int, socket.socket]:
     """Have a process forked; return its id, and what its exit code comes by.
 
-    target: `evorun`, the trainers' module, or a script's path. streams: its stdin, stdout and stderr. drawn: with
-    figures on the pages of reports.
+    target: `evorun`, the module of a trainer or of a run from Python, or a script's path. streams: its stdin, stdout
+    and stderr, and of a run from Python what its events go to, whose number is the first argument. drawn: with figures
+    on the pages of reports.
     """
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link.connect(os.environ[ADDRESS])
@@ -148,6 +155,27 @@ def forked_trainers(*, launched: bool = False) -> Iterator[None]:
         return ForkedTrainer(*process, os.fdopen(write, "wb"))
 
     with mock.patch.object(asyncio, "create_subprocess_exec", fork_or_start):
+        yield
+
+
+@contextlib.contextmanager
+def forked_children() -> Iterator[None]:
+    """Have the processes of runs that this one starts from Python forked."""
+    start = [sys.executable, "-m", CHILD]
+
+    class ForkedOrStarted(subprocess.Popen[Any]):
+        def __new__(cls, command: Any, *arguments: Any, **options: Any) -> Any:
+            if command[:3] != start:
+                return super().__new__(cls)
+            (taken, given), (said, saying) = os.pipe(), os.pipe()
+            with open(os.devnull, "wb") as nowhere:
+                streams = (taken, nowhere.fileno(), saying, *options["pass_fds"])
+                process = fork(CHILD, command[3:], options["env"], os.getcwd(), streams, drawn=False)
+            os.close(taken)
+            os.close(saying)
+            return Forked(*process, None, os.fdopen(given, "wb"), os.fdopen(said, "rb"))
+
+    with mock.patch.object(subprocess, "Popen", ForkedOrStarted):
         yield
 
 
@@ -207,7 +235,7 @@ def serve(address: str) -> None:
 
 def keep(link: socket.socket) -> None:
     """Fork the process that an order asks for, tell its id, and how it ended."""
-    message, streams, *_ = socket.recv_fds(link, ORDER, 3)
+    message, streams, *_ = socket.recv_fds(link, ORDER, 4)
     order = json.loads(message)
     started, begun = os.pipe()
     if (pid := os.fork()) == 0:
@@ -238,7 +266,7 @@ def fork_launched(handler: Any, command: Sequence[str], environment: Mapping[str
 
 def become(streams: Sequence[int], order: dict[str, Any]) -> None:
     """Be the process that an order asks for, to its end."""
-    for standard, descriptor in enumerate(streams):
+    for standard, descriptor in enumerate(streams[:3]):
         os.dup2(descriptor, standard)
         os.close(descriptor)
     encoding, _, errors = order["environment"].get("PYTHONIOENCODING", "utf-8").partition(":")
@@ -268,6 +296,8 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
                 stack.enter_context(no_figures())
             if target == WORKER:
                 code = importlib.import_module(WORKER).main(*arguments)
+            elif target == CHILD:
+                importlib.import_module(CHILD).carry_out(streams[3], json.loads(arguments[1]))
             elif target == "evorun":
                 importlib.import_module("evorun.cli").main()
             elif target == LAUNCH:
