@@ -14,6 +14,7 @@ DRIVER = shutil.which("chromedriver")
 MARKS = [
     pytest.mark.chromium,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its chromedriver on the PATH"),
+    pytest.mark.usefixtures("drawn_figures"),
 ]
 FLAGS = [
     "--headless=new",

@@ -8,21 +8,28 @@ import pytest
 from evorun.reports import drawing
 from warm_process import leave_blank, no_figures
 
+_SAVE = drawing._save
+
+
+@pytest.fixture(autouse=True)
+def _blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave figures blank, which take longer than all else of a page, but for tests that ask for `drawn_figures`."""
+    if "drawn_figures" not in request.fixturenames:
+        monkeypatch.setattr(drawing, "_save", leave_blank)
+
 
 @pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave figures blank, for tests of which of them a page has."""
-    monkeypatch.setattr(drawing, "_save", leave_blank)
+def drawn_figures() -> None:
+    """Draw figures, for tests that read what is drawn."""
 
 
 @pytest.fixture
 def draw_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return what leaves all figures blank but that of a name."""
-    save = drawing._save
 
     def choose(name: str) -> None:
         def save_one(figure: Any, buffer: Any, format: str, settings: Any, metadata: Any) -> None:
-            chosen = save if settings.get("svg.hashsalt") == f"evorun-{name}" else leave_blank
+            chosen = _SAVE if settings.get("svg.hashsalt") == f"evorun-{name}" else leave_blank
             chosen(figure, buffer, format, settings, metadata)
 
         monkeypatch.setattr(drawing, "_save", save_one)

@@ -16,6 +16,8 @@ from evorun.reports.comparison.evolution import collect_evolved_texts, compare_l
 from evorun.reports.comparison.output import write_comparison
 from evorun.reports.comparison.tables import make_run_cost_table
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -18,6 +18,8 @@ from evorun.reports.comparison.figures import Figures, make_figures
 from evorun.reports.drawing import GREY, Drawing
 from evorun.runs.scores import ACCURACY, Score
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 METHODS = ("duel_evolve", "gepa", "lyria", "best_of_n", "self_consistency", "zero_shot")
 RANDOM = {"models": {"policy": {"name": "random", "id": "random", "engine": "simulated"}}, "simulated": True}
 SVG = "{http://www.w3.org/2000/svg}"

@@ -169,6 +169,7 @@ def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
     assert _page(two) == html
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
     tasks = [" ".join(HOSTILE[start::2]) for start in range(2)]  # each task has figures, which take time
     runs = [
@@ -297,6 +298,7 @@ def test_a_score_that_stays_where_it_is_has_a_line_and_no_figure(tmp_path: Path)
     assert _plain(page.text).count("style (scale 0 to 100) 4 ") == 2
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
     names = [text for text in HOSTILE if "\ud800" not in text]
     runs = [

@@ -17,6 +17,8 @@ from evorun.reports.comparison.output import write_comparison
 from evorun.reports.html import render_report
 from run_fixture import RunSpec, write_run
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 RIGHT = [True, True, False, True, False, False, True]
 
 

@@ -21,6 +21,8 @@ from evorun.reports.html import render_report
 from evorun.runs.statistics import Proportion, pooled_share
 from run_fixture import RunSpec, write_run
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 RANDOM = {"models": {"policy": {"name": "random", "id": "random", "engine": "simulated"}}, "simulated": True}
 
 

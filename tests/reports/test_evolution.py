@@ -38,6 +38,8 @@ from evorun.runs.terminal import Terminal
 from journals import write_journal
 from run_fixture import RunSpec, write_run
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 @pytest.fixture(name="run", scope="module")
 def _run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -19,6 +19,8 @@ from evorun.reports.tables import make_data_table
 from evorun.runs.schema import MetricPoint
 from evorun.runs.scores import ACCURACY
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 def _drawing() -> drawing.Drawing:
     points = [MetricPoint(step, "accuracy", step / 4, (step / 8, step / 3), 9, step, step) for step in range(4)]

@@ -8,6 +8,8 @@ from evorun.reports.drawing import legend_above, open_figure
 from evorun.reports.plots import draw_training
 from evorun.runs.schema import MetricPoint
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 @pytest.mark.parametrize("names", [["one"], ["a name of thirty characters, so"] * 7, [f"{i}" for i in range(9)]])
 def test_a_legend_stands_above_the_lines_within_its_figure(names: Sequence[str]) -> None:

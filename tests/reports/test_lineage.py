@@ -8,6 +8,8 @@ from evorun.reports.population import count_item_words, measure_rubrics
 from evorun.runs.schema import CandidateRecord
 from evorun.tasks.rubrics import read_rubric
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 words = st.lists(st.sampled_from(["clear", "well-argued", "(Example:", "“it”", "2024"]), min_size=1, max_size=9)
 items = st.lists(st.tuples(words, words), min_size=1, max_size=5)
 

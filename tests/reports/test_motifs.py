@@ -20,6 +20,8 @@ from evorun.reports.population import measure_rubrics
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 RELATIONS = ("joint", "contrast", "elaboration", "cause")
 MULTINUCLEAR = RELATIONS[:2]
 

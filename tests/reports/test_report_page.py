@@ -104,6 +104,7 @@ def test_nothing_of_a_page_that_lies_in_the_folder_is_kept(tmp_path: Path) -> No
     assert write_report(run).read_text("utf-8") == own
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_the_same_run_gives_the_same_page(drawn: Path) -> None:
     first = (drawn / "report.html").read_bytes()
     assert write_report(drawn).read_bytes() == first
@@ -234,6 +235,7 @@ def test_importing_reports_loads_nothing_heavy() -> None:
     assert result.stdout.strip() == "set()"
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=2))
     lines = [
@@ -247,7 +249,6 @@ def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> Non
     assert "&lt;b&gt;loss&lt;/b&gt;" in page
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [True, False, True], method="grpo", steps=3, calls={"evaluate": 2})
     assert "calls of the run" not in write_report(run).read_text()

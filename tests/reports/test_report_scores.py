@@ -46,6 +46,7 @@ def _page(run: Path) -> _Page:
     return _Page(write_report(run).read_text("utf-8"))
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_the_page_has_a_table_and_curves_of_the_scores(tmp_path: Path) -> None:
     page = _page(write_method(tmp_path / "run", [False] * 3, steps=4, scores=SCORES, declared=DECLARED))
     text = " ".join(page.text.split())
@@ -90,6 +91,7 @@ def test_the_curves_of_an_unfinished_run_are_counted_from_its_steps(tmp_path: Pa
     ]
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
     names = [text for text in HOSTILE if "\ud800" not in text]
     page = _page(write_method(tmp_path / "run", [False] * 3, steps=2, scores={name: [1.0, 2.0, 4.0] for name in names}))
@@ -115,7 +117,6 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
     assert shown[2]["errors"][4000:] == " … [1,000 characters cut]"
 
 
-@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize(
     ("last", "half", "drawn"),
     [(1.0, 0.3, True), (0.58, 0.03, True), (0.58, 0.3, False), (0.5, None, False)],

@@ -18,6 +18,8 @@ from evorun.runs.reading import read_rollouts, read_steps_without_texts
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE, RunSpec, write_run
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 @pytest.fixture(name="hacked", scope="module")
 def _hacked(tmp_path_factory: pytest.TempPathFactory) -> Path:

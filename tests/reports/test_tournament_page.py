@@ -27,6 +27,8 @@ from evorun.runs.tournaments import (
 )
 from run_fixture import HOSTILE
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 def played(names: list[str]) -> TournamentResults:
     """Return the results of players of whom each has beaten the next ones three times, and lost to them once."""
