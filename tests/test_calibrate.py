@@ -23,8 +23,8 @@ MODEL = ("task=mathbench", "task.source=sample", "engine.mean_tokens=1")
 
 @pytest.fixture
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take a quarter of the resamples, each of which is a fit: here the ends of intervals may be rough."""
-    monkeypatch.setattr(calibration, "RESAMPLES", 25)
+    """Take few of the resamples, each of which is a fit: here the ends of intervals may be rough."""
+    monkeypatch.setattr(calibration, "RESAMPLES", 8)
 
 
 @pytest.fixture(name="duels", scope="module")
@@ -40,7 +40,9 @@ def _duels(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(name="found", scope="module")
 def _found(duels: Run) -> Calibration:
-    return calibrate(duels.path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "RESAMPLES", 40)
+        return calibrate(duels.path)
 
 
 def test_each_setting_comes_back_within_what_its_n_allows(found: Calibration) -> None:

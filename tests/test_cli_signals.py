@@ -40,7 +40,6 @@ REPORT = "stopped(evorun.reports.html, 'write_report')"
 BEGINNING = "stopped(evorun.runner.experiment, 'crowded_gpus')"
 END = "stopped(evorun.runs.directory.RunDirectory, 'end')"
 TINY = ("method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated")
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def stopped_at(place: str, number: signal.Signals, *arguments: str, cwd: Path) -> str:
@@ -57,7 +56,10 @@ def statuses(folder: Path) -> list[str]:
     return [json.loads(manifest.read_text())["status"] for manifest in sorted(folder.glob("*/manifest.json"))]
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(rare, marks=pytest.mark.nightly) for rare in (signal.SIGHUP, signal.SIGUSR1))],
+)
 def test_between_the_jobs_of_a_sweep(number: signal.Signals, tmp_path: Path) -> None:
     sweep = ("-m", *TINY, "seed=0,1,2", "hydra.sweep.dir=sweep")
     said = stopped_at(BETWEEN_JOBS, number, *sweep, cwd=tmp_path)
@@ -65,9 +67,8 @@ def test_between_the_jobs_of_a_sweep(number: signal.Signals, tmp_path: Path) -> 
     assert "2 of 3 jobs are not done; continue with: evorun resume sweep\n" in said
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_while_the_report_is_drawn(number: signal.Signals, tmp_path: Path) -> None:
-    said = stopped_at(REPORT, number, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
+def test_while_the_report_is_drawn(tmp_path: Path) -> None:
+    said = stopped_at(REPORT, signal.SIGHUP, *TINY, "hydra.run.dir=runs/run", cwd=tmp_path)
     assert statuses(tmp_path / "runs") == ["completed"]
     assert "interrupted; the run is complete, its report is not: evorun report runs/run" in said
 

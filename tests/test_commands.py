@@ -9,6 +9,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,8 @@ def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
     given = [word for argument in arguments if argument != "-m" for word in words(argument)]
     if not any(word == "-m" or word.startswith("experiment=") for word in arguments):
         return [given]
-    register()
     parser = OverridesParser.create()
-    plain = [one.input_line for one in parser.parse_overrides(given) if not one.is_sweep_override()]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        hydra: Any = compose("config", overrides=plain, return_hydra_config=True).hydra
+    hydra = hydra_of(*(word for word in given if word.startswith(("experiment=", "hydra"))))
     if "-m" not in arguments and hydra.mode is None:
         return [given]
     sweep: Any = OmegaConf.to_container(OmegaConf.create(hydra.sweeper))
@@ -92,6 +90,14 @@ def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
     }
     variants = [{}, *(chosen.values() if with_variants else ())]
     return [[values[0] for values in {**base, **variant}.values()] for variant in variants]
+
+
+@cache
+def hydra_of(*choices: str) -> Any:
+    """Return Hydra's own settings, which an experiment and those of Hydra decide."""
+    register()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return compose("config", overrides=list(choices), return_hydra_config=True).hydra
 
 
 def test_commands_are_found_in_texts() -> None:

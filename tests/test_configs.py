@@ -85,15 +85,19 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
         check(composed("engine=auto", "engine.max_num_seq=3"))
 
 
-def test_every_method_has_its_values_on_every_task() -> None:
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.nightly)], ids=["few", "all"])
+def test_every_method_has_its_values_on_every_task(share: int) -> None:
     """The table was written from the values that stood in a file for each pair before tasks owned theirs.
 
-    Composing takes a while: where a pair has no file, the method's composition is given the other task.
+    Composing takes a while: where a pair has no file, the method's composition is given the other task; of such pairs
+    one in `share` is looked at, so that each method and each task has some.
     """
-    for method in registry.METHODS:
+    for row, method in enumerate(registry.METHODS):
         on_arithmetic = composition(f"method={method}", "task=arithmetic").copy()
-        for task in registry.TASKS:
+        for column, task in enumerate(registry.TASKS):
             file = config_folder() / "method_on_task" / f"{'lyria' if method == 'laft' else method}_on_{task}.yaml"
+            if not file.exists() and (row + column) % share:
+                continue
             config = composition(f"method={method}", f"task={task}") if file.exists() else on_arithmetic
             on_arithmetic.task = composition(f"task={task}").task
             expected = {"name": method, **PINNED["methods"][method], **PINNED["on_task"].get(task, {}).get(method, {})}
@@ -166,7 +170,7 @@ def test_special_settings_belong_to_a_method_and_a_task() -> None:
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "budget").glob("*.yaml")))
 def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
     sizes = PINNED["under_budget"].get(name, {})
-    for method in ("best_of_n", "gepa", "laft", "lyria", "self_consistency"):
+    for method in {**sizes, "gepa": {}, "laft": {}}:
         config = composed(f"method={method}", "task=arithmetic", f"budget={name}")
         assert config["method"] == {"name": method, **PINNED["methods"][method], **sizes.get(method, {})}, method
     check(config)

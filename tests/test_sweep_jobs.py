@@ -407,12 +407,15 @@ SLOW_ANSWERS = "engine.seconds_per_token=0.0005"
 
 
 @pytest.mark.slow
-def test_a_launcher_killed_three_times_does_nothing_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "seeds"), [pytest.param(3, "0,1,2,3", marks=pytest.mark.nightly), (1, "0,1")], ids=["often", "once"]
+)
+def test_a_launcher_that_is_killed_does_nothing_twice(kills: int, seeds: str, tmp_path: Path) -> None:
     """Jobs in processes of their own, under a launcher that SIGKILL ends; then those of an undisturbed sweep."""
-    words = ("-m", *TINY, "seed=0,1,2,3", SLOW_ANSWERS)
+    words = ("-m", *TINY, f"seed={seeds}", SLOW_ANSWERS)
     sweep, counts = tmp_path / "killed", dict[Path, int]()
     command: tuple[str, ...] = (*words, *LOCAL, "hydra.sweep.dir=killed")
-    for kill in range(3):
+    for kill in range(kills):
         process = start(*command, cwd=tmp_path)
         while process.poll() is None and len(list(sweep.glob("*/results.json"))) < kill + 1:
             time.sleep(0.05)
@@ -430,7 +433,7 @@ def test_a_launcher_killed_three_times_does_nothing_twice(tmp_path: Path) -> Non
     assert resumed.returncode == 0, resumed.stderr
     undisturbed = evorun_here(*words, "hydra.sweep.dir=calm", cwd=tmp_path)
     assert undisturbed.returncode == 0, undisturbed.stderr
-    assert len(jobs_of(sweep)) == 4
+    assert len(jobs_of(sweep)) == len(seeds.split(","))
     for job in jobs_of(sweep):
         calm = tmp_path / "calm" / job.name
         assert records(job) == records(calm)

@@ -197,6 +197,7 @@ def adapter_of_base(base: Any, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.mark.embedded
 class TestTransformersEngine:
+    @pytest.mark.nightly  # training/test_training_runs.py serves the adapter of a tiny model
     async def test_says_what_peft_says(self, base: Any, adapter_of_base: Path) -> None:
         model = ModelConfig(**EMBEDDED, adapter=str(adapter_of_base))
         requests = [ask(t, max_tokens=16, temperature=0.0) for t in ("Name a colour.", "What is 2 + 2?")]
