@@ -17,6 +17,7 @@ from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -138,7 +139,14 @@ def records(run: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    # four sweeps take minutes alone, and far longer beside other work
+    [
+        pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)] if name == "papers" else [])
+        for name in NAMES
+    ],
+)
 def test_a_readmes_commands_print_what_it_shows(name: str, ran: Callable[[str], Ran]) -> None:
     lines = iter([" ".join(line.split()) for line in ran(name).printed.splitlines()])
     (shown,) = re.findall(r"^```text\n(.*?)^```", (EXAMPLES / name / "README.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -331,6 +339,21 @@ def test_the_job_of_skypilot_is_a_run_that_goes_on() -> None:
     [run] = [word.removeprefix("hydra.run.dir=") for word in words if word.startswith("hydra.run.dir=")]
     assert all(Path(path).is_relative_to(mounted) for path in (run, job["envs"]["XDG_STATE_HOME"]))
     assert check(composed(*words)).task.load().problems
+
+
+@pytest.mark.nightly
+def test_the_papers_notebooks_draw_what_their_runs_recorded(ran: Callable[[str], Ran]) -> None:
+    folder = ran("papers").folder
+    for notebook in sorted(folder.glob("*.ipynb")):
+        cells = json.loads(notebook.read_text())["cells"]
+        assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+        drawn = ElementTree.parse(folder / f"{notebook.stem}.svg").getroot()
+        legend = {"".join(text.itertext()).strip() for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
+        methods = {
+            json.loads(path.read_text())["method"] for path in folder.glob(f"outputs/{notebook.stem}/*/manifest.json")
+        }
+        assert len(methods) > 1
+        assert methods <= legend
 
 
 def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) -> None:
