@@ -37,8 +37,9 @@ write_configuration() {
     node=$(uname -n) user=$(id -un)
     node=${node%%.*}
     memory=$(awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo)
-    # two that are free now: another SLURM may have the usual ones
-    ports=$(python3 -c 'import socket
+    # two that are free now, since another SLURM may have the usual ones; kept, since jobs report to the old ones
+    ports=$(sed -n 's/^Slurm\(ctld\|d\)Port=//p' "$folder/slurm.conf" 2>/dev/null | xargs)
+    [ -n "$ports" ] || ports=$(python3 -c 'import socket
 both = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(each.getsockname()[1] for each in both))')
     cat >"$folder/slurm.conf" <<CONF
@@ -134,17 +135,19 @@ stop() {
     local name process
     if running slurmctld >/dev/null; then
         squeue --noheader --format=%A 2>/dev/null | sort -u | xargs -r timeout 10 scancel || true
+        for _ in $(seq 100); do # they have KillWait to end in
+            [ -n "$(squeue --noheader 2>/dev/null)" ] || break
+            sleep 0.1
+        done
     fi
     for name in slurmd slurmctld munged; do
         process=$(running "$name") || continue
         kill "$process"
-        for _ in $(seq 50); do
-            running "$name" >/dev/null || break
+        for _ in $(seq 50); do # not by its file, which slurmd removes long before it ends
+            kill -0 "$process" 2>/dev/null || break
             sleep 0.1
         done
-        if running "$name" >/dev/null; then
-            kill -9 "$process"
-        fi
+        kill -9 "$process" 2>/dev/null || true
     done
 }
 
