@@ -110,3 +110,8 @@ def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver = browsing.start(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def drawn_figures() -> None:
+    """Draw figures, for tests of pages in a browser, and those in reports/ that read what is drawn."""

@@ -125,7 +125,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (
             ["lst"],
-            "lst: did you mean list? expected a verb (status, resume, replay, extend, fork, report, view, ",
+            "lst: did you mean list? expected a verb (status, plan, resume, replay, extend, fork, ",
         ),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
         (["hydra/launcher=basic", "hydra/launcher=slurm"], "hydra/launcher: expected once, got it twice"),

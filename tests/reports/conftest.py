@@ -19,11 +19,6 @@ def _blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def drawn_figures() -> None:
-    """Draw figures, for tests that read what is drawn."""
-
-
-@pytest.fixture
 def draw_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return what leaves all figures blank but that of a name."""
 
