@@ -22,6 +22,9 @@ from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import Spread, smallest_difference, worst_spread
 
+UNSTATED_TOKENS = 1024
+"""Completion tokens of a call whose method states no limit (ours)."""
+
 
 def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
     """Plan runs by their composed configurations; outputs: the folder of earlier runs. Raises ConfigError."""
@@ -91,7 +94,7 @@ def _plan_arm(
     roles = (
         _merge_parts(config, counted, trial, recorded, runs)
         if counted is not None
-        else _scale_trial(config, trial, problems, recorded, runs)
+        else _scale_trial(config, trial, problems, recorded, runs, raw["method"].get("max_tokens") or UNSTATED_TOKENS)
         if trial is not None
         else []
     )
@@ -152,10 +155,11 @@ def _merge_parts(
     return planned
 
 
-def _scale_trial(config: RunConfig, trial: Trial, problems: int, recorded: Recorded, runs: int) -> list[PlannedRole]:
-    """Return the roles of a trial, scaled by problems."""
+def _scale_trial(
+    config: RunConfig, trial: Trial, problems: int, recorded: Recorded, runs: int, limit: int
+) -> list[PlannedRole]:
+    """Return the roles of a trial, scaled by problems; limit: completion tokens of a call."""
     rates, scale = find_rates(config), runs * problems / trial.problems
-    limit: int = getattr(config.method.config, "max_tokens", 0) or 1024
     planned = []
     for role, spent in trial.cost.items():
         rate, calls = find_rate(rates, role), round(spent.calls * scale)
