@@ -73,6 +73,7 @@ TOURNAMENTS = [command for command in COMMANDS if command.startswith("tournament
 
 def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
     """Return the overrides of the run, or of a sweep's first job and of one for each choice of its variants."""
+    arguments = [argument for argument in arguments if not argument.startswith("--max-price=")]
     given = [word for argument in arguments if argument != "-m" for word in words(argument)]
     if not any(word == "-m" or word.startswith("experiment=") for word in arguments):
         return [given]
