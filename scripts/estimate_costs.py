@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (EvorunError, HydraException, OmegaConfBaseException) as error:
         print_error(str(error) if isinstance(error, EvorunError) else explain(error))
         sys.exit(1)
-    print(f"{cost.runs} runs, {cost.calls:,.0f} calls, {cost.tokens:,.0f} tokens, {cost.hours:,.1f} hours of an H100")
+    print(f"{cost.runs} runs, {cost.calls:,.0f} calls, {cost.tokens:,.0f} tokens, {cost.describe_hours()}")
 
 
 if __name__ == "__main__":

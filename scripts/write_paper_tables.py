@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evorun.cli.compose import yaml_values
-from evorun.cli.composed_jobs import compose_experiment
+from evorun.cli.composed_jobs import compose_experiment, count_random_jobs
 from evorun.runner.estimates import estimate
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -75,11 +75,19 @@ def shorten(number: float) -> str:
     return f"{number:.{1 if 0 < number < 10 and number % 1 else 0}f}"
 
 
+def describe_runs(experiment: str, runs: int) -> str:
+    """Return the number of runs, and that of the random baselines that the experiment's sweep adds to them."""
+    baselines = count_random_jobs(experiment)
+    return f"{runs} + {baselines} random" if baselines else str(runs)
+
+
 def make_cost_row(title: str, command: str) -> str:
     """Return the line of a table or figure."""
     experiment, *given = command.split()
     cost = estimate(compose_experiment(experiment, [one for one in given if one.split("=")[0] in ("model", "engine")]))
-    figures = (str(cost.runs), shorten(cost.calls), shorten(cost.tokens), shorten(cost.hours))
+    # those of a model behind an API, or of any other without an entry, are unknown
+    hours = f"{'at least ' if cost.unsized else ''}{shorten(cost.hours)}" if cost.hours else "unknown"
+    figures = (describe_runs(experiment, cost.runs), shorten(cost.calls), shorten(cost.tokens), hours)
     return f"| {title} | `evorun experiment={command}` | " + " | ".join(figures) + " |"
 
 

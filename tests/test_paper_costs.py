@@ -10,7 +10,7 @@ import pytest
 from write_paper_tables import ROWS, find_measured, find_reported, make_comparison, make_cost_row, negate, shorten
 
 from building import composed, simulated_run
-from evorun.cli.composed_jobs import compose_experiment
+from evorun.cli.composed_jobs import compose_experiment, count_random_jobs
 from evorun.errors import ConfigError
 from evorun.runner.estimates import (
     BILLIONS,
@@ -140,10 +140,22 @@ def test_an_experiment_that_sweeps_nothing_is_one_run(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("1 runs, 216 calls, ")  # 6 problems · (4 + 2 · 4 + 3 · 4 · 2)
 
 
+def test_hours_of_a_model_of_unknown_size_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    estimate_costs.main(["quickstart"])
+    assert capsys.readouterr().out.endswith(" tokens, hours of an H100 unknown for smollm2_135m\n")
+
+
+def test_pages_count_random_baselines_beside_the_runs() -> None:
+    # three puzzles, three methods; a baseline of each
+    assert (len(compose_experiment("lyria/table1", [])), count_random_jobs("lyria/table1")) == (9, 9)
+    assert "| 9 + 9 random |" in (PAPERS / "lyria.md").read_text()
+
+
 def test_hours_are_those_of_the_pages_formula() -> None:
     cost = Cost()
     cost.add([Part("generate", "qwen2_5_7b", 1000, 4096), Part("judge", "gpt_4o", 10, 100)])
     assert (cost.calls, cost.tokens) == (1010, 4_097_000)
+    assert cost.describe_hours().endswith(" hours of an H100, unknown for gpt_4o")
     assert cost.hours == pytest.approx(1000 * 4096 * 2 * 7.6e9 / (989e12 * 0.10) / 3600)
     text = (PAPERS.parent / "guides" / "costs.md").read_text()
     assert f"{PEAK / 1e12:.0f}e12 FLOP/s · {DECODING:.0%}".replace("%", " %") in text

@@ -55,14 +55,7 @@ def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, 
 
     An experiment that sweeps nothing has one run. Raises ConfigError for an unknown experiment or key.
     """
-    register(given)
-    if experiment not in choices("experiment"):
-        raise registry.unknown("experiment", experiment, choices("experiment"))
-    sweeper: Any = yaml_values("experiment", experiment).get("hydra", {}).get("sweeper", {})
-    parser = OverridesParser.create()
-    swept = [*make_overrides(sweeper.get("params", {})), *(word for one in given for word in words(one))]
-    variants = [one for one in sweeper.get("variants", ()) if one.get("model") != "random"]
-    jobs = jobs_of_sweep(parser.parse_overrides(swept), variants, parser)
+    jobs = [job for job in _list_jobs(experiment, given) if not _is_random(job) or _is_random(given)]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         composed = [
             plain(compose("config", [f"experiment={experiment}", *(word for one in job for word in words(one))]))
@@ -72,3 +65,22 @@ def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, 
         typed(registry.method_class(config["method"]["name"]).Config, config["method"], "method")
         typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
     return composed
+
+
+def count_random_jobs(experiment: str) -> int:
+    """Return the number of an experiment's runs by the random model, which `compose_experiment` leaves out."""
+    return sum(map(_is_random, _list_jobs(experiment, [])))
+
+
+def _list_jobs(experiment: str, given: Sequence[str]) -> list[list[str]]:
+    register(given)
+    if experiment not in choices("experiment"):
+        raise registry.unknown("experiment", experiment, choices("experiment"))
+    sweeper: Any = yaml_values("experiment", experiment).get("hydra", {}).get("sweeper", {})
+    parser = OverridesParser.create()
+    swept = [*make_overrides(sweeper.get("params", {})), *(word for one in given for word in words(one))]
+    return jobs_of_sweep(parser.parse_overrides(swept), sweeper.get("variants", ()), parser)
+
+
+def _is_random(overrides: Sequence[str]) -> bool:
+    return "model=random" in overrides

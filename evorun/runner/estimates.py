@@ -5,7 +5,7 @@ for repeats. docs/guides/costs.md has the formulas.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -63,6 +63,8 @@ class Cost:
     calls: float = 0.0
     tokens: float = 0.0
     hours: float = 0.0
+    unsized: set[str] = field(default_factory=set)
+    """Models without an entry in `BILLIONS`, whose calls are not in the hours."""
 
     def add(self, parts: Sequence[Part]) -> None:
         """Add calls to models."""
@@ -70,6 +72,14 @@ class Cost:
             self.calls += part.calls
             self.tokens += part.calls * part.max_tokens
             self.hours += hours(2, part.model, part.calls * part.max_tokens, DECODING)
+            if part.calls and part.model not in BILLIONS:
+                self.unsized.add(part.model)
+
+    def describe_hours(self) -> str:
+        """Say the hours of one H100, and of which models they are unknown: of a server's own, or of another size."""
+        unknown = f"unknown for {', '.join(sorted(self.unsized))}"
+        known = f"{self.hours:,.1f} hours of an H100"
+        return known if not self.unsized else f"{known}, {unknown}" if self.hours else f"hours of an H100 {unknown}"
 
 
 def hours(flop: float, model: str, tokens: float, share: float) -> float:
