@@ -17,7 +17,7 @@ from building import composed, simulated_run
 from evorun.cli import main
 from evorun.errors import ConfigError
 from evorun.reports import write_report
-from evorun.reports.comparison import Comparison, compare
+from evorun.reports.comparison import ComparedRuns, compare
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.records import complete_lines
@@ -139,7 +139,7 @@ def test_where_lower_is_better_the_lowest_leads(work: Path, tmp_path: Path) -> N
     here = work / "best_of_n-aim_error"
     worse = tmp_path / "worse"
     _copy(here, worse, lambda scores: {"error": scores["error"] + 2})
-    comparison: Comparison = compare([worse, here])
+    comparison: ComparedRuns = compare([worse, here])
     assert [run.outcome.run_dir for run in comparison.runs] == [here, worse]
     assert comparison.pairs.reference.outcome.run_dir == here
     (pair,) = comparison.pairs.pairs

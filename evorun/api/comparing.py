@@ -85,7 +85,7 @@ class Comparison:
     The tables take `format="polars"` for a frame of polars; the default is one of pandas.
     """
 
-    def __init__(self, compared: reports.Comparison) -> None:
+    def __init__(self, compared: reports.ComparedRuns) -> None:
         self._compared = compared
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from evorun.reports.comparison import Comparison
+from evorun.reports.comparison import ComparedRuns
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.tables import make_data_tables
 from evorun.reports.facts import list_warnings
@@ -37,7 +37,7 @@ def run_document(run: Path) -> dict[str, Any]:
     }
 
 
-def comparison_document(comparison: Comparison, page: Path) -> dict[str, Any]:
+def comparison_document(comparison: ComparedRuns, page: Path) -> dict[str, Any]:
     """Return the tables of a comparison as lists of records by name, and its findings, a sentence for each pair.
 
     Under `study` is the study file that states the runs, with what they deviate from and answer; null without one. The

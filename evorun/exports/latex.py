@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from evorun.reports.comparison import Comparison, notes, tables
+from evorun.reports.comparison import ComparedRuns, notes, tables
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, make_overhead_table
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.tables import Table
@@ -45,7 +45,7 @@ class _Part(NamedTuple):
     table: Table
 
 
-def comparison_tables(comparison: Comparison) -> str:
+def comparison_tables(comparison: ComparedRuns) -> str:
     r"""Return all tables of a comparison's page as `table` environments with captions, in the page's order.
 
     Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page are comments.
@@ -54,7 +54,7 @@ def comparison_tables(comparison: Comparison) -> str:
     return warnings + "\n".join(_environment(part) for part in _list_parts(comparison) if part.table.rows)
 
 
-def _list_parts(comparison: Comparison) -> Iterator[_Part]:
+def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     primary, pairs = notes.primary_words(comparison), comparison.pairs
     against = notes.pairs_heading(comparison)
     rows, runs, scores = comparison.rows, comparison.run_rows, comparison.common_scores

@@ -10,7 +10,7 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
-from evorun.reports.comparison import Comparison, choose_folder, compare
+from evorun.reports.comparison import ComparedRuns, choose_folder, compare
 from evorun.reports.comparison.names import format_model
 from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
 from evorun.reports.comparison.paired import PairedScores
@@ -37,11 +37,11 @@ def _three(tmp_path: Path) -> list[Path]:
     ]
 
 
-def _names(comparison: Comparison) -> list[str]:
+def _names(comparison: ComparedRuns) -> list[str]:
     return [run.name for run in comparison.runs]
 
 
-def _reasons(comparison: Comparison) -> dict[str, str]:
+def _reasons(comparison: ComparedRuns) -> dict[str, str]:
     return {unpaired.run.name: unpaired.reason for unpaired in comparison.pairs.unpaired}
 
 
@@ -592,7 +592,7 @@ def _other(pair: Pair, name: str) -> PairedScores:
     return {score.name: compared for score, compared in pair.others.items()}[name]
 
 
-def _drawn(comparison: Comparison) -> list[str]:
+def _drawn(comparison: ComparedRuns) -> list[str]:
     (panel,) = comparison.panels
     return [score.name for score in panel.drawn_scores]
 

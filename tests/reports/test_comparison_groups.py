@@ -10,7 +10,7 @@ import pytest
 from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
-from evorun.reports.comparison import Comparison, compare
+from evorun.reports.comparison import ComparedRuns, compare
 from evorun.reports.comparison.notes import pairs_note
 from evorun.reports.comparison.paired import adjust_by_holm
 from evorun.reports.comparison.pairs import Pair
@@ -45,11 +45,11 @@ def _write(
     return write_method(target, correct, method=method, seed=seed, config=config, **more)
 
 
-def _pairs(comparison: Comparison) -> dict[str, str]:
+def _pairs(comparison: ComparedRuns) -> dict[str, str]:
     return {pair.name: pair.reference for pair in comparison.pairs.pairs}
 
 
-def _reasons(comparison: Comparison) -> dict[str, str]:
+def _reasons(comparison: ComparedRuns) -> dict[str, str]:
     return {unpaired.run.name: unpaired.reason for unpaired in comparison.pairs.unpaired}
 
 
@@ -187,7 +187,7 @@ def _scores(outcomes: Sequence[bool], seed: int) -> dict[str, list[float]]:
     return {"penalised_score": [100.0 * right - 7 * index * seed for index, right in enumerate(outcomes)]}
 
 
-def _pooled(comparison: Comparison) -> Pair:
+def _pooled(comparison: ComparedRuns) -> Pair:
     (pooled,) = comparison.pairs.pooled
     return pooled
 

@@ -1,6 +1,6 @@
 """Comparisons of several runs: tables, pairs on the same problems, curves. Reads run directories only."""
 
-from evorun.reports.comparison.comparison import Comparison, compare
+from evorun.reports.comparison.comparison import ComparedRuns, compare
 from evorun.reports.comparison.output import (
     COMPARISON,
     choose_folder,
@@ -12,7 +12,7 @@ from evorun.reports.comparison.output import (
 
 __all__ = [
     "COMPARISON",
-    "Comparison",
+    "ComparedRuns",
     "choose_folder",
     "compare",
     "export_comparison",

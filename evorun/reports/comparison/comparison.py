@@ -90,7 +90,7 @@ class Panel(_Arms):
 
 
 @dataclass(frozen=True)
-class Comparison(_Arms):
+class ComparedRuns(_Arms):
     """Several runs side by side."""
 
     pairs: Pairs
@@ -184,7 +184,7 @@ def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(row.facts[name] == value for row in compared)}
 
 
-def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comparison:
+def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> ComparedRuns:
     """Compare two runs or more, each with the reference of its group.
 
     The reference is the run `against` (its folder, or the name of a row or of a method with one row per task), in other
@@ -207,7 +207,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         row.incomparable_reason for arm in arms if (row := make_row(arm)).has_reported and row.incomparable_reason
     )
     pairs = pair_all(make_groups(runs, reference), arms)
-    return Comparison(
+    return ComparedRuns(
         arms=arms,
         pairs=pairs,
         reference_given=reference is not None,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.reports import text
 from evorun.reports.comparison.arms import Point
-from evorun.reports.comparison.comparison import Comparison, Panel
+from evorun.reports.comparison.comparison import ComparedRuns, Panel
 from evorun.reports.comparison.reported import RELATIVE_RUN_TIME
 from evorun.reports.comparison.runs import Run
 from evorun.reports.figures import TRAINING
@@ -69,7 +69,7 @@ class EvolvedText(NamedTuple):
     differences: Sequence[Difference]
 
 
-def collect_evolved_texts(comparison: Comparison) -> list[EvolvedText]:
+def collect_evolved_texts(comparison: ComparedRuns) -> list[EvolvedText]:
     """Return each run's best system prompt and last rubrics, beside their first versions and the first run's.
 
     At most `MAX_TEXTS` of them, in the order of the runs, without those of random baselines.
@@ -186,7 +186,7 @@ def _read_lineages(run: Run) -> Mapping[str, Sequence[Length]]:
     return measure_rubrics(read_records(run.outcome.run_dir / "candidates.jsonl", CandidateRecord))
 
 
-def make_overhead_table(comparison: Comparison) -> Table:
+def make_overhead_table(comparison: ComparedRuns) -> Table:
     """Return what refinement added to each run that refined: calls, tokens and time, beside a run without it."""
     records = []
     for run in comparison.runs:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from evorun.reports import text
 from evorun.reports.axes import TRAINING_AXES, AxisName
-from evorun.reports.comparison.comparison import Comparison, Panel
+from evorun.reports.comparison.comparison import ComparedRuns, Panel
 from evorun.reports.comparison.evolution import (
     collect_training_lines,
     compute_rubric_lengths,
@@ -55,7 +55,7 @@ class Figures:
             yield figure.drawing
 
 
-def make_figures(comparison: Comparison) -> Figures:
+def make_figures(comparison: ComparedRuns) -> Figures:
     """Draw all figures of a comparison."""
     panels, styles = comparison.panels, assign_styles(comparison)
     curves: dict[str, list[CaptionedFigure]] = {}
@@ -92,7 +92,7 @@ def make_figures(comparison: Comparison) -> Figures:
     )
 
 
-def _draw_training(comparison: Comparison, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:
+def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:
     """Draw reward, KL divergence and gold score by training step."""
     on = f": {panel.task}" if len(comparison.tasks) > 1 else ""
     figures = []
@@ -109,7 +109,7 @@ def _draw_training(comparison: Comparison, panel: Panel, styles: Mapping[str, St
     return _keep_drawn(figures)
 
 
-def _draw_rubrics(comparison: Comparison, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:
+def _draw_rubrics(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> list[CaptionedFigure]:
     """Draw lengths and strictness of rubrics by refinement."""
     on = f": {panel.task}" if len(comparison.tasks) > 1 else ""
     lengths, strictness = (
@@ -132,7 +132,7 @@ def _keep_drawn(figures: Sequence[tuple[str, str, Drawing | None]]) -> list[Capt
     return [CaptionedFigure(caption, note, drawing) for caption, note, drawing in figures if drawing is not None]
 
 
-def _draw_final(comparison: Comparison, panel: Panel, score: Score) -> CaptionedFigure | None:
+def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> CaptionedFigure | None:
     name = _name_figure(comparison, panel, f"final-{score.name}")
     drawing = draw_bars(panel, score, assign_styles(comparison), name)
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
@@ -147,7 +147,7 @@ def _draw_final(comparison: Comparison, panel: Panel, score: Score) -> Captioned
     return None if drawing is None else CaptionedFigure(caption, "; ".join(notes), drawing)
 
 
-def _draw_front(comparison: Comparison, panel: Panel, styles: Mapping[str, Style]) -> CaptionedFigure | None:
+def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> CaptionedFigure | None:
     drawn = draw_front(panel, styles, _name_figure(comparison, panel, f"front-{panel.primary.name}"))
     if drawn is None:
         return None
@@ -157,5 +157,5 @@ def _draw_front(comparison: Comparison, panel: Panel, styles: Mapping[str, Style
     return CaptionedFigure(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
 
 
-def _name_figure(comparison: Comparison, panel: Panel, name: str) -> str:
+def _name_figure(comparison: ComparedRuns, panel: Panel, name: str) -> str:
     return name if len(comparison.tasks) == 1 else f"{name}-{panel.task}"

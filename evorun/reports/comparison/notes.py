@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import Comparison, find_shared_facts
+from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.names import SEED, find_shared_parts, join_parts
 from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.rows import CAVEATS
@@ -32,7 +32,7 @@ WORDING = "The runs' prompts are evorun's own wording, or the user's, not the pa
 """Stands beside every reported figure: prompts alone can move a score by more than many a method does."""
 
 
-def search_note(comparison: Comparison) -> str:
+def search_note(comparison: ComparedRuns) -> str:
     """Explain the columns of the search and the judge."""
     explained = {
         ANSWERED: "Candidates answered: the share of all candidates with an answer; a refused request gives none.",
@@ -48,7 +48,7 @@ def search_note(comparison: Comparison) -> str:
     return " ".join(sentence for name, sentence in explained.items() if name in shown)
 
 
-def shared_line(comparison: Comparison) -> str:
+def shared_line(comparison: ComparedRuns) -> str:
     """Say what all arms share, except for the caveats, which the warnings spell out."""
     facts = {name: value for name, value in find_shared_facts(comparison.rows).items() if value and name != CAVEATS}
     line = "; ".join(f"{name}{'s' if name == SEED and ',' in value else ''} {value}" for name, value in facts.items())
@@ -56,7 +56,7 @@ def shared_line(comparison: Comparison) -> str:
     return f"{line} (random baselines aside)" if line and any(baselines) and not all(baselines) else line
 
 
-def intervals_note(comparison: Comparison) -> str:
+def intervals_note(comparison: ComparedRuns) -> str:
     """Say what the intervals of the primary score are."""
     rates = [score.rate for score in comparison.primaries]
     wilson, bootstrap = "are Wilson's, over problems", "are bootstrap intervals (BCa) over problems"
@@ -65,12 +65,12 @@ def intervals_note(comparison: Comparison) -> str:
     return f"{seeds_note(comparison)} {single}" if comparison.has_seeds else single
 
 
-def seeds_note(comparison: Comparison) -> str:
+def seeds_note(comparison: ComparedRuns) -> str:
     """Explain means over seeds and their intervals."""
     return f"{_SEEDS} {_SEEDS_AND_PROBLEMS}" if any(row.two_way_ci95 for row in comparison.rows) else _SEEDS
 
 
-def few_seeds_lines(comparison: Comparison) -> list[str]:
+def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
     """Say which arms have too few seeds for claims about other seeds."""
     arms = [arm for arm in comparison.arms if not arm.is_baseline]
     few = {arm.name: len(arm.runs) for arm in arms if 1 < len(arm.runs) < ENOUGH_SEEDS}
@@ -90,7 +90,7 @@ def few_seeds_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def lines_note(comparison: Comparison) -> str:
+def lines_note(comparison: ComparedRuns) -> str:
     """Explain the lines of the curves."""
     crowded = any(not panel.has_bands for panel in comparison.panels)
     bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
@@ -107,7 +107,7 @@ def lines_note(comparison: Comparison) -> str:
     return " ".join([*sentences, "Calls and tokens so far include all roles."])
 
 
-def cost_note(comparison: Comparison) -> str:
+def cost_note(comparison: ComparedRuns) -> str:
     """Say what the costs in the first table are."""
     trained = any(run.outcome.trained for run in comparison.runs)
     gold = ", except for the gold judge that grades" if any(GOLD in row.cost for row in comparison.rows) else ""
@@ -119,7 +119,7 @@ def cost_note(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
-def describe_missing_baselines(comparison: Comparison) -> str | None:
+def describe_missing_baselines(comparison: ComparedRuns) -> str | None:
     """Say how to make the random baselines that tasks lack; None when each has one."""
     lacking = comparison.tasks_without_baseline
     if not lacking:
@@ -130,13 +130,13 @@ def describe_missing_baselines(comparison: Comparison) -> str | None:
     )
 
 
-def primary_words(comparison: Comparison) -> str:
+def primary_words(comparison: ComparedRuns) -> str:
     """Name the primary score; where the tasks have several, what it is."""
     primaries = comparison.primaries
     return text.words(primaries[0].name) if len(primaries) == 1 else "primary score"
 
 
-def pairs_heading(comparison: Comparison) -> str:
+def pairs_heading(comparison: ComparedRuns) -> str:
     """Say what the pairs are compared with."""
     references = comparison.pairs.references or [comparison.pairs.reference]
     common = find_shared_parts([run.parts for run in references])
@@ -144,7 +144,7 @@ def pairs_heading(comparison: Comparison) -> str:
     return f"Against {name}, on the same problems{' with the same model' if len(references) > 1 else ''}"
 
 
-def pairs_note(comparison: Comparison) -> str:
+def pairs_note(comparison: ComparedRuns) -> str:
     """Say how the pairs were compared, how many there are, and how their reference was chosen."""
     pairs = comparison.pairs.all_pairs
     tested = [pair for pair in pairs if pair.p is not None]
@@ -211,7 +211,7 @@ def _describe_tests(pairs: Sequence[Pair]) -> list[str]:
     return sentences
 
 
-def _describe_choice(comparison: Comparison) -> str:
+def _describe_choice(comparison: ComparedRuns) -> str:
     """Say which run, or which method of several seeds or groups, has become the reference."""
     directions = {score.higher_is_better for score in comparison.primaries}
     highest = "best" if len(directions) > 1 else "highest" if True in directions else "lowest"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from evorun.reports.comparison import notes, plots, tables
-from evorun.reports.comparison.comparison import Comparison
+from evorun.reports.comparison.comparison import ComparedRuns
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, collect_evolved_texts, make_overhead_table
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.findings import describe_finding
@@ -26,7 +26,7 @@ _MAX_STRATA = 4
 """Maximum strata with a column in the first table; they always have their own table."""
 
 
-def print_comparison(comparison: Comparison, page: Path, console: "Terminal") -> None:
+def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") -> None:
     """Print the tables of a comparison whose page has been written."""
     for line in comparison.warnings:
         console.print(line, style="bold yellow")
@@ -72,7 +72,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
     console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)
 
 
-def _print_main_table(title: str, comparison: Comparison, rows: Sequence[Row], console: "Terminal") -> None:
+def _print_main_table(title: str, comparison: ComparedRuns, rows: Sequence[Row], console: "Terminal") -> None:
     """Print one table; if it is too wide, only the columns that have no other table."""
     whole = tables.make_main_table(comparison, rows, comparison.strata, comparison.common_scores, title).to_rich()
     # in a file no line is too long
@@ -92,7 +92,7 @@ def choose_folder(run_dirs: Sequence[Path]) -> Path:
     return common if fits else Path.cwd()
 
 
-def write_comparison(comparison: Comparison, target: Path) -> Path:
+def write_comparison(comparison: ComparedRuns, target: Path) -> Path:
     """Write the page of a comparison, atomically replacing an earlier one, and return its path.
 
     Raises RunDirectoryError when it cannot be written.
@@ -106,12 +106,12 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
     return write_page(target, render_comparison(comparison, links))
 
 
-def render_comparison(comparison: Comparison, links: Mapping[str, str]) -> str:
+def render_comparison(comparison: ComparedRuns, links: Mapping[str, str]) -> str:
     """Return the HTML of a comparison. links: from the page to each run's own, by the run's name."""
     return render("comparison/comparison.html.j2", _make_context(comparison, links))
 
 
-def export_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = False) -> list[Path]:
+def export_comparison(comparison: ComparedRuns, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the figures (SVG, PDF) and the tables (CSV) of a comparison into a folder, and return their paths.
 
     Raises as `export`.
@@ -119,7 +119,7 @@ def export_comparison(comparison: Comparison, folder: Path, *, overwrite: bool =
     return export(folder, make_figures(comparison), tables.make_data_tables(comparison), overwrite=overwrite)
 
 
-def _make_context(comparison: Comparison, links: Mapping[str, str]) -> dict[str, Any]:
+def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[str, Any]:
     strata = comparison.strata if len(comparison.strata) <= _MAX_STRATA else []
     pairs, styles = comparison.pairs, plots.assign_styles(comparison)
     by_legend = {arm.legend: styles[arm.name] for arm in comparison.arms}
@@ -170,7 +170,7 @@ def _make_context(comparison: Comparison, links: Mapping[str, str]) -> dict[str,
     }
 
 
-def _make_runs_table(comparison: Comparison) -> Table:
+def _make_runs_table(comparison: ComparedRuns) -> Table:
     """Return status, start, folder and data of each run."""
     return Table(
         [

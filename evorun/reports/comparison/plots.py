@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorun.reports.axes import TRAINING_AXES, Axis
 from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
-from evorun.reports.comparison.comparison import MAX_BANDS, Comparison, Panel
+from evorun.reports.comparison.comparison import MAX_BANDS, ComparedRuns, Panel
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.drawing import (
     CARD,
@@ -60,7 +60,7 @@ class Curve:
     """Of each run, where there are several."""
 
 
-def assign_styles(comparison: Comparison) -> dict[str, Style]:
+def assign_styles(comparison: ComparedRuns) -> dict[str, Style]:
     """Return each arm's style, by its name: a colour for each method, grey dashes for all random baselines."""
     methods = comparison.methods
     return {arm.name: _style(methods.index(arm.method), is_baseline=arm.is_baseline) for arm in comparison.arms}

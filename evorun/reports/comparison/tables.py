@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import Comparison, find_shared_facts
+from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair
@@ -34,7 +34,7 @@ _INTERVAL = "95 % interval"
 
 
 def make_main_table(
-    comparison: Comparison,
+    comparison: ComparedRuns,
     rows: Sequence[Row],
     strata: Sequence[str],
     scores: Sequence[Score],
@@ -132,7 +132,7 @@ def _beside_reported(row: Row, score: Score, measured: float | None, reported: f
     return {"reported": text.value(score, reported), "difference": text.difference(score, difference)}
 
 
-def make_strata_table(comparison: Comparison, rows: Sequence[Row], *, with_intervals: bool) -> Table:
+def make_strata_table(comparison: ComparedRuns, rows: Sequence[Row], *, with_intervals: bool) -> Table:
     """Return a row per arm or run: the primary score by stratum."""
 
     def format_cell(row: Row, stratum: str) -> str:
@@ -146,7 +146,7 @@ def make_strata_table(comparison: Comparison, rows: Sequence[Row], *, with_inter
     )
 
 
-def make_reported_strata_table(comparison: Comparison) -> Table:
+def make_reported_strata_table(comparison: ComparedRuns) -> Table:
     """Return measured beside reported figures, for the strata that a paper reports."""
     records: list[dict[str, Cell]] = [
         {
@@ -162,7 +162,7 @@ def make_reported_strata_table(comparison: Comparison) -> Table:
     return make_table(records, words=("run", "stratum"), title="reported by stratum", grouped=1)
 
 
-def make_reported_steps_table(comparison: Comparison) -> Table:
+def make_reported_steps_table(comparison: ComparedRuns) -> Table:
     """Return training figures beside those that a paper reports of the same steps."""
     records: list[dict[str, Cell]] = []
     for run in comparison.runs:
@@ -255,7 +255,7 @@ def _describe_differences(all_compared: Sequence[PairedScores]) -> Callable[[Sco
     return describe
 
 
-def make_run_cost_table(comparison: Comparison) -> Table:
+def make_run_cost_table(comparison: ComparedRuns) -> Table:
     """Return calls, tokens, model time and wall-clock time of whole runs; over several seeds the mean of a run."""
     table = Table(
         [
@@ -280,7 +280,7 @@ def make_run_cost_table(comparison: Comparison) -> Table:
     return table
 
 
-def make_cost_table(comparison: Comparison) -> Table:
+def make_cost_table(comparison: ComparedRuns) -> Table:
     """Return the mean cost per problem by run and role."""
     priced = _has_prices(comparison.rows)
     return Table(
@@ -310,7 +310,7 @@ def _has_prices(rows: Sequence[Row]) -> bool:
 # --- figures for other programs ---
 
 
-def make_data_tables(comparison: Comparison) -> list[Table]:
+def make_data_tables(comparison: ComparedRuns) -> list[Table]:
     """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
     runs = [_make_figures_table("runs", comparison.run_rows)] if comparison.has_seeds else []
     return [
@@ -358,7 +358,7 @@ def _make_strata_data_table(rows: Sequence[Row]) -> Table:
     return make_data_table("strata", columns, cells)
 
 
-def _make_pairs_data_table(comparison: Comparison) -> Table:
+def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
     columns = ["run", "reference", "score", "n", "difference", "low", "high", "higher", "lower", "p", "p_holm"]
     columns += ["remark", "seeds"]
     columns += [f"{end}_over_{source}" for source in ("seeds", "seeds_and_problems") for end in ("low", "high")]
