@@ -91,8 +91,8 @@ bench: .venv/.ready-dev  ## measure speed, memory and disk beside their targets 
 	$(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
 
 race: .venv/.ready-dev .venv-race/.ready  ## run evorun and its peers on the same calls: pace, memory, disk, calls lost to a kill
-	@echo "== race: scripts/race/run.py $(RACE_ARGS)"
-	$(BIN)/python scripts/race/run.py --peers .venv-race/bin/python $(RACE_ARGS)
+	@echo "== race: scripts/race/race.py $(RACE_ARGS)"
+	$(BIN)/python scripts/race/race.py --peers .venv-race/bin/python $(RACE_ARGS)
 
 clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
 	rm -rf .venv .venv-docs .venv-race .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -32,8 +32,8 @@ SIMULATED = [
 SMALLER = ("task.limit=1", "budget.calls=100", "evorun.progress=off")
 NEEDS_A_KEY = "judge_engine=openai"
 ELSEWHERE = ("--help", "list", "doctor", "calibrate", "study", "view", "plan", "--config-dir")
-"""Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py, test_stated_study.py, test_plan.py,
-those of viewer/."""
+"""Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py, test_stated_study.py, those of
+viewer/, test_plan.py."""
 OF_SWEEPS = "SWEEP_DIR"
 """Commands on a sweep that has been started; test_sweep_jobs.py and test_branching.py have them."""
 OF_VERBS = [

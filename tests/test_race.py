@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-RACE = Path(__file__).parents[1] / "scripts" / "race" / "run.py"
+RACE = Path(__file__).parents[1] / "scripts" / "race" / "race.py"
 
 
 @pytest.mark.nightly

@@ -1,7 +1,7 @@
 """Race evorun against inspect_ai, GEPA and OpenEvolve: the same number of calls to the same endpoint, logs on.
 
     make race                                                      in .venv-race, which it makes
-    python scripts/race/run.py --peers .venv-race/bin/python [--calls 2000] [--only NAME ...]
+    python scripts/race/race.py --peers .venv-race/bin/python [--calls 2000] [--only NAME ...]
 
 The endpoint is a process of its own that answers after 50 ms. Each racer runs twice, alone. Undisturbed: calls per
 second of CPU (its children's too), peak memory (proportional set size of all its processes), and disk. Then killed by
