@@ -195,8 +195,7 @@ def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool =
 
     Args:
         path: the run, or its directory.
-        settings: `"judge=..."`, `"rubric=..."`, `"reward=..."`, `"gold=..."` or `"task.KEY=..."`, their engines, and
-            `"budget.calls=N"`.
+        settings: `"judge=..."`, `"rubric=..."`, `"reward=..."`, `"gold=..."` or `"task.KEY=..."`; `"budget.calls=N"`.
         trust: judge a run that somebody else started or changed; read its configuration first.
         quiet: show neither progress nor warnings.
         named: settings whose keys are names.
