@@ -12,6 +12,8 @@ from evorun.runs.studies import RejudgedFigure
 
 LENGTH_RATIOS = (1.1, 1.5)
 """Bounds between groups of duels, by how many times longer one text is than the other (ours)."""
+RESAMPLES = 1_999
+"""Resamples of an interval here (ours): a table has dozens, read to two figures."""
 ORDERS = ("first candidate shown as A", "first candidate shown as B")
 
 
@@ -156,4 +158,4 @@ def _share(outcomes: Iterable[tuple[str, bool]]) -> Metric:
     shares: dict[str, Proportion] = defaultdict(Proportion)
     for problem, outcome in outcomes:
         shares[problem].add(outcome)
-    return pooled_share(list(shares.values())) if shares else Metric(None, None, 0)
+    return pooled_share(list(shares.values()), RESAMPLES) if shares else Metric(None, None, 0)

@@ -264,7 +264,7 @@ def clustered_mean(
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
-def pooled_share(shares: Sequence[Proportion]) -> Metric:
+def pooled_share(shares: Sequence[Proportion], resamples: int = RESAMPLES) -> Metric:
     """Return a share pooled over clusters (problems, say), with an interval that resamples clusters.
 
     If all clusters have the same share, so has every resample, which says nothing about the uncertainty. Then shares
@@ -277,7 +277,7 @@ def pooled_share(shares: Sequence[Proportion]) -> Metric:
     if pooled.value in (0, 1):
         return Metric(pooled.value, wilson(len(known) if pooled.value else 0, len(known)), pooled.n)
     all_equal = len({share.value for share in known}) == 1
-    ci95 = None if all_equal else clustered_mean(successes, trials)
+    ci95 = None if all_equal else clustered_mean(successes, trials, resamples)
     return Metric(pooled.value, None if ci95 == (0, 1) else ci95, pooled.n)
 
 
