@@ -119,7 +119,7 @@ def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> N
     assert f"Stratum {label} 95 % interval n" in _visible(work / run / "report.html")
 
 
-def test_runs_are_compared_by_a_paired_bootstrap_without_a_p(work: Path, verb: Evorun) -> None:
+def test_runs_are_compared_by_a_paired_bootstrap_and_students_paired_t(work: Path, verb: Evorun) -> None:
     printed = _rows(verb("report", "best_of_n-aim", "duel_evolve-aim"))
     page = _visible(work / "comparison.html")
     assert not re.search(r"accura|McNemar|percentage points|\bright\b", " ".join(printed) + page, re.IGNORECASE)
@@ -130,7 +130,7 @@ def test_runs_are_compared_by_a_paired_bootstrap_without_a_p(work: Path, verb: E
     ]
     (pair,) = compare([work / "best_of_n-aim", work / "duel_evolve-aim"], work / "duel_evolve-aim").pairs.pairs
     differences = [values[0][problem] - values[1][problem] for problem in values[0]]
-    assert (pair.p, pair.p_holm) == (None, None)
+    assert pair.p == pair.p_holm == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
     assert pair.compared.difference == pytest.approx(fmean(differences))
     assert (pair.gained, pair.lost) == (sum(d > 0 for d in differences), sum(d < 0 for d in differences))
 
