@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from building import simulated_run
+from building import simulated_run, task_config
 from evorun.cli import planning
 from evorun.cli.composed_jobs import compose_jobs
 from evorun.errors import ConfigError
@@ -68,11 +68,10 @@ def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
 
 def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     run = simulated_run(tmp_path / "outputs" / "run", "method=zero_shot", *SMALL)
-    for name, change in (("manifest", lambda found: found["models"]["policy"].update(engine="server", id="gpt-4o")),):
-        file = run.path / f"{name}.json"
-        found = json.loads(file.read_text())
-        change(found)
-        file.write_text(json.dumps(found | {"seconds": 100.0}))
+    file = run.path / "manifest.json"
+    found = json.loads(file.read_text())
+    found["models"]["policy"] |= {"engine": "server", "id": "gpt-4o"}
+    file.write_text(json.dumps(found | {"seconds": 100.0}))
     spent = run.json("results.json")["cost"]["total"]
     plan = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs")
     (role,) = plan.arms[0].roles
@@ -83,6 +82,18 @@ def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     assert plan.hours == pytest.approx(100 / 3600)  # at the speed of that run
     right = run.json("results.json")["metrics"]["accuracy"]["value"]
     assert plan.arms[0].smallest_difference == smallest_difference(worst_spread(mean=right), 3)
+
+
+def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_states(tmp_path: Path) -> None:
+    words = ("method=zero_shot", "task=mathbench", *API)
+    (own,) = make_plan(compose_jobs([*words, "task.source=sample"]), tmp_path).arms
+    (stated,) = make_plan(compose_jobs([*words, f"task.data={tmp_path}"]), tmp_path).arms
+    assert (
+        own.problems
+        == sum(role.calls for role in own.roles)
+        == len(task_config("mathbench", source="sample").load().problems)
+    )
+    assert stated.problems == sum(role.calls for role in stated.roles) == 150  # three strata of 50
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.runner.estimates import Part, count_calls, count_problems
 from evorun.runner.memory import estimate_memory
@@ -69,17 +69,16 @@ def _plan_arm(
     trials: dict[str, Trial | None],
 ) -> PlannedArm:
     raw, runs = members[0], len(members)
-    problems: int | None = None
-    with contextlib.suppress(ConfigError):
-        _, problems = count_problems(raw["task"])
-    if problems is None:
+    try:
         problems = len(config.task.load().problems)
+    except DataError:  # not on this machine: the number that the configuration states
+        _, problems = count_problems(raw["task"])
     counted: list[Part] | None = None
     panel = any(role.startswith("judge.") for role in config.others)
     if not panel:  # the formulas count one judge
         with contextlib.suppress(ConfigError):
             limited = copy.deepcopy(dict(raw))
-            limited["task"].setdefault("limit", problems)
+            limited["task"]["limit"] = problems
             counted = count_calls(limited)
     # simulated models are alike, whatever model they stand for, and seeds hardly differ
     alike = repr({key: value for key, value in raw.items() if key not in ("seed", "model", "engine")})
