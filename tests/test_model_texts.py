@@ -21,7 +21,6 @@ FUNCTIONS, PARSERS = functions(), parsers()
 every = pytest.mark.parametrize("reader", [*FUNCTIONS.values(), *PARSERS.values()], ids=[*FUNCTIONS, *PARSERS])
 
 WITHOUT_MODEL_TEXT = {
-    "api.overrides": "settings of whoever calls",
     "cli.completion": "the command line",
     "cli.explain": "errors of Hydra",
     "cli.naming": "the command line",
@@ -31,10 +30,12 @@ WITHOUT_MODEL_TEXT = {
     "cli.sweep_resume": "a folder",
     "errors": "durations of a configuration",
     "exports.archive": "all files of a run, in linear time",
+    "exports.latex": "the cells of a comparison's tables: names of runs, and figures",
     "models.adapters": "names of tensors",
     "models.base": "an engine's reason for a refusal",
     "models.chat_templates": "a model's chat template",
     "models.keys": "names of variables",
+    "runs.prices": "names of GPUs",
     "runs.slurm": "numbers of jobs",
     "simulation.reviewing": "a simulator's prompts",
     "reports.drawing": "matplotlib's output",

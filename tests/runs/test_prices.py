@@ -67,7 +67,7 @@ def test_the_shipped_prices_have_a_day_and_a_source_and_a_users_own_file_wins(tm
         ("models: {m: {prompt: -1}}", "expected models.ID with prompt, .* `float` >= 0.0"),
         ("models: {m: {prompt: .nan, completion: 1, date: 2026-01-02, source: s}}", "expected models.ID"),
         ("models: {m: {prompt: 1, completion: 1, date: yesterday, source: s}}", "Expected `date`"),
-        ("models: {m: {prompt: 1, completion: 1, date: 2026-01-02, source: s, cahced: 1}}", "unknown field `cahced`"),
+        ("models: {m: {prompt: 1, completion: 1, date: 2026-01-02, source: s, cashed: 1}}", "unknown field `cashed`"),
         ("models: [", "expected models.ID"),
         ("- a", "expected models.ID"),
     ],
