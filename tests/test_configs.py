@@ -148,7 +148,7 @@ def test_methods_and_tasks_of_plug_ins_share_sampling_values_too(monkeypatch: py
         kind: {f"own_{kind}": EntryPoint(f"own_{kind}", f"{__name__}:{target}", f"evorun.{kind}s")}
         for kind, target in (("method", "PluginMethod"), ("task", "PluginTaskConfig"))
     }
-    monkeypatch.setattr(registry, "plugins", points.__getitem__)
+    monkeypatch.setattr(registry, "plugins", lambda kind: points.get(kind, {}))
     register()
 
     def values(method: str, task: str, *overrides: str) -> list[Any]:

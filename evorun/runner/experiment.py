@@ -42,7 +42,6 @@ from evorun.runs.progress import Progress, show_progress
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
-from evorun.runs.sequential import SequentialTokens, read_sequential_tokens
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import find_study
 from evorun.runs.terminal import Terminal
@@ -220,16 +219,9 @@ async def _run(
                 tools.spent,
                 driver.refused,
                 shares[0].rates,
-                _read_sequential_tokens(config, directory.path),
+                effects.traffic.sequential,
             )
     log.info("%s; %s", progress.title, progress.fields())
-
-
-def _read_sequential_tokens(config: RunConfig, path: Path) -> SequentialTokens | None:
-    """Return the sequential tokens of the run; None where not all of its calls are in one journal."""
-    if any(served.engine.replays for served in config.others.values()) and not config.engine.replays:
-        return None
-    return read_sequential_tokens(config.engine.recorded or path)
 
 
 def _about(directory: RunDirectory) -> dict[str, str]:

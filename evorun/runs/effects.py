@@ -13,11 +13,12 @@ from evorun.models.lazy import LazyModel
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
 from evorun.runs.replay import RecordedRun
+from evorun.runs.sequential import SequentialTokens
 
 
 @dataclass
 class Traffic:
-    """Calls and tokens since the start of this process, for the progress display."""
+    """Calls and tokens since the start of this process, for the progress display; sequential tokens, for results."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -27,6 +28,8 @@ class Traffic:
     """Calls that are waiting for their answer, by role."""
     first_answer: float | None = None
     """The moment of the first answer that was not recorded before (`time.monotonic`)."""
+    sequential: SequentialTokens = field(default_factory=SequentialTokens)
+    """Of recorded answers, too: a resumed run asks for each of them again, and for no others that its journal holds."""
 
     def count(self, reply: Reply) -> None:
         """Count an answer."""
@@ -63,14 +66,15 @@ class JournaledModel:
     def recorded(self, key: str, request: Request, step: int = 0) -> Reply | None:
         """Return the recorded answer to a request; None where the call has not been made. Raises JournalError."""
         if key not in self._journal:
-            return self._replay(request, step) if self._replayed else None
+            return self._replay(key, request, step) if self._replayed else None
         reply = self._journal.recall(key, encode_request(self._at(step).name, request), Reply, once=True)
         if reply is not None:
             self._traffic.replayed += 1
+            self._traffic.sequential.add(key, reply.completion_tokens)
             self._answered_before |= reply.error is None
         return reply
 
-    def _replay(self, request: Request, step: int) -> Reply | None:
+    def _replay(self, key: str, request: Request, step: int) -> Reply | None:
         """Return the recording's answer; None while the recording is not open."""
         model = self._at(step)
         engine = model.opened if isinstance(model, LazyModel) else model
@@ -78,6 +82,7 @@ class JournaledModel:
             return None
         reply = engine.reply(request)
         self._traffic.count(reply)
+        self._traffic.sequential.add(key, reply.completion_tokens)
         return reply
 
     async def complete(self, key: str, request: Request, step: int = 0, *, once: bool = True) -> Reply:
@@ -101,9 +106,12 @@ class JournaledModel:
             return reply
 
         if self._replayed:
-            return await ask()
-        about = encode_request(model.name, request)
-        return await self._journal.remember(key, about, ask, Reply, record=self._record, once=once)
+            reply = await ask()
+        else:
+            about = encode_request(model.name, request)
+            reply = await self._journal.remember(key, about, ask, Reply, record=self._record, once=once)
+        self._traffic.sequential.add(key, reply.completion_tokens)
+        return reply
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or hold it back while the engine has only refused."""

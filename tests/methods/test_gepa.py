@@ -170,7 +170,7 @@ async def test_a_split_with_few_problems_to_choose_by_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await drive(gepa(), tmp_path / "few", never_learns)
-    assert "gepa: 4 problems to reflect on and 4 to choose prompts by are few; to have more, raise" in caplog.text
+    assert "gepa: 4 problems to reflect on and 4 to choose prompts by are few; to have more, hold more" in caplog.text
     caplog.clear()
     await drive(gepa(), tmp_path / "many", never_learns, validation=50)
     assert "are few" not in caplog.text

@@ -151,7 +151,9 @@ async def test_turns_tools_and_reward(tmp_path: Path) -> None:
     assert [message["role"] for message in played.speaker.requests[1].messages] == ["user", "assistant", "tool"]
     assert episode.response.answer == "42"
     assert episode.reward == Reward(1.25, {"formatted": 1.0}, correct=True)
-    assert played.meter.counts() == {"rollout": {"calls": 2, "prompt_tokens": 5 + 19, "completion_tokens": 12 + 3}}
+    assert played.meter.counts() == {
+        "rollout": {"calls": 2, "prompt_tokens": 5 + 19, "completion_tokens": 12 + 3, "cached_tokens": 0}
+    }
 
 
 async def test_the_record_adds_up_all_turns_and_names_the_last_call(tmp_path: Path) -> None:

@@ -239,7 +239,12 @@ async def test_an_unparsable_score_is_asked_for_again_under_another_seed(tmp_pat
     scored = Rewarded(tmp_path, lambda request, attempt: ("<score>4.5/6</score>", "so so", "<score>0</score>")[attempt])
     assert [one.value for one in await scored.score(["one"])] == [0]
     assert len({request.seed for request in scored.requests}) == 3
-    assert scored.meter.counts()["score"] == {"calls": 3, "prompt_tokens": 30, "completion_tokens": 20 + 5 + 16}
+    assert scored.meter.counts()["score"] == {
+        "calls": 3,
+        "prompt_tokens": 30,
+        "completion_tokens": 20 + 5 + 16,
+        "cached_tokens": 0,
+    }
 
 
 @pytest.mark.parametrize(
