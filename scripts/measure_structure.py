@@ -22,7 +22,7 @@ ROOMS = (
     *("methods", "reports", "tracking", "exports", "viewer", "runner", "cli", "api", "testing"),
 )
 """Ground floor first."""
-GROUND = ("errors", "fields", "__init__")
+GROUND = ("errors", "fields", "plugins", "__init__")
 """Modules in the root that every room may import; `__main__` is above all."""
 
 HEAVY = frozenset({"torch", "transformers", "vllm", "trl", "peft", "accelerate", "datasets"})

@@ -27,11 +27,15 @@ zero_shot = failing_parts:Failing
 [evorun.tasks]
 unloadable = failing_parts:UnloadableConfig
 sudoku = failing_parts:UnloadableConfig
+[evorun.graders]
+number_three = failing_parts:NUMBER
+crashing = failing_parts:Crashing
 """
 FAILING = """
 from dataclasses import dataclass
 from evorun.methods.base import PerProblem
 from evorun.tasks.base import Task, TaskConfig
+from evorun.tasks.rows.answers import Rows
 
 NUMBER = 3
 
@@ -47,6 +51,10 @@ class Failing(PerProblem):
 
 class Mistyped(Failing):
     regime = "problem-only"
+
+class Crashing(Rows):
+    def score(self, problem, response, gold):
+        return [].pop()
 
 class Unloadable(Task):
     name = "unloadable"
@@ -155,6 +163,16 @@ def test_what_fails_in_a_plugin_is_its_own(tmp_path: Path) -> None:
     # before there is a run directory
     said = last_line("method=failing", "task=unloadable", "engine=simulated", cwd=tmp_path)
     assert "the plug-in task=unloadable of shaky 1.2 failed: KeyError: 'problems' (failing_parts.py, line " in said
+
+
+def test_a_grader_that_is_none_or_fails_is_named_by_its_key(tmp_path: Path) -> None:
+    run = ("method=zero_shot", "task=rows", "task.source=sample", "task.limit=1", "engine=simulated")
+    said = last_line(*run, "task.grader=number_three", cwd=tmp_path)
+    assert said.startswith(
+        "error: task.grader=number_three: the plug-in shaky 1.2 cannot be used: TypeError: expected a"
+    )
+    said = last_line(*run, "task.grader=crashing", cwd=tmp_path)
+    assert "the plug-in task.grader=crashing of shaky 1.2 failed: IndexError: pop from empty list" in said
 
 
 def test_the_manifest_says_whose_code_ran_and_a_resume_that_it_has_changed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from dateutil.parser import parse as parse_date
 from hydra.core.config_store import ConfigStore
 
 from building import composed
@@ -30,7 +31,7 @@ from evorun.models.embedded import is_ready
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.journal_reader import read_journal
-from evorun.testing import check_method, check_task
+from evorun.testing import check_grader, check_method, check_task
 from evorun_process import environment, evorun, evorun_here
 from tiny_llama import write_talking_llama
 
@@ -242,6 +243,29 @@ def test_a_knockout_leaves_whoever_lost_no_duel(ran: Callable[[str], Ran]) -> No
         assert entered - set(beaten) == {prediction["candidate"]}
         for duel, loser in zip(own, beaten, strict=True):
             assert not any(loser in (later["first"], later["second"]) for later in own if later["step"] > duel["step"])
+
+
+def test_a_grader_of_ones_own_compares_days(ran: Callable[[str], Ran]) -> None:
+    folder, _ = ran("date_grader")
+    run = folder / "outputs" / "dates"
+    rows = [json.loads(line) for line in (folder / "dates.jsonl").read_text().splitlines()]
+    right = {row["question"]: parse_date(row["answer"], dayfirst="." in row["answer"]) for row in rows}
+    asked = {one["problem"]: one["data"]["question"] for one in records(run, "problems")}
+    answered = [one for one in records(run, "candidates") if one["answer"] is not None]
+    assert {one["correct"] for one in answered} == {True, False}
+    for one in answered:
+        day = parse_date(one["answer"], dayfirst="." in one["answer"])
+        assert one["correct"] == (day == right[asked[one["problem"]]])
+    plugins = json.loads((run / "manifest.json").read_text())["plugins"]
+    assert {kind: one["package"] for kind, one in plugins.items()} == {"grader": "evorun-date-grader"}
+
+
+def test_graders_pass_the_suite_of_graders(installed: Installed) -> None:
+    from date_grader import Dates
+
+    questions = ("When?", "When then?", "When at last?")
+    rows = dict(zip(questions, ("1969-07-21", "9 November 1989", "July 15, 1799"), strict=True))
+    check_grader(Dates, rows, wrong={"When?": ["1969-07-20", "21.07.1970"]})
 
 
 def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None:

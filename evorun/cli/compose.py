@@ -57,7 +57,7 @@ def choices(group: str) -> list[str]:
     files = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
     if group in LIKE:
         files |= set(choices(LIKE[group]))
-    if group in registry.KINDS:
+    if group in registry.GROUPS:
         files |= set(registry.names(group))
     if group == "tracker":
         files |= set(plugin_trackers())
@@ -120,13 +120,13 @@ def register(overrides: Sequence[str] = ()) -> None:
     overrides: of the command line. A plug-in that they choose gets no warning: its own run reports the fault.
     """
     compose_faster()
-    chosen = {kind: _chosen(kind, overrides) for kind in registry.KINDS}
+    chosen = {kind: _chosen(kind, overrides) for kind in registry.GROUPS}
     store = ConfigStore.instance()
     for group, of in LIKE.items():
         for name in choices(of):
             _offer(group, of, name)
     # An unusable plug-in stays a choice: the check of the configuration then says why it fails.
-    for kind in registry.KINDS:
+    for kind in registry.GROUPS:
         for name in registry.plugins(kind):
             store.store(group=kind, name=name, node={"name": name})
     for name, method in registry.usable_plugins("method", chosen["method"]).items():

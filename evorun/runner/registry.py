@@ -1,9 +1,10 @@
 """Names on the command line and the classes behind them: evorun's own, and those of installed plug-ins.
 
-A third party adds a method, a task, an engine or a judge through a Python entry point (`evorun.methods`: a `Method`
-subclass; `evorun.tasks`, `evorun.engines`, `evorun.judges`: a subclass of `TaskConfig`, `EngineConfig`,
-`JudgeConfig`). The defaults of its configuration then replace a YAML file. A plug-in that cannot be imported stops only
-the run that chooses it, and errors in its code are reported as the plug-in's.
+A third party adds a method, a task, an engine, a judge or a grader of rows through a Python entry point
+(`evorun.methods`: a `Method` subclass; `evorun.tasks`, `evorun.engines`, `evorun.judges`: a subclass of `TaskConfig`,
+`EngineConfig`, `JudgeConfig`, whose defaults then replace a YAML file; `evorun.graders`: a subclass of `Rows`). A
+plug-in that cannot be imported stops only the run that chooses it, and errors in its code are reported as the
+plug-in's.
 """
 
 import contextlib
@@ -17,13 +18,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from omegaconf import OmegaConf
 
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
 from evorun.methods.base import REGIMES, Method
 from evorun.models.config import EngineConfig
+from evorun.plugins import Kind, find_package, find_plugins, key_of, load_plugin
 from evorun.runs.schema import PluginInRun
 from evorun.tasks.base import TaskConfig
 from evorun.tasks.judges import JudgeConfig
@@ -77,8 +79,9 @@ ENGINES = {
     "replay": "evorun.runs.replay:ReplayConfig",
 }
 
-Kind = Literal["method", "task", "engine", "judge"]
-KINDS: tuple[Kind, ...] = ("method", "task", "engine", "judge")
+KINDS: tuple[Kind, ...] = ("method", "task", "engine", "judge", "grader")
+GROUPS: tuple[Kind, ...] = KINDS[:4]
+"""Kinds that are chosen in a config group of their own."""
 _BUILTIN: Mapping[Kind, Mapping[str, str]] = {"method": METHODS, "task": TASKS, "engine": ENGINES, "judge": {}}
 _BASES: Mapping[Kind, type] = {"method": Method, "task": TaskConfig, "engine": EngineConfig, "judge": JudgeConfig}
 _ATTRIBUTES: Mapping[Kind, tuple[str, ...]] = {
@@ -95,18 +98,11 @@ log = logging.getLogger("evorun")
 @cache
 def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
     """Return the entry points that installed packages offer for a kind, by name; the first to take a name keeps it."""
-    builtin = _BUILTIN[kind]
-    found: dict[str, metadata.EntryPoint] = {}
-    for point in metadata.entry_points(group=f"evorun.{kind}s"):
-        if point.name in builtin or point.name in found:
-            owner = "evorun" if point.name in builtin else find_package(found[point.name])
-            log.warning(
-                f"{kind}={point.name}: the name belongs to {owner}, so the plug-in {find_package(point)} is ignored; "
-                "rename it there, or uninstall the package"
-            )
-        else:
-            found[point.name] = point
-    return found
+    if kind == "grader":
+        from evorun.tasks.rows.graders import GRADERS  # here, since it imports tasks
+
+        return find_plugins(kind, GRADERS)
+    return find_plugins(kind, _BUILTIN[kind])
 
 
 def parent_method(method: type[Method]) -> str | None:
@@ -204,28 +200,15 @@ def _find(kind: Kind, name: str) -> type:
 
 def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
     """Import a plug-in. Raises PluginError when that fails, or when it does not meet the contract of its kind."""
-    try:
-        found: type = point.load()
-        base = _BASES[kind]
-        if not (isinstance(found, type) and issubclass(found, base)):
-            raise TypeError(f"expected a subclass of {base.__module__}.{base.__name__}, got {found!r:.60}")
+
+    def check(found: Any) -> None:
         for attribute in _ATTRIBUTES[kind]:
             getattr(found, attribute)
         if kind == "method" and (regime := getattr(found, "regime", None)) not in REGIMES:
             raise ValueError(f"regime: expected one of {', '.join(REGIMES)}, got {regime!r:.60}")
         OmegaConf.structured(getattr(found, "Config", found))
-    # A module may do anything when it is imported, `sys.exit` included.
-    except (Exception, SystemExit) as error:
-        raise PluginError(
-            f"{kind}={point.name}: the plug-in {find_package(point)} cannot be used: {first_line(error)}; fix it, or "
-            "uninstall the package"
-        ) from error
-    return found
 
-
-def find_package(point: metadata.EntryPoint) -> str:
-    """Return the name and version of the package that provides a plug-in."""
-    return "of an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return load_plugin(kind, point, _BASES[kind], check)
 
 
 def describe_plugins(**names: str) -> dict[str, PluginInRun]:
@@ -266,7 +249,8 @@ def fault_of_plugin(error: BaseException) -> PluginError | None:
             # A package may provide several plug-ins: name the one whose class was running, if it can be told.
             running = frame.f_code.co_qualname.partition(".")[0]
             named = [point for point in in_package if point.value.partition(":")[2] == running] or in_package
-            choices = (f"{point.group.removeprefix('evorun.').removesuffix('s')}={point.name}" for point in named)
+            kinds = {point: point.group.removeprefix("evorun.").removesuffix("s") for point in named}
+            choices = (f"{key_of(kind)}={point.name}" for point, kind in kinds.items())
             return PluginError(
                 f"the plug-in {', '.join(choices)} of {find_package(named[0])} failed: {first_line(error)} "
                 f"({Path(frame.f_code.co_filename).name}, line {line})"

@@ -9,9 +9,9 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.base import DrawHelp, Grade, Problem
-from evorun.tasks.billsum.billsum import BillSum
+from evorun.tasks.billsum.billsum import BillSum, BillSumSimulator
 from evorun.tasks.corrections import read_unless_withdrawn
-from evorun.tasks.math_contest.math_contest import MathContest
+from evorun.tasks.math_contest.math_contest import ContestSimulator, MathContest
 from evorun.tasks.math_contest.reading import canonical, read_integer
 from evorun.tasks.multiple_choice import format_options, letters, read_choice, read_letter
 from evorun.tasks.prose.prose import PROMPTS
@@ -37,6 +37,8 @@ class Rows(TextTask):
     prompt_folders: ClassVar[Sequence[Path]] = (FOLDER,)
     form: ClassVar[str] = "your answer"
     """Description of the last line in prompts."""
+    simulator: ClassVar[type[TextSimulator]] = TextSimulator
+    """The class of the simulated model."""
 
     def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         """Compile the prompts as `TextTask` does."""
@@ -97,10 +99,18 @@ class NumberRows(Rows):
         return str(read_number(answer))
 
 
+class ChoiceSimulator(TextSimulator):
+    """Gives one of the other letters as a wrong answer."""
+
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        return letters(len(problem.data["options"])).replace(gold, "")
+
+
 class ChoiceRows(Rows):
     """Answers with the letter of an option."""
 
     form = "the letter of one option"
+    simulator = ChoiceSimulator
 
     def question(self, problem: Problem) -> str:
         return f"{super().question(problem)}\n\n{format_options(problem.data['options'])}"
@@ -114,18 +124,12 @@ class ChoiceRows(Rows):
         return letters(len(options))[int(rng.integers(len(options)))]
 
 
-class ChoiceSimulator(TextSimulator):
-    """Gives one of the other letters as a wrong answer."""
-
-    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
-        return letters(len(problem.data["options"])).replace(gold, "")
-
-
 class MathRows(MathContest):
     """Answers with an expression in a box, which is compared by its value."""
 
     name = "rows"
     draw_help = DRAW_HELP
+    simulator: ClassVar = ContestSimulator
     setting = _SUBJECT
 
     def question(self, problem: Problem) -> str:
@@ -137,6 +141,7 @@ class TextRows(BillSum):
 
     name = "rows"
     draw_help = DRAW_HELP
+    simulator: ClassVar = BillSumSimulator
     prompt_folders: ClassVar[Sequence[Path]] = (FOLDER / "rouge", PROMPTS)
     wording: Mapping[str, str] = {
         "persona": "a careful writer",

@@ -13,33 +13,15 @@ from evorun.runs.streams import stream
 from evorun.tasks.base import Grader, LoadedTask, Problem
 from evorun.tasks.benchmark import BenchmarkConfig, Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import MissingFilesError, Record, Source, download_records, read_sources
-from evorun.tasks.billsum.billsum import BillSumSimulator
 from evorun.tasks.billsum.rouge import RougeGrader
-from evorun.tasks.math_contest.math_contest import ContestGrader, ContestSimulator
-from evorun.tasks.rows.answers import (
-    ChoiceRows,
-    ChoiceSimulator,
-    MathRows,
-    NumberRows,
-    Rows,
-    TextRows,
-    read_number,
-    read_option,
-)
-from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.math_contest.math_contest import ContestGrader
+from evorun.tasks.rows.answers import MathRows, NumberRows, Rows, TextRows, read_number, read_option
+from evorun.tasks.rows.graders import find_grader
 from evorun.tasks.split_benchmark import refuse_training_on
 from evorun.tasks.text_task import TextTask
 
 SAMPLE = Path(__file__).parent / "sample.jsonl"
 SUFFIXES = (".jsonl", ".csv", ".parquet")
-TASKS: Mapping[str, tuple[type[TextTask], type[TextSimulator]]] = {
-    "exact": (Rows, TextSimulator),
-    "number": (NumberRows, TextSimulator),
-    "math": (MathRows, ContestSimulator),
-    "choice": (ChoiceRows, ChoiceSimulator),
-    "rouge": (TextRows, BillSumSimulator),
-}
-"""By grader: the task, and the simulated model."""
 SPLITS = ("test", "validation", "train")
 _MAX_OPTIONS = 26
 
@@ -58,10 +40,10 @@ class RowsConfig(BenchmarkConfig):
     question: str
     """Column of the questions."""
     answer: str
-    """Column of the right answers; for exact, number and math a row may have a list of accepted answers."""
-    grader: Annotated[str, OneOf(TASKS)]
+    """Column of the right answers; except for choice and rouge, a row may have a list of accepted answers."""
+    grader: str
     """exact: as strings. number: by value. math: expressions by value, by math-verify. choice: as one of the options.
-    rouge: texts by their overlap with a reference."""
+    rouge: texts by their overlap with a reference. Or the name of a plug-in's grader."""
     id: str | None
     """Column of the rows' ids; null: the file's name and the row's number."""
     stratum: str | None
@@ -85,6 +67,9 @@ class RowsConfig(BenchmarkConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # The grader decides which methods are refused before anything is loaded, such as votes on texts.
+        grader: Any = find_grader(self.grader)
+        self.task_class, self.simulator = grader, grader.simulator  # type: ignore[misc]
         if self.train_share + self.validation_share >= 1:
             raise ConfigError(
                 "task.train_share: expected less than 1 together with task.validation_share: the rest is the test split"
@@ -98,20 +83,18 @@ class RowsConfig(BenchmarkConfig):
             raise ConfigError(f"task.options: expected {given} with task.grader={self.grader}, got {self.options}")
         if (self.source == "hub") != (self.hub_id is not None):
             raise ConfigError(f"task.hub_id: expected exactly with task.source=hub, got {self.hub_id}")
-        # The grader decides which methods are refused before anything is loaded, such as votes on texts.
-        self.task_class, self.simulator = TASKS[self.grader]  # type: ignore[misc]
 
     # --- the task ---
 
     def make_task(self) -> TextTask:
         settings: dict[str, Any] = {"prompts": self.prompts, "shown_reasoning_chars": self.shown_reasoning_chars}
-        if self.grader == "number":
-            return NumberRows(tolerance=self.tolerance, **settings)
+        if issubclass(self.task_class, NumberRows):
+            return self.task_class(tolerance=self.tolerance, **settings)
         if self.grader == "rouge":
             return TextRows(max_words=self.max_words, **settings)
         if self.grader == "math":
             return MathRows(integers=False, **settings)
-        return ChoiceRows(**settings) if self.grader == "choice" else Rows(**settings)
+        return self.task_class(**settings)
 
     def make_grader(self, task: Any, answers: Mapping[str, Sequence[str]]) -> Grader:
         if self.grader == "math":
@@ -264,7 +247,7 @@ class RowsConfig(BenchmarkConfig):
 
     def _answers(self, record: Record, options: Sequence[str]) -> tuple[str, ...]:
         given = self._column(record, "answer", self.answer)
-        answers = given if isinstance(given, list) and self.grader in ("exact", "number", "math") else [given]
+        answers = given if isinstance(given, list) and self.grader not in ("choice", "rouge") else [given]
         try:
             if not answers or not all(_is_plain(answer) and str(answer).strip() for answer in answers):
                 raise ValueError(f"expected a non-empty text or a number, got {given!r:.60}")

@@ -15,7 +15,8 @@ from evorun.errors import ConfigError, DataError
 from evorun.runs.candidates import Response
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.rows.answers import read_number
-from evorun.tasks.rows.rows import SAMPLE, TASKS
+from evorun.tasks.rows.graders import GRADERS
+from evorun.tasks.rows.rows import SAMPLE
 from evorun.testing.tasks import check_task
 
 OF_GRADER: dict[str, dict[str, Any]] = {"choice": {"options": ["options"]}, "rouge": {"answer": "solution"}}
@@ -47,7 +48,7 @@ async def correct(loaded: LoadedTask, text: str) -> bool | None:
     return (await loaded.grade(problem, loaded.task.parse(problem, text), NoTools())).correct
 
 
-@pytest.mark.parametrize("grader", TASKS)
+@pytest.mark.parametrize("grader", GRADERS)
 def test_the_sample_passes_the_conformance_suite_under_every_grader(grader: str) -> None:
     config = task_config("rows", source="sample", grader=grader, **OF_GRADER.get(grader, {}))
     check_task(config)
