@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from building import composed, composition
 from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.errors import ConfigError
+from evorun.methods.learning.policy_gradient import Grpo, GrpoConfig
 from evorun.methods.search.chain_of_thought import ZeroShot
 from evorun.methods.search.proposals import from_task
 from evorun.runner import registry
@@ -160,6 +161,26 @@ def test_methods_and_tasks_of_plug_ins_share_sampling_values_too(monkeypatch: py
     assert values("duel_evolve", "own_task") == [55, 0.7, 66]
     assert values("own_method", "own_task", "task.sampling.temperature=0.4", "method.max_tokens=9") == [9, 0.4, None]
     assert PluginMethodConfig().max_tokens == 300
+
+
+@dataclass(kw_only=True)
+class OwnGrpoConfig(GrpoConfig):
+    name: str = "own_grpo"
+    word_price: float = 0.001
+
+
+class OwnGrpo(Grpo):
+    name = "own_grpo"
+    Config = OwnGrpoConfig
+
+
+def test_a_method_that_extends_one_of_evoruns_has_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("own_grpo", f"{__name__}:OwnGrpo", "evorun.methods")
+    monkeypatch.setattr(registry, "plugins", lambda kind: {"own_grpo": point} if kind == "method" else {})
+    register()
+    own, base = (composed(f"method={name}", "task=arithmetic") for name in ("own_grpo", "grpo"))
+    assert own["method"] == {**base["method"], "name": "own_grpo", "word_price": 0.001}
+    assert own["training"] == base["training"]
 
 
 def test_special_settings_belong_to_a_method_and_a_task() -> None:

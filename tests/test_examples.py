@@ -24,14 +24,14 @@ import yaml
 from dateutil.parser import parse as parse_date
 from hydra.core.config_store import ConfigStore
 
-from building import composed
+from building import composed, task_config
 from evorun.cli.compose import register
 from evorun.cli.usage import EXIT_INTERRUPTED
 from evorun.models.embedded import is_ready
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.journal_reader import read_journal
-from evorun.testing import check_grader, check_method, check_task
+from evorun.testing import check_grader, check_method, check_reward, check_task
 from evorun_process import environment, evorun, evorun_here
 from tiny_llama import write_talking_llama
 
@@ -269,7 +269,7 @@ def test_graders_pass_the_suite_of_graders(installed: Installed) -> None:
 
 
 def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None:
-    (run,) = ran("brief_reward").runs["brief_grpo"]
+    (run,) = ran("brief_reward").runs["grpo"]
     calls = [one for one in read_journal(run / "journal.sqlite") if one.usage is not None]
     said = {one.key: json.loads(one.result)["completions"][0]["text"] for one in calls}
     rollouts = records(run, "rollouts")
@@ -278,10 +278,11 @@ def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None
         assert one["reward"] == pytest.approx(one["correct"] - 0.001 * len(said[one["call"]].split()))
 
 
-def test_a_method_that_extends_one_of_evoruns_has_its_values(installed: Installed) -> None:
-    own, base = (composed(f"method={name}", "task=arithmetic") for name in ("brief_grpo", "grpo"))
-    assert own["method"] == {**base["method"], "name": "brief_grpo", "word_price": 0.001}
-    assert own["training"] == base["training"]
+def test_rewards_pass_the_suite_of_rewards(installed: Installed) -> None:
+    from brief_reward import BriefReward
+
+    check_reward(BriefReward, task_config("arithmetic"), texts=["A long way round to 7."])
+    check_reward(lambda: BriefReward(word_price=0.0), task_config("arithmetic"))
 
 
 def test_a_tools_prices_add_up_to_the_right_answers(ran: Callable[[str], Ran]) -> None:

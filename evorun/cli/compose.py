@@ -14,6 +14,7 @@ from evorun.cli.hydra_cache import compose_faster
 from evorun.methods.base import Method
 from evorun.methods.search.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
+from evorun.plugins import Kind
 from evorun.runner import registry
 from evorun.runs.budget import LIMITS
 from evorun.tracking.choices import plugin_trackers
@@ -86,7 +87,7 @@ def yaml_values(group: str, name: str) -> Mapping[str, Any]:
     return {**inherited, **values}
 
 
-def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
+def default_config(kind: Kind, name: str, **changes: Any) -> Any:
     """Return the config of a method or task: the values of its YAML, or, if it has none, of its dataclass.
 
     A plug-in's method that derives from one of evorun's has that one's values beneath its own.

@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
+from evorun.plugins import Kind
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal
 
@@ -20,7 +21,7 @@ BY_DUELS = "kind=duels"
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""
 
-_WRITTEN: tuple[registry.Kind, ...] = ("task", "method")
+_WRITTEN: tuple[Kind, ...] = ("task", "method")
 
 
 def new_package(arguments: Sequence[str], console: Terminal) -> None:
@@ -50,7 +51,7 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     console.print(f"next: cd {name} && pip install --editable . && pytest", soft_wrap=True)
 
 
-def _check_name(kind: registry.Kind, name: str) -> None:
+def _check_name(kind: Kind, name: str) -> None:
     is_plain = name.isascii() and name.isidentifier() and name.islower() and not name.startswith("_")
     if not is_plain or keyword.iskeyword(name):
         raise ConfigError(

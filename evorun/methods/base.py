@@ -85,6 +85,11 @@ class Method(ABC):
         return None
 
     @property
+    def reward_source(self) -> str | None:
+        """The plug-in that gives the rewards; None where none does."""
+        return None
+
+    @property
     def judge_sampling(self) -> Sampling | None:
         """The sampling parameters of a judgment; None for a method without duels."""
         return None

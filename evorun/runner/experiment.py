@@ -303,6 +303,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
             task=config.task.name,
             engine=config.engine.name,
             **({"judge": judge.engine.name} if (judge := config.others.get("judge")) else {}),
+            reward=config.method.reward_source or "",
             **({"grader": config.raw["task"]["grader"]} if config.task.name == "rows" else {}),
         ),
         models={role: in_manifest(model) for role, model in served.items()},

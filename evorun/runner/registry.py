@@ -1,10 +1,9 @@
 """Names on the command line and the classes behind them: evorun's own, and those of installed plug-ins.
 
-A third party adds a method, a task, an engine, a judge or a grader of rows through a Python entry point
-(`evorun.methods`: a `Method` subclass; `evorun.tasks`, `evorun.engines`, `evorun.judges`: a subclass of `TaskConfig`,
-`EngineConfig`, `JudgeConfig`, whose defaults then replace a YAML file; `evorun.graders`: a subclass of `Rows`). A
-plug-in that cannot be imported stops only the run that chooses it, and errors in its code are reported as the
-plug-in's.
+A third party adds one through a Python entry point: a `Method` (`evorun.methods`), a `TaskConfig` (`evorun.tasks`), an
+`EngineConfig` (`evorun.engines`) or a `JudgeConfig` (`evorun.judges`), whose defaults then replace a YAML file; a
+`RewardConfig` (`evorun.rewards`) or a grader of rows (`evorun.graders`). A plug-in that cannot be imported stops only
+the run that chooses it, and errors in its code are reported as the plug-in's.
 """
 
 import contextlib
@@ -24,6 +23,7 @@ from omegaconf import OmegaConf
 
 from evorun.errors import ConfigError, EvorunError, PluginError, first_line
 from evorun.methods.base import REGIMES, Method
+from evorun.methods.learning.reward_plugins import RewardConfig
 from evorun.models.config import EngineConfig
 from evorun.plugins import Kind, find_package, find_plugins, key_of, load_plugin
 from evorun.runs.schema import PluginInRun
@@ -79,16 +79,29 @@ ENGINES = {
     "replay": "evorun.runs.replay:ReplayConfig",
 }
 
-KINDS: tuple[Kind, ...] = ("method", "task", "engine", "judge", "grader")
+KINDS: tuple[Kind, ...] = ("method", "task", "engine", "judge", "reward", "grader")
 GROUPS: tuple[Kind, ...] = KINDS[:4]
 """Kinds that are chosen in a config group of their own."""
-_BUILTIN: Mapping[Kind, Mapping[str, str]] = {"method": METHODS, "task": TASKS, "engine": ENGINES, "judge": {}}
-_BASES: Mapping[Kind, type] = {"method": Method, "task": TaskConfig, "engine": EngineConfig, "judge": JudgeConfig}
+_BUILTIN: Mapping[Kind, Mapping[str, str]] = {
+    "method": METHODS,
+    "task": TASKS,
+    "engine": ENGINES,
+    "judge": {},
+    "reward": {},
+}
+_BASES: Mapping[Kind, type] = {
+    "method": Method,
+    "task": TaskConfig,
+    "engine": EngineConfig,
+    "judge": JudgeConfig,
+    "reward": RewardConfig,
+}
 _ATTRIBUTES: Mapping[Kind, tuple[str, ...]] = {
     "method": ("Config", "description", "regime", "needs"),
     "task": ("task_class",),
     "engine": ("open",),
     "judge": ("make",),
+    "reward": ("make", "roles"),
 }
 """Attributes that a plug-in needs beside those of its base."""
 
@@ -161,6 +174,12 @@ def judge_config_class(name: str) -> type[JudgeConfig]:
     return found
 
 
+def reward_config_class(name: str) -> type[RewardConfig]:
+    """Return the configuration class of a plug-in's reward. Raises ConfigError when there is none."""
+    found: type[RewardConfig] = _find("reward", name)
+    return found
+
+
 def names(kind: Kind) -> list[str]:
     """Return all names of a kind, in alphabetical order."""
     return sorted({*_BUILTIN[kind], *plugins(kind)})
@@ -183,10 +202,11 @@ def training_splits() -> dict[str, str]:
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not among the choices."""
-    choices = sorted(choices)
+    choices, key = sorted(choices), key_of(kind)
     close = difflib.get_close_matches(name, choices, n=1)
-    hint = f"did you mean {kind}={close[0]}? " if close else ""
-    return ConfigError(f"{kind}={name}: unknown {kind}; {hint}choose one of {', '.join(choices)}")
+    hint = f"did you mean {key}={close[0]}? " if close else ""
+    offered = f"choose one of {', '.join(choices)}" if choices else f"no {kind} is installed (evorun.{kind}s)"
+    return ConfigError(f"{key}={name}: unknown {kind}; {hint}{offered}")
 
 
 def _find(kind: Kind, name: str) -> type:

@@ -139,6 +139,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         fewer = budget.generations if own is None else min(own, budget.generations)
         settings = dataclasses.replace(settings, generations=fewer)
     method = cast(Any, method_class)(settings)
+    if method.reward_source is not None:
+        reward = registry.reward_config_class(method.reward_source)
+        method.reward_plugin = typed(reward, settings.reward_settings, reward.section)
     obstacle = find_obstacle(method, type(task))
     if obstacle is not None:
         raise ConfigError(f"method={method.name}: {obstacle}")
@@ -336,7 +339,8 @@ def find_obstacle(method: Method, task: type[TaskConfig]) -> str | None:
     if task.task_class.graded_by_opinion and method.information_regime(task.task_class) in ("labels", "oracle"):
         return (
             f"learns from grades, but grades of task={task.task_class.name} are a judge's opinions, kept for results; "
-            "expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
+            "expected a reward by a rubric (method.rubric=initial, or method=mpo), a plug-in's that sees no answers "
+            "(method.reward_source=NAME), or another task"
         )
     return None
 

@@ -131,7 +131,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     method: str
     task: str
     plugins: dict[str, PluginInRun] = {}
-    """Origin of what is not evorun's own, under `method`, `task`, `engine`, `judge` or `grader`; empty where all is."""
+    """Origin of what is not evorun's own, under `method`, `task`, `engine`, `judge`, `reward` or
+    `grader`; empty where all is."""
     models: dict[str, ModelInRun]
     """By role."""
     origin: Origin | None = None

@@ -152,9 +152,9 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
             expect(grade.correct is not True, f"problem {problem.id}: expected wrong answers, {answer!r} is right")
     # The task's simulator gives the replies: right with skill 1, wrong with skill 0, unreadable if malformed.
     right, wrong = (
-        _simulate_reply(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0)
+        simulate_reply(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0)
     )
-    unread = _parse(task, problem, _simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
+    unread = _parse(task, problem, simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
     case = _Case(problem, _parse(task, problem, right), _parse(task, problem, wrong), unread)
     if problem.id in loaded.answers and any(score.is_correctness for score in task.scores):
@@ -176,7 +176,7 @@ def _parse(task: Any, problem: Problem, text: str) -> Response:
     return response
 
 
-def _simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
+def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
     """Return the last turn of the simulator's reply to a prompt; the task's tools answer earlier turns."""
     task, simulator, messages = loaded.task, loaded.simulator.with_skill(skill), prompt.messages
     turns = task.max_turns(problem) if isinstance(task, HasTools) else 1
@@ -272,7 +272,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
         for message in prompt.messages:
             expect(isinstance(message["content"], str), f"{name}: expected texts, found {message['content']!r}")
         json.dumps(prompt.json_schema)
-        text = _simulate_reply(loaded, case.problem, prompt, Skill(skill=1, malformed=0))
+        text = simulate_reply(loaded, case.problem, prompt, Skill(skill=1, malformed=0))
         expect(read(text), f"{name}: expected a reply of its simulator that can be read, found {text[:300]!r}")
     _check_format_is_told("generation_prompt", task.generation_prompt(case.problem))
     if isinstance(task, SupportsSystemPrompts):
@@ -356,7 +356,7 @@ def _make_individual(response: Response) -> Individual:
     return Individual(response=response, fitness=50.0, errors=errors)
 
 
-class _GraderTools(LazySandbox):
+class SimulatedTools(LazySandbox):
     """The sandbox, with the task's simulator as the gold judge."""
 
     def __init__(self, simulator: TaskSimulator) -> None:
@@ -369,7 +369,7 @@ class _GraderTools(LazySandbox):
 
 
 async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
-    tools = _GraderTools(loaded.simulator)
+    tools = SimulatedTools(loaded.simulator)
     try:
         for case in cases:
             grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]

@@ -1,34 +1,26 @@
-"""A reward of one's own: the task's grade, less a price for each word, in the loop of GRPO."""
+"""A reward of one's own: the task's grade, less a price for each word."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from evorun.fields import NonNegativeFloat
 from evorun.methods.context import RunContext
-from evorun.methods.learning.parts import RewardSource
-from evorun.methods.learning.policy_gradient import Grpo, GrpoConfig
+from evorun.methods.learning.parts import LearningSettings, RewardSource, TaskReward
+from evorun.methods.learning.reward_plugins import RewardConfig
 from evorun.rollouts.rewards import Graded, Reward
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 
 
-@dataclass(kw_only=True)
-class BriefGrpoConfig(GrpoConfig):
-    """The hyperparameters of `grpo`, with its values, and one more."""
-
-    name: str = "brief_grpo"
-    word_price: NonNegativeFloat = 0.001
-    """Subtracted from the reward for each word of a response."""
-
-
 class BriefGrade(Graded):
     """Rewards by the task's grade, less the price of the response's words."""
 
-    def __init__(self, ctx: RunContext, config: BriefGrpoConfig) -> None:
-        split, penalties = ctx.training, (config.format_penalty, config.overflow_penalty)
-        super().__init__(ctx.shared, split.task, split.grade, config.format_reward, *penalties)
-        self._word_price = config.word_price
+    def __init__(self, word_price: float, *of_grade: Any) -> None:
+        super().__init__(*of_grade)
+        self._word_price = word_price
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         graded = await super().reward(step, index, problem, response)
@@ -38,20 +30,12 @@ class BriefGrade(Graded):
         return replace(graded, value=graded.value - self._word_price * words, parts={"words": float(words)})
 
 
-class BriefGradeSource(RewardSource):
-    """The same rewards in every step."""
+@dataclass
+class BriefReward(RewardConfig):
+    """The keys of `method.reward_settings`."""
 
-    def __init__(self, ctx: RunContext, config: BriefGrpoConfig) -> None:
-        self.rewards = BriefGrade(ctx, config)
+    word_price: NonNegativeFloat = 0.001
+    """Subtracted from the reward for each word of a response."""
 
-
-class BriefGrpo(Grpo):
-    """Group-relative policy optimization that pays for right answers in few words."""
-
-    name = "brief_grpo"
-    description = "grpo with the task's grade less a price for each word as its reward"
-    Config = BriefGrpoConfig
-    config: BriefGrpoConfig
-
-    def rewards(self, ctx: RunContext) -> RewardSource:
-        return BriefGradeSource(ctx, self.config)
+    def make(self, ctx: RunContext, settings: LearningSettings) -> RewardSource:
+        return TaskReward(ctx, settings, partial(BriefGrade, self.word_price))

@@ -237,7 +237,9 @@ CHANGED: dict[str, Any] = {
 }
 OF_RUBRICS = {one.name for one in dataclasses.fields(RubricSettings)}
 """Without effect where the grade rewards; tests/rollouts/test_rubric_rewards.py and test_mpo.py look at them."""
-ELSEWHERE = {"name", "baseline", "overflow_penalty", "eval_beside_rollouts", "data_epochs"} | OF_RUBRICS
+OF_PLUGINS = {"reward_source", "reward_settings"}
+"""test_reward_plugins.py looks at them."""
+ELSEWHERE = {"name", "baseline", "overflow_penalty", "eval_beside_rollouts", "data_epochs"} | OF_RUBRICS | OF_PLUGINS
 """`eval_beside_rollouts` changes when things are asked; test_espl.py looks at it, and test_ppo.py at `data_epochs`."""
 FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name not in ELSEWHERE]
 

@@ -23,6 +23,7 @@ from evorun.methods.learning.parts import (
     UpdateRule,
     make_rubric_reward,
 )
+from evorun.methods.learning.reward_plugins import RewardConfig
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
 from evorun.rollouts.calls import Role
 from evorun.rollouts.figures import measure_batch
@@ -49,6 +50,8 @@ class Learning(DatasetLevel):
     Config: ClassVar[type[LearningSettings]]
     config: LearningSettings
 
+    reward_plugin: RewardConfig | None = None
+    """The settings of the plug-in that gives the rewards (`method.reward_source`), if one does."""
     _max_problems: int | None = None
     """Total problems of all batches, where `data_epochs` decides the number of steps."""
 
@@ -63,6 +66,8 @@ class Learning(DatasetLevel):
 
     def rewards(self, ctx: RunContext) -> RewardSource:
         """Return the source of the run's rewards."""
+        if self.reward_plugin is not None:
+            return self.reward_plugin.make(ctx, self.config)
         return TaskReward(ctx, self.config) if self.config.rubric is None else make_rubric_reward(ctx, self.config)
 
     @property
@@ -158,6 +163,10 @@ class Learning(DatasetLevel):
         return f"{epochs} of {training_problems} training problems: {steps} steps of {size}, the last one of {last}"
 
     @property
+    def reward_source(self) -> str | None:
+        return self.config.reward_source
+
+    @property
     def rubric_settings(self) -> RubricSettings | None:
         return None if self.config.rubric is None else self.config
 
@@ -165,10 +174,12 @@ class Learning(DatasetLevel):
     def active_roles(self) -> Mapping[str, Role]:
         if self.config.rubric is not None:
             return self.roles
-        return {call: role for call, role in self.roles.items() if role.model not in ("reward", "meta")}
+        own = {call: role for call, role in self.roles.items() if role.model not in ("reward", "meta")}
+        return own if self.reward_plugin is None else {**own, **self.reward_plugin.roles}
 
     def information_regime(self, task: type[Task]) -> Regime:
-        return "labels" if self.config.sees_answers else "problem_only"
+        source = self.config if self.reward_plugin is None else self.reward_plugin
+        return "labels" if source.sees_answers else "problem_only"
 
     def incompatibility(self, task: type[Task]) -> str | None:
         if self.config.rubric is not None and not issubclass(task, SupportsRubrics):

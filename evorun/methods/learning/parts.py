@@ -5,7 +5,7 @@ here are fixed; those that evolve are in `evorun.methods.espl` (prompts) and `ev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -55,6 +55,10 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
     """Subtracted from the reward of a response that is not in the task's format."""
     overflow_penalty: NonNegativeFloat
     """If above 0: the negated value is the reward of any episode that ran out of tokens or context."""
+    reward_source: str | None
+    """The plug-in that gives the rewards; null: the task's grade, or the rubric."""
+    reward_settings: dict[str, Any]
+    """The plug-in's own keys."""
 
     eval_beside_rollouts: bool
     """Evaluate while the next step's rollouts are played, which keeps the engine's batches full; the cost recorded with
@@ -65,6 +69,16 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):
                 raise ConfigError(f"method.{key}: has no effect with method.rubric={self.rubric}; leave it 0")
+        if self.reward_source is not None and self.rubric is not None:
+            raise ConfigError(
+                f"method.reward_source={self.reward_source}: has no effect with method.rubric={self.rubric}; set only "
+                "one of the two"
+            )
+        if self.reward_settings and self.reward_source is None:
+            raise ConfigError(
+                f"method.reward_settings: expected a plug-in's reward (method.reward_source=NAME) with "
+                f"{', '.join(self.reward_settings)}, got none"
+            )
 
     @property
     def sees_answers(self) -> bool:
@@ -209,10 +223,11 @@ class FixedPrompt(PromptSource):
 class TaskReward(RewardSource):
     """Rewards from the task's grade."""
 
-    def __init__(self, ctx: RunContext, config: LearningSettings) -> None:
+    def __init__(self, ctx: RunContext, config: LearningSettings, make: Callable[..., Graded] = Graded) -> None:
+        """make: called with the arguments of `Graded`, for rewards that change the grade."""
         split = ctx.training
         penalties = config.format_penalty, config.overflow_penalty
-        self.rewards = Graded(ctx.shared, split.task, split.grade, config.format_reward, *penalties)
+        self.rewards = make(ctx.shared, split.task, split.grade, config.format_reward, *penalties)
 
 
 class Version(NamedTuple):

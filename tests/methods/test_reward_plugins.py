@@ -1,0 +1,85 @@
+"""A plug-in's reward serves every method that learns from fixed rewards, with its own keys; others are refused."""
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Any, ClassVar
+
+import pytest
+
+from building import composed
+from evorun.errors import ConfigError, PluginError
+from evorun.fields import NonNegativeFloat
+from evorun.methods.learning.parts import RewardSource
+from evorun.methods.learning.reward_plugins import RewardConfig
+from evorun.rollouts.calls import Role
+from evorun.runner import registry
+from evorun.runner.settings import check
+
+LEARNING = ("grpo", "rloo", "cispo", "ppo", "espl", "espl_evolution")
+ON_SUMS = ("task=arithmetic", "engine=simulated", "method.reward_source=own")
+ON_ESSAYS = ("task=essay", "task.source=sample", *ON_SUMS[1:])
+
+
+@dataclass
+class OwnReward(RewardConfig):
+    roles: ClassVar = {"opinion": Role("reward")}
+    price: NonNegativeFloat = 0.5
+
+    def make(self, ctx: Any, settings: Any) -> RewardSource:
+        source = RewardSource()
+        source.rewards = (self.price, settings.name)  # type: ignore[assignment]
+        return source
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        name: EntryPoint(name, f"{__name__}:{target}", "evorun.rewards")
+        for name, target in (("own", "OwnReward"), ("no_reward", "check"))
+    }
+    monkeypatch.setattr(registry, "plugins", lambda kind: points if kind == "reward" else {})
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_each_method_takes_its_rewards_from_the_plug_in(name: str) -> None:
+    method: Any = check(composed(f"method={name}", *ON_SUMS, "method.reward_settings.price=2")).method
+    assert method.rewards(None).rewards == (2.0, name)
+    assert method.information_regime(None) == "labels"  # it may see the grade
+
+
+def test_its_calls_are_answered_by_the_model_that_it_names() -> None:
+    config = check(composed("method=grpo", *ON_SUMS, "reward=smollm2_135m"))
+    assert config.method.active_roles["opinion"] == Role("reward")
+    assert "reward" in config.others
+    with pytest.raises(ConfigError, match="asks no reward model"):
+        check(composed("method=grpo", *ON_SUMS[:2], "reward=smollm2_135m"))
+
+
+def test_one_that_sees_no_answers_suits_tasks_that_are_graded_by_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="learns from grades, but grades of task=essay are a judge's opinions"):
+        check(composed("method=grpo", *ON_ESSAYS))
+    monkeypatch.setattr(OwnReward, "sees_answers", False)
+    assert check(composed("method=grpo", *ON_ESSAYS)).regime == "problem_only"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("method=mpo",), r"^method\.reward_source=own: has no effect with method=mpo"),
+        (("method.rubric=initial",), r"^method\.reward_source=own: has no effect with method\.rubric=initial"),
+        (("method.reward_source=owm",), r"^method\.reward_source=owm: .* did you mean method\.reward_source=own\?"),
+        (("method.reward_settings.price=-1",), r"^method\.reward_settings\.price: expected a number >= 0, got -1"),
+        (("method.reward_settings.prise=1",), r"^method\.reward_settings\.prise: unknown key; did you mean .*price\?"),
+        (
+            ("method.reward_source=null", "method.reward_settings.price=1"),
+            r"^method\.reward_settings: expected a plug-in's reward .* with price, got none",
+        ),
+        (
+            ("method.reward_source=no_reward",),
+            r"^method\.reward_source=no_reward: .* expected a subclass of .*RewardCo",
+        ),
+    ],
+)
+def test_what_has_no_effect_or_no_plug_in_is_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises((ConfigError, PluginError), match=message):
+        check(composed("method=grpo", *ON_ESSAYS, *overrides))
