@@ -101,6 +101,9 @@ def _plan_arm(
         notes["budget.price ends runs earlier where the plan says more."] = None
     if trial is not None and trial.sample and any(role.prompt_by == "trial" for role in roles):
         notes[f"Prompts of {config.task.name} are those of evorun's sample: its data is not on this machine."] = None
+    source, asked = config.method.reward_source, config.method.active_roles.keys() - config.method.roles.keys()
+    if source is not None and (uncounted := asked - {role.role for role in roles}):
+        notes[f"Calls of method.reward_source={source} are not in the plan ({', '.join(sorted(uncounted))})."] = None
     hours, hours_note = _plan_hours(config, roles, recorded)
     difference, difference_note = _plan_difference(config, problems, runs, recorded)
     score = config.task.task_class.scores[0]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -12,12 +13,28 @@ from evorun.fields import NonNegativeFloat
 from evorun.methods.learning.parts import RewardSource
 from evorun.methods.learning.reward_plugins import RewardConfig
 from evorun.rollouts.calls import Role
+from evorun.rollouts.rewards import Reward
 from evorun.runner import registry
+from evorun.runner.plans import make_plan
 from evorun.runner.settings import check
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 
 LEARNING = ("grpo", "rloo", "cispo", "ppo", "espl", "espl_evolution")
 ON_SUMS = ("task=arithmetic", "engine=simulated", "method.reward_source=own")
 ON_ESSAYS = ("task=essay", "task.source=sample", *ON_SUMS[1:])
+
+
+@dataclass
+class Lengths:
+    price: float
+    method: str
+    overflow: Reward | None = None
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        return Reward(-self.price * len(response.text))
+
+    def charge(self, step: int, index: int) -> None: ...
 
 
 @dataclass
@@ -27,7 +44,7 @@ class OwnReward(RewardConfig):
 
     def make(self, ctx: Any, settings: Any) -> RewardSource:
         source = RewardSource()
-        source.rewards = (self.price, settings.name)  # type: ignore[assignment]
+        source.rewards = Lengths(self.price, settings.name)
         return source
 
 
@@ -43,7 +60,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", LEARNING)
 def test_each_method_takes_its_rewards_from_the_plug_in(name: str) -> None:
     method: Any = check(composed(f"method={name}", *ON_SUMS, "method.reward_settings.price=2")).method
-    assert method.rewards(None).rewards == (2.0, name)
+    assert method.rewards(None).rewards == Lengths(2.0, name)
     assert method.information_regime(None) == "labels"  # it may see the grade
 
 
@@ -53,6 +70,11 @@ def test_its_calls_are_answered_by_the_model_that_it_names() -> None:
     assert "reward" in config.others
     with pytest.raises(ConfigError, match="asks no reward model"):
         check(composed("method=grpo", *ON_SUMS[:2], "reward=smollm2_135m"))
+
+
+def test_a_plan_says_that_it_does_not_count_the_calls_of_a_reward(tmp_path: Path) -> None:
+    notes = make_plan([composed("method=grpo", *ON_SUMS, "method.steps=1", "task.test_problems=2")], tmp_path).notes
+    assert "Calls of method.reward_source=own are not in the plan (opinion)." in notes
 
 
 def test_one_that_sees_no_answers_suits_tasks_that_are_graded_by_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
