@@ -209,6 +209,17 @@ def test_a_recorded_step_is_not_left_half_asked() -> None:
     history.refuse_new("q|1|generate|0|0")
 
 
+def test_a_fork_asks_all_of_its_shared_steps() -> None:
+    """Fewer duels in step 0 would be another past than the recorded one."""
+    origin = Origin(verb="fork", run="r", at=1, changes=["method.duels: 2 -> 1"], effects=3, calls=3)
+    history = History(origin, iter(["p|0|judge|0|0", "p|0|judge|1|0", "q|0|judge|0|0"]))
+    history.note_asked("p|0|judge|0|0")
+    with pytest.raises(HistoryError, match=r"leave 1 of the recorded calls of step 0 unasked.*start a new run"):
+        history.refuse_new("p|1|generate|0|0")
+    history.note_asked("p|0|judge|1|0")
+    history.refuse_new("p|1|generate|0|0")
+
+
 def test_a_sweep_is_extended_by_jobs_and_by_steps(tmp_path: Path) -> None:
     words = ("method=self_consistency", *SMALL, "method.samples=2", *SIMULATED)
     run("-m", *words, "seed=0,1", "hydra.sweep.dir=sweep", cwd=tmp_path)

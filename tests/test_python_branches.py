@@ -74,10 +74,12 @@ def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None
     assert longer.path == Path("longer")
     assert calls(run) < calls(longer)
     assert longer.steps()["step"].max() == 2
-    other = evorun.fork(run, {"method.duels": 1}, step=1, output=Path("other"))
+    other = evorun.fork(run, {"method.children": 1}, step=1, output=Path("other"))
     assert other.manifest.origin is not None
     assert (other.manifest.origin.verb, other.manifest.origin.at) == ("fork", 1)
-    assert (other.duels()["step"] == 1).sum() == 1
+    first = [(made.duels()["step"] == 0).sum() for made in (run, other)]
+    assert first[0] == first[1] > 0
+    assert (other.candidates()["generation"] == 1).sum() == 1
 
     # the tracker's points are a run's own: the new runs send theirs
     named = {run.name: trackers for run, trackers in FOLLOWED}

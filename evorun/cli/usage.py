@@ -96,8 +96,8 @@ USAGES = {
         "evorun fork RUN_DIR --at step=N [KEY=VALUE ...] [output=FOLDER] [--trust]",
         "Begins a run, in a new folder, that shares all calls of a recorded run before step N and then goes its own\n"
         "way: with other settings (method.*, model.*, judge.*, task.*, budget.*), at the price of the steps from N\n"
-        "on. Another model or sampling counts from step N on. A setting that changes the prompts of an earlier step\n"
-        "is refused.\n"
+        "on. Another model or sampling counts from step N on. A setting that changes the prompts of an earlier step,\n"
+        "or leaves calls of it out, is refused.\n"
         "  evorun fork RUN_DIR --at step=5 method.temperature=0.3",
     ),
     "study": Usage(

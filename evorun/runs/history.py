@@ -34,7 +34,7 @@ def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:
 class History:
     """The calls of the shared history that a run has asked for, so that none is made that would contradict it.
 
-    A fork takes the answers of its first steps over wherever it asks the same questions, whatever its sampling or
+    A fork must ask all questions of its first steps again, and gets the recorded answers, whatever its sampling or
     model: from step `at` on it goes its own way. An extension must make the same requests.
     """
 
@@ -48,9 +48,10 @@ class History:
         places = [place for place in map(parse_step, itertools.islice(keys, origin.effects)) if place is not None]
         for name, step in places:
             self._last[name] = max(step, self._last.get(name, step))
-        # A run may end with calls that a longer one does not make, such as a last choice: those may stay unasked.
+        # A run may end with calls that a longer one does not make, such as a last choice: those may stay unasked. A
+        # fork has all recorded calls of its shared steps, or it would not have the recorded past.
         for name, step in places:
-            if step < self._last[name]:
+            if origin.at is not None or step < self._last[name]:
                 self._waiting.setdefault(name, Counter())[step] += 1
 
     def note_asked(self, key: str) -> None:
@@ -81,17 +82,24 @@ class History:
                 raise self.contradiction(key)
         elif step < self._last.get(name, 0):
             raise self.contradiction(key)
-        elif skipped := +self._waiting.get(name, Counter()):
-            raise self.contradiction(f"{name}|{min(skipped)}")
+        if skipped := +self._waiting.get(name, Counter()):
+            first = min(skipped)
+            unasked = f"{skipped[first]} of the recorded calls of step {first} unasked"
+            raise self._error(f"leave {unasked}, first on {name}", first)
 
     def contradiction(self, key: str) -> HistoryError:
         """Return the error for a request that the shared history does not hold."""
-        origin, place = self.origin, parse_step(key)
+        place = parse_step(key)
+        return self._error(f"ask otherwise than recorded, first at {key}", 0 if place is None else place[1])
+
+    def _error(self, difference: str, step: int) -> HistoryError:
+        """Return the error for what the run would do differently, in which of the shared steps."""
+        origin = self.origin
         changes = "; ".join(origin.changes) or "the present code and data"
         advice = "start a new run"
-        if origin.at is not None and place is not None and place[1] > 0:
-            advice = f"fork at step={place[1]} at the latest, or {advice}"
+        if origin.at is not None and step > 0:
+            advice = f"fork at step={step} at the latest, or {advice}"
         return HistoryError(
             f"expected a change that leaves the recorded calls of {display(Path(origin.run))} as they are, but with "
-            f"{changes} the run would ask otherwise than recorded, first at {key}: {advice}"
+            f"{changes} the run would {difference}: {advice}"
         )
