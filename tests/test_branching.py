@@ -119,6 +119,16 @@ def test_a_fork_shares_the_steps_before_it_and_no_others(parent: Path, tmp_path:
     assert origin["at"] == 2
 
 
+def test_a_fork_is_replayed_and_extended(parent: Path, tmp_path: Path) -> None:
+    """Its shared calls were made with the parent's settings."""
+    run("fork", parent, "--at", "step=2", "method.temperature=0.3", "output=fork", cwd=tmp_path)
+    assert "the records are the same to the byte" in run("replay", "fork", "output=again", cwd=tmp_path)
+    run("extend", "fork", "method.generations=4", "output=longer", cwd=tmp_path)
+    before, after = calls(tmp_path / "fork"), calls(tmp_path / "longer")
+    assert before.items() < after.items()
+    assert "the records are the same to the byte" in run("replay", "longer", "output=longer_again", cwd=tmp_path)
+
+
 def test_a_fork_whose_change_reaches_an_earlier_step_is_refused(parent: Path, tmp_path: Path) -> None:
     line = refused("fork", parent, "--at", "step=3", "method.window=1", "output=fork", cwd=tmp_path)
     assert "method.window: 15 -> 1" in line

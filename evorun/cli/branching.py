@@ -147,7 +147,8 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     require_trust(request.run, manifest, config, console, given=request.trust)
     folder = _choose_folder(request, manifest)
     try:
-        origin = _share(request, folder, verb, changes)
+        forked_at = None if manifest.origin is None or verb == "fork" else manifest.origin.first_own_step
+        origin = _share(request, folder, verb, changes, forked_at)
         if origin.calls == _count_calls(request.run) and verb == "fork":
             raise ConfigError(f"--at: {display(request.run)} has no call of step {request.at} or later; fork earlier")
         shared = f"{origin.calls:,} calls come from {display(request.run)}"
@@ -170,8 +171,8 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     return 0
 
 
-def _share(request: _Request, folder: Path, verb: str, changes: list[str]) -> Origin:
-    """Write the shared calls into the new run's journal."""
+def _share(request: _Request, folder: Path, verb: str, changes: list[str], forked_at: int | None) -> Origin:
+    """Write the shared calls into the new run's journal. forked_at: see `Origin`."""
     journal = open_journal(request.run / JOURNAL)
     try:
         journal.check()
@@ -185,6 +186,7 @@ def _share(request: _Request, folder: Path, verb: str, changes: list[str]) -> Or
         changes=changes,
         effects=len(effects),
         calls=_count_calls(folder),
+        forked_at=forked_at,
     )
 
 

@@ -27,3 +27,15 @@ def encode_request(model: str, request: Request) -> bytes:
     return _ENCODER.encode(
         RecordedRequest(model, request.messages, request.sampling, request.seed, request.json_schema)
     )
+
+
+def encode_question(request: bytes) -> bytes | None:
+    """Return what an encoded request asks, whoever answers it and how; None where it is none of a model's.
+
+    The seed is part of it, for it tells calls with the same messages apart.
+    """
+    try:
+        asked = msgspec.json.decode(request, type=RecordedRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of a tool or a reward
+        return None
+    return _ENCODER.encode((asked.messages, asked.seed, asked.json_schema))

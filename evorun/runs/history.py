@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from evorun.errors import HistoryError
-from evorun.models.encoding import RecordedRequest
+from evorun.models.encoding import encode_question
 from evorun.runs.journal_file import Effect
 from evorun.runs.journal_reader import JournalReader
 from evorun.runs.paths import display
@@ -61,15 +59,13 @@ class History:
             waiting[place[1]] -= 1
 
     def has_equal_question(self, key: str, recorded: bytes, request: bytes) -> bool:
-        """Tell whether a fork's request asks what was recorded: the same messages, whoever answers them and how."""
+        """Tell whether a request of a fork's shared steps asks what was recorded, whoever answers it and how."""
         place = parse_step(key)
-        if self.origin.at is None or place is None or place[1] >= self.origin.at:
+        shared = self.origin.first_own_step
+        if shared is None or place is None or place[1] >= shared:
             return False
-        try:
-            before, now = (msgspec.json.decode(encoded, type=RecordedRequest) for encoded in (recorded, request))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of a tool or a reward, not of a model
-            return False
-        return before.messages == now.messages and before.json_schema == now.json_schema
+        question = encode_question(request)
+        return question is not None and question == encode_question(recorded)
 
     def refuse_new(self, key: str) -> None:
         """Raise HistoryError where a call that nobody recorded would contradict the shared history."""

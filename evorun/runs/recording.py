@@ -35,6 +35,20 @@ def open_effects(run: Path) -> JournalReader:
     return journals[0] if len(journals) == 1 else _Chain(journals)
 
 
+def find_first_own_step(run: Path) -> int | None:
+    """Return the first step that a fork asked with its own settings; None for a run that asked all with its own.
+
+    A replay is asked what the run was that it replays. `open_effects` has refused a run that replays itself.
+    """
+    folder: Path | None = run
+    while folder is not None and (folder / MANIFEST).exists():
+        manifest = load_manifest(folder)
+        if manifest.origin is not None:
+            return manifest.origin.first_own_step
+        folder = find_recording(manifest.config) if is_own(manifest) else None
+    return None
+
+
 class _Chain:
     """Several journals read as one, in the given order."""
 

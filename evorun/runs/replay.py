@@ -10,12 +10,13 @@ from typing import TypeVar
 from evorun.errors import ConfigError, JournalError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.encoding import encode_request
+from evorun.models.encoding import encode_question, encode_request
 from evorun.runs.directory import load_manifest
+from evorun.runs.history import parse_step
 from evorun.runs.journal_file import JOURNAL, digest_request
 from evorun.runs.journal_reader import decode_result
 from evorun.runs.program_tests import Results, TestRequests
-from evorun.runs.recording import open_effects
+from evorun.runs.recording import find_first_own_step, open_effects
 from evorun.sandbox.base import Program, Suite
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class RecordedRun:
         # by the request alone: an engine does not know the key of a call
         self._numbers = {digest: number for number, (_, digest) in enumerate(self._journal.index())}
         self._requests = TestRequests()
+        self._first_own_step = find_first_own_step(run)
 
     async def complete(self, request: Request) -> Reply:
         """Return the recorded reply with its recorded seconds."""
@@ -73,8 +75,22 @@ class RecordedRun:
     def reply(self, request: Request) -> Reply:
         """Return the recorded reply without awaiting. Raises JournalError where there is none."""
         about = encode_request(self.name, request)
+        number = self._numbers.get(digest_request(about))
+        if number is None and self._first_own_step is not None:
+            number = self._shared.get(encode_question(about))
         unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
-        return self._decode(self._numbers.get(digest_request(about)), Reply, unknown)
+        return self._decode(number, Reply, unknown)
+
+    @cached_property
+    def _shared(self) -> dict[bytes | None, int]:
+        """Numbers of the effects that a fork shares, by their questions: it asked them with other settings."""
+        shared = {}
+        for number, (key, _) in enumerate(self._journal.index()):
+            place = parse_step(key)
+            if place is not None and place[1] < (self._first_own_step or 0):
+                shared[encode_question(self._journal.effect(number).request)] = number
+        shared.pop(None, None)
+        return shared
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Results:
         """Return the recorded results of a program."""

@@ -102,6 +102,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Journal entries taken over."""
     calls: NonNegativeInt
     """Model calls among them: part of the run's cost, but not paid for again."""
+    forked_at: NonNegativeInt | None = None
+    """Of an extension of a fork, the first step of the fork's own; None for all other runs."""
+
+    @property
+    def first_own_step(self) -> int | None:
+        """The first step with the run's own settings; None where all its steps have them."""
+        return self.forked_at if self.at is None else self.at
 
 
 class Signed(Protocol):

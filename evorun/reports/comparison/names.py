@@ -111,7 +111,8 @@ def get_setup(manifest: Manifest) -> dict[str, Any]:
         if key != SEED
     }
     origin = manifest.origin
-    return setup if origin is None or origin.at is None else {**setup, _FORK: [origin.at, origin.changes]}
+    step = None if origin is None else origin.first_own_step
+    return setup if origin is None or step is None else {**setup, _FORK: [step, origin.changes]}
 
 
 def get_simulated_settings(manifest: Manifest) -> dict[str, Any] | None:
