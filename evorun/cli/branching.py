@@ -1,6 +1,7 @@
 """`evorun replay`, `extend` and `fork`: new runs out of a recorded one, which stays as it is."""
 
 import shlex
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from evorun.cli.overrides import read_key
 from evorun.cli.plain import with_absolute_paths
 from evorun.cli.trust import TRUST, require_trust, with_changes
 from evorun.cli.usage import EXIT_FAILED, USAGES, exit_code
-from evorun.errors import ConfigError, EvorunError, RunDirectoryError
+from evorun.errors import ConfigError, EvorunError, HistoryError, RunDirectoryError
 from evorun.runs.directory import (
     ENGINES,
     MANIFEST,
@@ -155,7 +156,10 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
         invocation.current.folders.append(folder)
         status = carry_out(config, folder, ["evorun", verb, *arguments], console, origin=origin)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, HistoryError) and _count_calls(folder) == origin.calls:  # refused before anything was paid
+            shutil.rmtree(folder)
+            folder.mkdir()
         if not (folder / MANIFEST).exists():  # the run could not begin
             (folder / JOURNAL).unlink(missing_ok=True)
             remove_unused_run_dir(folder.absolute())
@@ -210,9 +214,11 @@ def _choose_folder(request: _Request, manifest: Manifest) -> Path:
     """Return a new folder for the run."""
     if request.folder is None:
         return Path(free_folder(f"outputs/{manifest.method}/{manifest.task}/{time.strftime('%Y-%m-%d_%H-%M-%S')}"))
-    refuse_folder_of_records("output", request.folder)
     if request.folder.exists() and (not request.folder.is_dir() or any(request.folder.iterdir())):
-        raise ConfigError(f"output: expected a new or empty folder, got {display(request.folder)}")
+        raise ConfigError(
+            f"output: expected a new or empty folder, but {display(request.folder)} exists already; choose another"
+        )
+    refuse_folder_of_records("output", request.folder)
     request.folder.mkdir(parents=True, exist_ok=True)
     return request.folder
 

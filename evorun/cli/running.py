@@ -7,7 +7,7 @@ from typing import Any
 
 from evorun.cli.output import print_error
 from evorun.cli.usage import Interrupted
-from evorun.errors import ConfigError, DataError, EvorunError, JournalError
+from evorun.errors import ConfigError, DataError, EvorunError, HistoryError, JournalError
 from evorun.runs.directory import LOCK, MANIFEST, load_manifest
 from evorun.runs.files import showing_work
 from evorun.runs.paths import display
@@ -25,7 +25,7 @@ def carry_out(
     of_sweep: bool = False,
     origin: Origin | None = None,
 ) -> str:
-    """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin.
+    """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin, and HistoryError.
 
     redo_calls, origin: see `run_experiment`. of_sweep: a run that was complete gets a line instead of its tables.
     """
@@ -62,7 +62,7 @@ def carry_out(
         console.print(f"interrupted; {advice}", soft_wrap=True)
         return outcome.status
     error = outcome.error
-    if checked.evorun.debug and error is not None:
+    if isinstance(error, HistoryError) or (checked.evorun.debug and error is not None):
         raise error
     message = str(error)
     if error is not None and not isinstance(error, EvorunError):
