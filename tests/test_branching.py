@@ -8,6 +8,7 @@ import pytest
 
 import evorun
 from evorun.errors import HistoryError
+from evorun.reports.comparison.runs import load_runs
 from evorun.runs.history import History, parse_step
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.schema import Origin
@@ -119,9 +120,12 @@ def test_a_fork_shares_the_steps_before_it_and_no_others(parent: Path, tmp_path:
     assert origin["at"] == 2
 
 
-def test_a_fork_is_replayed_and_extended(parent: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["method.temperature=0.3", "judge=oracle"])
+def test_a_fork_is_replayed_and_extended(change: str, parent: Path, tmp_path: Path) -> None:
     """Its shared calls were made with the parent's settings."""
-    run("fork", parent, "--at", "step=2", "method.temperature=0.3", "output=fork", cwd=tmp_path)
+    run("fork", parent, "--at", "step=2", change, "output=fork", cwd=tmp_path)
+    name = load_runs([parent, tmp_path / "fork"])[1].name
+    assert name.endswith("from step 2")
     assert "the records are the same to the byte" in run("replay", "fork", "output=again", cwd=tmp_path)
     run("extend", "fork", "method.generations=4", "output=longer", cwd=tmp_path)
     before, after = calls(tmp_path / "fork"), calls(tmp_path / "longer")

@@ -11,8 +11,7 @@ from evorun.cli import invocation
 from evorun.cli.naming import free_folder, remove_unused_run_dir
 from evorun.cli.output import print_error
 from evorun.cli.overrides import read_key
-from evorun.cli.plain import with_absolute_paths
-from evorun.cli.trust import TRUST, require_trust, with_changes
+from evorun.cli.trust import TRUST, require_trust, with_changes, with_choices
 from evorun.cli.usage import EXIT_FAILED, USAGES, exit_code
 from evorun.errors import ConfigError, EvorunError, HistoryError, RunDirectoryError
 from evorun.runs.directory import (
@@ -37,7 +36,8 @@ EXTENDABLE = ("method", "budget", "task")
 """Groups of settings whose change may leave what is recorded as it is."""
 ADDABLE = ("seed", "method", "task", "model", "judge")
 """Keys whose new values are new jobs of a sweep."""
-FORKABLE = (*EXTENDABLE, "model", "judge", "reward", "meta", "reflection", "gold")
+FORKABLE_ROLES = ("model", "judge", "reward", "meta", "reflection", "gold")
+"""Roles whose model a fork may choose anew."""
 
 
 class _Request(NamedTuple):
@@ -136,11 +136,8 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         )
     if find_recording(manifest.config) is not None:
         raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
-    also, purpose = (FORKABLE, "a fork") if verb == "fork" else (EXTENDABLE, "an extension")
-    config = with_changes(request.run, manifest, request.changes, also, purpose)
-    # only where something is given here: recorded names must not be taken for folders of this place
-    given = {read_key(word).partition(".")[0] for word in request.changes}
-    config |= {group: values for group, values in with_absolute_paths(config).items() if group in given}
+    roles, purpose = (FORKABLE_ROLES, "a fork") if verb == "fork" else ((), "an extension")
+    config = with_choices(request.run, manifest, request.changes, roles, (*EXTENDABLE, *roles), purpose)
     differences = iterate_differences(identity(manifest.config), identity(config))
     changes = [f"{key}: {before!r} -> {now!r}" for key, before, now in differences]
     if not changes:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorun.cli.overrides import parse, read_key, words
-from evorun.cli.plain import composed, with_absolute_paths
-from evorun.cli.secrets import refuse_typed_secrets
-from evorun.cli.trust import TRUST, require_trust, with_changes
+from evorun.cli.overrides import parse, read_key
+from evorun.cli.plain import with_absolute_paths
+from evorun.cli.trust import TRUST, require_trust, with_changes, with_choices
 from evorun.cli.usage import USAGES, Interrupted
 from evorun.errors import ConfigError
 from evorun.runs.directory import REPORT, load_manifest
@@ -120,26 +119,9 @@ def _make_config(run: Path, changes: Sequence[str]) -> tuple[dict[str, Any], str
     A model that is chosen anew keeps the recorded engine of its role, unless that is chosen anew, too. Raises
     ConfigError.
     """
-    from evorun.runner.oracle import ORACLE
-    from evorun.runner.served import is_plugin_judge
-
-    refuse_typed_secrets(changes)
-    chosen = {read_key(word) for word in changes} & {name for role in ROLES for name in (role, f"{role}_engine")}
-    new = [word for word in changes if read_key(word).partition(".")[0] in chosen]
     rubric = [word for word in changes if read_key(word) == "rubric"]
-    others = [word for word in changes if word not in new and word not in rubric]
-    manifest = load_manifest(run)
-    config = with_changes(run, manifest, others, (*ROLES, "task"), "a rejudging")
-    given = {read_key(word).partition(".")[0] for word in others}
-    # only where something is given here: recorded names must not be taken for folders of this place
-    config |= {group: values for group, values in with_absolute_paths(config).items() if group in given}
-    if new:
-        made = with_absolute_paths(composed([part for word in new for part in words(word)]))
-        config |= {group: made[group] for group in chosen}
-        for role in chosen & ROLES.keys():
-            by_code = made[role]["name"] == ORACLE or is_plugin_judge(role, made[role]["name"])
-            if by_code and f"{role}_engine" not in chosen:
-                config.pop(f"{role}_engine", None)
+    others = [word for word in changes if word not in rubric]
+    config = with_choices(run, load_manifest(run), others, tuple(ROLES), (*ROLES, "task"), "a rejudging")
     if not rubric:
         return config, None
     value = parse(rubric[-1]).value()

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from evorun.cli.compose import CHOSEN_GROUPS, UNTYPED, choices
-from evorun.cli.overrides import change
-from evorun.cli.plain import composed, with_absolute_runs
+from evorun.cli.overrides import change, read_key, words
+from evorun.cli.plain import composed, with_absolute_paths, with_absolute_runs
+from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
 from evorun.runs.checksums import changed_state, check_journal
 from evorun.runs.configs import iterate_leaves, refuse_interpolations
@@ -45,6 +46,35 @@ def with_changes(
     refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may differ
     refuse_interpolations(manifest.config)
     return with_absolute_runs(change(manifest.config, changes, also, purpose)) if changes else dict(manifest.config)
+
+
+def with_choices(
+    path: Path, manifest: Signed, changes: Sequence[str], roles: Sequence[str], also: Sequence[str], purpose: str
+) -> dict[str, Any]:
+    """Return a folder's configuration as `with_changes`, in which roles may be chosen anew (`judge=NAME`), too.
+
+    A model that is chosen anew keeps the recorded engine of its role, unless that is chosen anew (`judge_engine=NAME`).
+    """
+    from evorun.runner.oracle import ORACLE
+    from evorun.runner.served import is_plugin_judge
+
+    refuse_typed_secrets(changes)
+    offered = {*roles, *(f"{role}_engine" for role in roles if role != "model")}
+    chosen = {read_key(word) for word in changes} & offered
+    new = [word for word in changes if read_key(word).partition(".")[0] in chosen]
+    others = [word for word in changes if word not in new]
+    config = with_changes(path, manifest, others, also, purpose)
+    given = {read_key(word).partition(".")[0] for word in others}
+    # only where something is given here: recorded names must not be taken for folders of this place
+    config |= {group: values for group, values in with_absolute_paths(config).items() if group in given}
+    if new:
+        made = with_absolute_paths(composed([part for word in new for part in words(word)]))
+        config |= {group: made[group] for group in chosen}
+        for role in chosen & set(roles):
+            by_code = made[role]["name"] == ORACLE or is_plugin_judge(role, made[role]["name"])
+            if by_code and f"{role}_engine" not in chosen:
+                config.pop(f"{role}_engine", None)
+    return config
 
 
 def require_trust(path: Path, manifest: Signed, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:

@@ -17,6 +17,7 @@ from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
+from evorun.runner.oracle import OracleConfig
 from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
@@ -39,6 +40,7 @@ from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifes
 from evorun.runs.live import PROGRESS
 from evorun.runs.paths import display
 from evorun.runs.progress import Progress, show_progress
+from evorun.runs.recording import find_first_own_step
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
@@ -48,6 +50,7 @@ from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask
+from evorun.tasks.judges import JudgeConfig
 from evorun.tracking.process import followed
 from evorun.training.base import TrainedPolicy
 from evorun.training.config import TrainingConfig
@@ -247,8 +250,16 @@ def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, too
         policy, trained, reference = _policy(config.engine, config, config.training, directory, base)
     engines: dict[str, LanguageModel | Trained] = {"policy": trained, "reference": reference}
     opened = [(ServedModel(config.model, config.engine), reference)]
-    for role in (*OTHER_ROLES, *(judge for judge in config.others if judge not in OTHER_ROLES)):
-        served = config.others.get(role, opened[0][0])
+    recorded, others = config.engine.recorded, dict(config.others)
+    if recorded is not None and find_first_own_step(recorded) is not None:
+        # a judge that is code would judge a fork's shared steps anew
+        others |= {
+            role: served._replace(engine=config.engine)
+            for role, served in others.items()
+            if isinstance(served.engine, OracleConfig | JudgeConfig)
+        }
+    for role in (*OTHER_ROLES, *(judge for judge in others if judge not in OTHER_ROLES)):
+        served = others.get(role, opened[0][0])
         known = next((engine for other, engine in opened if other == served), None)
         if known is None:
             known = open_lazily(served, served.engine, loaded, tools)
@@ -259,8 +270,8 @@ def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, too
             use = served.engine.gpu_use
             if use is not None and use.sleeps and isinstance(engine, LazyModel):
                 policy.share_gpu_with(engine)
-    own = (role for role in engines if role not in config.others)
-    replayed = {role for role, served in config.others.items() if served.engine.replays}
+    own = (role for role in engines if role not in others)
+    replayed = {role for role, served in others.items() if served.engine.replays}
     return Engines(engines, policy, replayed.union(own) if config.engine.replays else replayed)
 
 

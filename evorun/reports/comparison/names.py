@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from evorun.models.config import OTHER_ROLES
 from evorun.reports.overview import Outcome
 from evorun.runs.directory import ENGINES, SIMULATED, identity
 from evorun.runs.paths import display
@@ -23,6 +24,9 @@ _NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evo
 
 _FORK = "fork"
 """Key of a set-up beside its settings: where the run left another one."""
+
+_MODELS = tuple(f"{role}." for role in ("model", *OTHER_ROLES))
+"""Beginnings of a fork's changes that choose models."""
 
 _MAX_DIFFERENCES = 4
 _MAX_VALUE_LENGTH = 24
@@ -83,10 +87,13 @@ def is_random_baseline(manifest: Manifest) -> bool:
 
 
 def format_model(manifest: Manifest) -> str:
-    """Name the run's model, and those of other roles where they differ from it."""
-    model = get_policy(manifest)
+    """Name the run's model, and those of other roles where they differ from it; of a fork by models, its first step."""
+    model, origin = get_policy(manifest), manifest.origin
     others = {role: other for role, other in manifest.models.items() if other.id != model.id}
-    return " ".join([model.short, *(f"({role}: {other.short})" for role, other in others.items())]).strip()
+    words = [model.short, *(f"({role}: {other.short})" for role, other in others.items())]
+    if origin is not None and origin.at is not None and any(change.startswith(_MODELS) for change in origin.changes):
+        words.append(f"from step {origin.at}")
+    return " ".join(words).strip()
 
 
 def format_engine(manifest: Manifest) -> str:
