@@ -138,9 +138,19 @@ def test_another_start_keeps_the_first_record_and_refuses_a_changed_file(started
     assert read_sweep(started / "sweep").study == first
 
 
-def test_a_study_of_another_score_begins_nothing(tmp_path: Path) -> None:
-    file = _write(tmp_path, SMALL.replace("score: accuracy", "score: f1"))
-    done = evorun_here("study", file, "hydra.sweep.dir=sweep", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("score: accuracy", "score: f1", "expected score: accuracy, the primary score of task=mathbench, got f1"),
+        (
+            "smallest_effect: 0.1",
+            "smallest_effect: 10",
+            "smallest_effect: expected below 1 for accuracy, a share of responses, got 10; did you mean 0.1, that",
+        ),
+    ],
+)
+def test_a_study_of_another_score_or_unit_begins_nothing(tmp_path: Path, before: str, after: str, reason: str) -> None:
+    done = evorun_here("study", _write(tmp_path, SMALL.replace(before, after)), "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert done.returncode == 1
-    assert "study: expected score: accuracy, the primary score of task=mathbench, got f1" in done.stderr
+    assert f"study: {reason}" in done.stderr
     assert not list(tmp_path.glob("sweep/*/manifest.json"))

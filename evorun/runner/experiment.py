@@ -45,7 +45,7 @@ from evorun.runs.records import write_records
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
 from evorun.runs.spending import GOLD
-from evorun.runs.stated_studies import find_study
+from evorun.runs.stated_studies import find_study, require_score
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.simulation.engine import SimulatedConfig
@@ -87,7 +87,9 @@ def run_experiment(
     fitted = None if training is None else config.method.fit_to(len(training.problems))
     shares = divide_budget(config.budget, len(loaded.problems), rates)
     _check_budget(shares, loaded)
-    _check_study(config, loaded)
+    study = find_study(config.raw)
+    if study is not None:
+        require_score(study.study, loaded.task.name, loaded.task.scores[0])
     if not (path / MANIFEST).exists():  # a run that has begun may need only its journal
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
@@ -137,16 +139,6 @@ def _check_budget(shares: Sequence[Meter], loaded: LoadedTask) -> None:
                 f"budget: expected at least {turns} calls per problem, as many as a response with tools may take on "
                 f"task={loaded.task.name}, got {own.max_calls}; raise the budget or lower task.limit"
             )
-
-
-def _check_study(config: RunConfig, loaded: LoadedTask) -> None:
-    """Raise ConfigError when the run belongs to a study of another primary score than its task's."""
-    recorded, score = find_study(config.raw), loaded.task.scores[0].name
-    if recorded is not None and recorded.study.score != score:
-        raise ConfigError(
-            f"study: expected score: {score}, the primary score of task={loaded.task.name}, got "
-            f"{recorded.study.score}; correct the study file and start again"
-        )
 
 
 def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:

@@ -12,6 +12,7 @@ from evorun.fields import NonNegativeInt, PositiveFloat
 from evorun.runs.directory import current_time
 from evorun.runs.paths import display
 from evorun.runs.schema import Setting
+from evorun.runs.scores import Score
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Settings = dict[Annotated[str, msgspec.Meta(pattern=r"^[a-z_][\w.]*$")], Setting]
@@ -102,3 +103,20 @@ def find_study(config: Mapping[str, Any]) -> RecordedStudy | None:
         return msgspec.convert(config.get("study"), RecordedStudy | None)
     except msgspec.ValidationError:
         return None
+
+
+def require_score(study: StatedStudy, task: str, score: Score) -> None:
+    """Raise ConfigError for a study of another score than its task's primary one, or of an effect beyond its range."""
+    if study.score != score.name:
+        raise ConfigError(
+            f"study: expected score: {score.name}, the primary score of task={task}, got {study.score}; correct the "
+            "study file and start again"
+        )
+    effect, low, high = study.smallest_effect, score.low, score.high
+    if low is None or high is None or effect < high - low:
+        return
+    expected = f"smallest_effect: expected below {high - low:g} for {score.name}"
+    if score.rate:
+        meant = f"; did you mean {effect / 100:g}, that is {effect:g} points?" if effect < 100 else ""
+        raise ConfigError(f"study: {expected}, a share of responses, got {effect:g}{meant}")
+    raise ConfigError(f"study: {expected}, which lies between {low:g} and {high:g}, got {effect:g}")
