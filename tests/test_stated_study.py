@@ -9,6 +9,7 @@ import pytest
 
 from building import composed
 from evorun.cli.overrides import parse
+from evorun.cli.planning import plan
 from evorun.cli.stated_study import compose_sweep, start_study
 from evorun.errors import ConfigError
 from evorun.runner.settings import check
@@ -83,6 +84,21 @@ def test_a_file_that_is_not_there_and_a_wrong_command_are_refused() -> None:
         start_study(["nowhere.yaml"], Terminal())
     with pytest.raises(ConfigError, match=r"expected: evorun study FILE\.yaml"):
         start_study([], Terminal())
+
+
+def test_the_arms_of_a_study_are_planned_by_itself_and_refused_above_a_price(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _write(tmp_path, SMALL.replace("engine: simulated", "engine: openai, model: gpt_4o_mini"))
+    plan([str(file), "--json"], Terminal())
+    made = json.loads(capsys.readouterr().out)
+    assert [(arm["method"], arm["runs"], arm["problems"]) for arm in made["arms"]] == [("self_consistency", 1, 2)] * 2
+    assert made["calls"] == 2 * 1 + 2 * 2
+    with pytest.raises(ConfigError, match=r"--max-price: expected at most \$0\.000001, the plan says"):
+        start_study([str(file), "--max-price=0.000001", f"hydra.sweep.dir={tmp_path / 'sweep'}"], Terminal())
+    assert not (tmp_path / "sweep").exists()
+    with pytest.raises(ConfigError, match=f"did you mean evorun plan {file}"):
+        plan([f"study={file}"], Terminal())
 
 
 def test_a_run_of_a_malformed_study_is_refused() -> None:

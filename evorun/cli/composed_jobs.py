@@ -18,6 +18,7 @@ from evorun.runner import registry
 from evorun.runner.typed import typed
 
 MULTIRUN = ("-m", "--multirun")
+VARIANTS = "hydra.sweeper.variants"
 
 
 def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
@@ -38,8 +39,11 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
         sweeper = hydra.get("sweeper", {})
         parser = OverridesParser.create()
         swept = [*make_overrides(sweeper.get("params", {})), *given]
-        jobs = jobs_of_sweep(parser.parse_overrides(swept), sweeper.get("variants", ()), parser)
-        return [_compose(job) for job in jobs]
+        overrides = parser.parse_overrides(swept)
+        own = [override.value() for override in overrides if override.get_key_element().lstrip("+") == VARIANTS]
+        variants = own[-1] if own else sweeper.get("variants", ())
+        kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
+        return [_compose(job) for job in jobs_of_sweep(kept, variants, parser)]
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
 

@@ -7,11 +7,13 @@ import msgspec
 
 from evorun.cli.composed_jobs import compose_jobs
 from evorun.cli.output import JSON, print_json
+from evorun.cli.stated_study import compose_runs
 from evorun.errors import ConfigError
 from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory
 from evorun.runner.plans import make_plan
+from evorun.runs.stated_studies import record_study
 from evorun.runs.terminal import Terminal
 
 MAX_PRICE = "--max-price"
@@ -22,7 +24,7 @@ OUTPUTS = Path("outputs")
 def plan(arguments: Sequence[str], console: Terminal) -> int:
     """Print the plan of the runs that the arguments stand for. Raises ConfigError, also for one beyond its price."""
     words, limit = split_max_price([word for word in arguments if word != JSON])
-    made = make_plan(compose_jobs(words), OUTPUTS)
+    made = make_plan(compose_jobs(_unfold_study(words)), OUTPUTS)
     if JSON in arguments:
         print_json(msgspec.to_builtins(made))
     else:
@@ -30,6 +32,19 @@ def plan(arguments: Sequence[str], console: Terminal) -> int:
     if limit is not None:
         refuse_price(made, limit)
     return 0
+
+
+def _unfold_study(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments; of `plan FILE.yaml`, those of the sweep that the study file states. Raises ConfigError."""
+    given = next((word.partition("=")[2] for word in arguments if word.startswith("study=")), None)
+    if given is not None:
+        raise ConfigError(f"study={given}: expected a study file by itself; did you mean evorun plan {given}?")
+    if not arguments or not arguments[0].endswith((".yaml", ".yml")) or "=" in arguments[0]:
+        return list(arguments)
+    if len(arguments) > 1:
+        raise ConfigError(f"{arguments[1]}: expected nothing after {arguments[0]}, which states all that has a price")
+    file = Path(arguments[0]).absolute()
+    return compose_runs(record_study(file).study)
 
 
 def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:

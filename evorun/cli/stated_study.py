@@ -15,8 +15,9 @@ from evorun.runs.terminal import Terminal
 def start_study(arguments: Sequence[str], console: Terminal) -> int:
     """Start the sweep that a study file states; return the exit code. Raises ConfigError for a wrong command line."""
     from evorun.cli.launch import run_hydra
+    from evorun.cli.planning import require_max_price, split_max_price
 
-    words = list(arguments)
+    words, limit = split_max_price(arguments)
     if not words or "=" in words[0] or words[0].startswith("-") or not all("=" in word for word in words[1:]):
         raise ConfigError(f"expected: {USAGES['study'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     file, given = Path(words[0]).absolute(), words[1:]
@@ -28,6 +29,8 @@ def start_study(arguments: Sequence[str], console: Terminal) -> int:
             )
     study = record_study(file).study
     console.print(f"{study.question} {describe_plan(study)}", soft_wrap=True)
+    if limit is not None:
+        require_max_price(compose_runs(study), limit)
     return run_hydra([*compose_sweep(study, file), *given])
 
 
@@ -38,7 +41,12 @@ def describe_plan(study: StatedStudy) -> str:
 
 
 def compose_sweep(study: StatedStudy, file: Path) -> list[str]:
-    """Return the command line of a study's sweep: the control, and each method as a variant of it."""
+    """Return the command line of a study's sweep, whose runs record the file."""
+    return [*compose_runs(study), f"study={_write(str(file))}"]
+
+
+def compose_runs(study: StatedStudy) -> list[str]:
+    """Return the command line of a study's runs: the control, and each method as a variant of it."""
     control, *methods = study.arms
     variants = ",".join(f"{{{','.join(f'{key}:{_write(value)}' for key, value in arm.items())}}}" for arm in methods)
     return [
@@ -46,7 +54,6 @@ def compose_sweep(study: StatedStudy, file: Path) -> list[str]:
         *(f"{key}={_write(value)}" for key, value in {**study.common, **control}.items()),
         f"seed={','.join(map(str, study.seeds))}",
         f"hydra.sweeper.variants=[{variants}]",
-        f"study={_write(str(file))}",
     ]
 
 

@@ -48,8 +48,8 @@ USAGES = {
         "planning:plan",
         "evorun plan [-m] KEY=VALUE ...",
         "say what runs will cost and could show, before they are paid for",
-        "evorun plan [-m] KEY=VALUE ... [--max-price=DOLLARS] [--json]",
-        "Says what a run, a sweep or an experiment, in the same words as to begin it, will cost: calls, tokens,\n"
+        "evorun plan STUDY.yaml|[-m] KEY=VALUE ... [--max-price=DOLLARS] [--json]",
+        "Says what a study, or a run, a sweep or an experiment in the words that begin it, will cost: calls, tokens,\n"
         "price, hours at the speed of earlier runs below outputs, and memory; and the smallest difference that it\n"
         "could show. Calls come from a formula, or from a small run on simulated models. Nothing is paid for.\n"
         "--max-price refuses what costs more, here and before any run or sweep: evorun ... --max-price=20\n"
@@ -104,7 +104,7 @@ USAGES = {
         "stated_study:start_study",
         "evorun study FILE.yaml",
         "start the sweep that a study file states, and record the file",
-        "evorun study FILE.yaml [hydra/launcher=LAUNCHER] [KEY=VALUE ...]",
+        "evorun study FILE.yaml [--max-price=DOLLARS] [hydra/launcher=LAUNCHER] [KEY=VALUE ...]",
         "Starts the sweep that a study file states: question, methods, control, task, score, budget, seeds,\n"
         "smallest_effect, stopping_rule and settings. The sweep's folder and each run record the file, its digest and\n"
         "the time before the first job. evorun report SWEEP_DIR then says whether the runs kept to the file, and\n"
