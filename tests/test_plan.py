@@ -105,6 +105,11 @@ def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_
         (("--max-price", *API), "--max-price: expected dollars"),
         (("--max-price=-1", *API), "--max-price: expected dollars"),
         (("--max-price=nan", *API), "--max-price: expected dollars"),
+        (("--max-price=5", "model=gpt_4o", "engine=transformers"), "model=gpt_4o: .* did you mean engine=openai or"),
+        (
+            ("--max-price=5", *API, "judge=gpt_4o", "judge_engine=vllm"),
+            "judge=gpt_4o: .* did you mean judge_engine=openai",
+        ),
         (("--cfg=job", *API), "--cfg=job: expected KEY=VALUE, as for a run, and -m for a sweep"),
         (("model=nosuch",), "model=nosuch: unknown model"),
     ],

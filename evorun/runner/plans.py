@@ -35,6 +35,8 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
     notes: dict[str, None] = {}
     trials: dict[str, Trial | None] = {}
     checked = [check(members[0]) for members in by_arm.values()]
+    for one in checked:
+        _require_weights(one)
     arms = [
         _plan_arm(one, members, recorded, notes, trials) for one, members in zip(checked, by_arm.values(), strict=True)
     ]
@@ -59,6 +61,19 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
         memory=_plan_memory(checked),
         notes=list(notes),
     )
+
+
+def _require_weights(config: RunConfig) -> None:
+    """Raise ConfigError for a model behind an API on an engine that loads weights: its price would seem to be none."""
+    own = {"": ServedModel(config.model, config.engine)}
+    for role, (model, engine) in {**own, **config.others}.items():
+        if model.api and not engine.billed and engine.renders_prompts(model, trains=False):
+            role = role.partition(".")[0]  # of a panel's judges
+            key = f"{role}_engine" if role else "engine"
+            raise ConfigError(
+                f"{role or 'model'}={model.name}: a vendor serves it, and has not published weights that {key}="
+                f"{engine.name} could load; did you mean {key}=openai or {key}=server?"
+            )
 
 
 def _plan_arm(
