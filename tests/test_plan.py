@@ -64,6 +64,7 @@ def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
     assert plan.price == pytest.approx(float(total / 10**6), rel=1e-12)
     assert plan.calls == sum(role.calls for arm in plan.arms for role in arm.roles)
     assert plan.arms[1].smallest_difference == smallest_difference(worst_spread(), 3, 3)
+    assert "seeds are taken to agree on each problem" in plan.arms[1].difference_note
 
 
 def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
@@ -80,6 +81,9 @@ def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     )
     assert (role.prompt_by, role.completion_by) == ("recorded", "recorded")
     assert plan.hours == pytest.approx(100 / 3600)  # at the speed of that run
+    assert plan.arms[0].smallest_difference == smallest_difference(worst_spread(), 3)  # no model wrote that run's texts
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"simulated": False}))
+    plan = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs")
     right = run.json("results.json")["metrics"]["accuracy"]["value"]
     assert plan.arms[0].smallest_difference == smallest_difference(worst_spread(mean=right), 3)
 

@@ -113,6 +113,9 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = evorun_here("study", _write(folder), "hydra.sweep.dir=sweep", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "Is a vote better? 2 methods x 1 seed on mathbench: 2 runs." in done.stdout
+    assert (
+        "The smallest effect of interest (10.0 points) is less than what 2 problems can show (not even" in done.stdout
+    )
     return folder
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from evorun.cli.composed_jobs import compose_jobs
 from evorun.cli.output import JSON, print_json
@@ -12,8 +13,8 @@ from evorun.errors import ConfigError
 from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory
-from evorun.runner.plans import make_plan
-from evorun.runs.stated_studies import record_study
+from evorun.runner.plans import list_shortfalls, make_plan
+from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
 
 MAX_PRICE = "--max-price"
@@ -24,27 +25,29 @@ OUTPUTS = Path("outputs")
 def plan(arguments: Sequence[str], console: Terminal) -> int:
     """Print the plan of the runs that the arguments stand for. Raises ConfigError, also for one beyond its price."""
     words, limit = split_max_price([word for word in arguments if word != JSON])
-    made = make_plan(compose_jobs(_unfold_study(words)), OUTPUTS)
+    study = _read_study(words)
+    made = make_plan(compose_jobs(words if study is None else compose_runs(study)), OUTPUTS)
     if JSON in arguments:
         print_json(msgspec.to_builtins(made))
     else:
         print_plan(made, console)
+        if study is not None:
+            warn_of_study(study, console)
     if limit is not None:
         refuse_price(made, limit)
     return 0
 
 
-def _unfold_study(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments; of `plan FILE.yaml`, those of the sweep that the study file states. Raises ConfigError."""
+def _read_study(arguments: Sequence[str]) -> StatedStudy | None:
+    """Return the study of `plan FILE.yaml`; None for other arguments. Raises ConfigError."""
     given = next((word.partition("=")[2] for word in arguments if word.startswith("study=")), None)
     if given is not None:
         raise ConfigError(f"study={given}: expected a study file by itself; did you mean evorun plan {given}?")
     if not arguments or not arguments[0].endswith((".yaml", ".yml")) or "=" in arguments[0]:
-        return list(arguments)
+        return None
     if len(arguments) > 1:
         raise ConfigError(f"{arguments[1]}: expected nothing after {arguments[0]}, which states all that has a price")
-    file = Path(arguments[0]).absolute()
-    return compose_runs(record_study(file).study)
+    return record_study(Path(arguments[0])).study
 
 
 def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
@@ -59,6 +62,13 @@ def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
     if not 0 <= limit < float("inf") or len(given) > 1:
         raise ConfigError(f"{MAX_PRICE}: expected dollars, as {MAX_PRICE}=20, got {' '.join(given)}")
     return [word for word in arguments if word not in given], limit
+
+
+def warn_of_study(study: StatedStudy, console: Terminal) -> None:
+    """Say why a study's runs may not answer its question, if they may not. Raises ConfigError."""
+    configs = compose_jobs(compose_runs(replace(study, seeds=study.seeds[:1])))
+    for line in list_shortfalls(configs, OUTPUTS, len(study.seeds), study.smallest_effect):
+        console.print(line, soft_wrap=True)
 
 
 def require_max_price(arguments: Sequence[str], limit: float) -> None:

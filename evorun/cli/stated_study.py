@@ -15,7 +15,7 @@ from evorun.runs.terminal import Terminal
 def start_study(arguments: Sequence[str], console: Terminal) -> int:
     """Start the sweep that a study file states; return the exit code. Raises ConfigError for a wrong command line."""
     from evorun.cli.launch import run_hydra
-    from evorun.cli.planning import require_max_price, split_max_price
+    from evorun.cli.planning import require_max_price, split_max_price, warn_of_study
 
     words, limit = split_max_price(arguments)
     if not words or "=" in words[0] or words[0].startswith("-") or not all("=" in word for word in words[1:]):
@@ -29,6 +29,7 @@ def start_study(arguments: Sequence[str], console: Terminal) -> int:
             )
     study = record_study(file).study
     console.print(f"{study.question} {describe_plan(study)}", soft_wrap=True)
+    warn_of_study(study, console)
     if limit is not None:
         require_max_price(compose_runs(study), limit)
     return run_hydra([*compose_sweep(study, file), *given])

@@ -84,10 +84,7 @@ def _plan_arm(
     trials: dict[str, Trial | None],
 ) -> PlannedArm:
     raw, runs = members[0], len(members)
-    try:
-        problems = len(config.task.load().problems)
-    except DataError:  # not on this machine: the number that the configuration states
-        _, problems = count_problems(raw["task"])
+    problems = _count_problems(config)
     counted: list[Part] | None = None
     panel = any(role.startswith("judge.") for role in config.others)
     if not panel:  # the formulas count one judge
@@ -137,6 +134,36 @@ def _plan_arm(
         score=score.name,
         rate=score.rate,
     )
+
+
+def _count_problems(config: RunConfig) -> int:
+    try:
+        return len(config.task.load().problems)
+    except DataError:  # not on this machine: the number that the configuration states
+        return count_problems(config.raw["task"])[1]
+
+
+def list_shortfalls(
+    configs: Sequence[Mapping[str, Any]], outputs: Path, seeds: int, smallest_effect: float
+) -> list[str]:
+    """Return a line for each reason why a study's runs may not answer its question; configs: one of each arm.
+
+    outputs: see `make_plan`. Raises ConfigError.
+    """
+    recorded, lines = read_recorded(outputs), dict[str, None]()
+    for config in map(check, configs):
+        problems = _count_problems(config)
+        difference, _ = _plan_difference(config, problems, seeds, recorded)
+        if difference is not None and difference > smallest_effect:
+            rate = config.task.task_class.scores[0].rate
+            effect = f"{100 * smallest_effect:.1f} points" if rate else f"{smallest_effect:.3g}"
+            shown = f"about {100 * difference:.1f} points" if rate else f"about {difference:.3g}"
+            lines[
+                f"The smallest effect of interest ({effect}) is less than what {problems:,} problems can show "
+                f"({'not even 100 points' if rate and difference > 1 else shown}; evorun plan says by which "
+                "assumptions). Expect an open answer, or give more problems."
+            ] = None
+    return list(lines)
 
 
 def _merge_parts(
@@ -247,14 +274,17 @@ def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recor
 def _plan_difference(config: RunConfig, problems: int, seeds: int, recorded: Recorded) -> tuple[float | None, str]:
     """Return the smallest difference of an arm to another on the same problems and seeds, and what it assumes."""
     score = config.task.task_class.scores[0]
-    spread, note = _find_spread(score, config.task.name, recorded)
+    spread, note = _find_spread(score, config, recorded)
     if spread is None:
         return None, note
+    if seeds > 1:
+        note += "; seeds are taken to agree on each problem, and where they do not, it can be larger"
     return smallest_difference(spread, problems, seeds), note
 
 
-def _find_spread(score: Score, task: str, recorded: Recorded) -> tuple[Spread | None, str]:
-    earlier = recorded.score(task)
+def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[Spread | None, str]:
+    task = config.task.name
+    earlier = recorded.score(task, simulated=config.engine.simulated)
     if earlier is not None:
         metric, about = earlier
         if score.rate and metric.value is not None:
@@ -264,8 +294,8 @@ def _find_spread(score: Score, task: str, recorded: Recorded) -> tuple[Spread | 
             return Spread(problem=2 * variance), f"from the interval of {about} over {metric.n} problems"
     if score.low is None or score.high is None:
         return None, f"{score.name} has no bounds, and no run on {task} is recorded"
-    worst = "p (1 - p) at p = 1/2" if score.rate else f"scores at {score.low:g} and {score.high:g} alone"
-    return worst_spread(score.low, score.high), f"worst case, {worst}: no run on {task} is recorded"
+    widest = "p (1 - p) at p = 1/2" if score.rate else f"scores at {score.low:g} and {score.high:g} alone"
+    return worst_spread(score.low, score.high), f"largest spread over problems, {widest}: no run on {task} is recorded"
 
 
 def _plan_memory(configs: Sequence[RunConfig]) -> list[PlannedMemory]:

@@ -52,14 +52,18 @@ class Recorded(NamedTuple):
         tokens, seconds = sum(tokens for tokens, _ in spent), sum(seconds for _, seconds in spent)
         return (tokens / seconds, len(spent)) if tokens else None
 
-    def score(self, task: str) -> tuple[Metric, str] | None:
-        """Return the primary score of the run on a task over most problems, and what the run was."""
+    def score(self, task: str, *, simulated: bool) -> tuple[Metric, str] | None:
+        """Return the primary score of the run on a task over most problems, and what the run was.
+
+        simulated: runs of simulated models count, too, as they do for a plan of such runs alone.
+        """
         known = [
             (metric, f"{manifest.method} with {manifest.models['policy'].short}")
             for manifest, results in self.runs
             if manifest.task == task
             and "policy" in manifest.models
             and manifest.models["policy"].name != "random"
+            and (simulated or not manifest.simulated)
             and (metric := results.metrics.get(manifest.scores[0].name)) is not None
             and metric.value is not None
         ]
