@@ -134,6 +134,13 @@ def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("calls", "says"), [(60, True), (61, False)])
+def test_a_budget_that_ends_in_generation_0_is_noted(tmp_path: Path, calls: int, says: bool) -> None:
+    words = ("method=duel_evolve", "method.initial_candidates=12", "method.duels=24", "method.generations=1", *SMALL)
+    plan = make_plan(compose_jobs([*words, *API, f"budget.calls_per_problem={calls}"]), tmp_path)
+    assert any("may never leave generation 0, which takes up to 60 calls" in note for note in plan.notes) is says
+
+
 def test_it_is_a_table_of_80_columns_or_a_document(capsys: pytest.CaptureFixture[str]) -> None:
     planning.plan(["method=zero_shot", *SMALL, *API, "--max-price=5"], Terminal(width=80))
     said = capsys.readouterr().out

@@ -12,10 +12,13 @@ from evorun.cli.compose import choices, config_folder, register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.overrides import check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.quoting import written
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.typed import typed
+from evorun.runs.schema import Setting
+from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
 VARIANTS = "hydra.sweeper.variants"
@@ -88,3 +91,21 @@ def _list_jobs(experiment: str, given: Sequence[str]) -> list[list[str]]:
 
 def _is_random(overrides: Sequence[str]) -> bool:
     return "model=random" in overrides
+
+
+def compose_runs(study: StatedStudy) -> list[str]:
+    """Return the command line of a study's runs: the control, and each method as a variant of it."""
+    control, *methods = study.arms
+    variants = ",".join(f"{{{','.join(f'{key}:{_write(value)}' for key, value in arm.items())}}}" for arm in methods)
+    return [
+        "-m",
+        *(f"{key}={_write(value)}" for key, value in {**study.common, **control}.items()),
+        f"seed={','.join(map(str, study.seeds))}",
+        f"hydra.sweeper.variants=[{variants}]",
+    ]
+
+
+def _write(value: Setting) -> str:
+    if isinstance(value, str):
+        return written(value)
+    return "null" if value is None else str(value).lower()

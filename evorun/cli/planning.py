@@ -6,9 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from evorun.cli.composed_jobs import compose_jobs
+from evorun.cli.composed_jobs import compose_jobs, compose_runs
 from evorun.cli.output import JSON, print_json
-from evorun.cli.stated_study import compose_runs
 from evorun.errors import ConfigError
 from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns

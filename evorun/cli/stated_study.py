@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from evorun.cli.composed_jobs import compose_runs
 from evorun.cli.overrides import MAY_CHANGE, read_key
 from evorun.cli.quoting import written
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
-from evorun.runs.schema import Setting
 from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
 
@@ -43,22 +43,4 @@ def describe_plan(study: StatedStudy) -> str:
 
 def compose_sweep(study: StatedStudy, file: Path) -> list[str]:
     """Return the command line of a study's sweep, whose runs record the file."""
-    return [*compose_runs(study), f"study={_write(str(file))}"]
-
-
-def compose_runs(study: StatedStudy) -> list[str]:
-    """Return the command line of a study's runs: the control, and each method as a variant of it."""
-    control, *methods = study.arms
-    variants = ",".join(f"{{{','.join(f'{key}:{_write(value)}' for key, value in arm.items())}}}" for arm in methods)
-    return [
-        "-m",
-        *(f"{key}={_write(value)}" for key, value in {**study.common, **control}.items()),
-        f"seed={','.join(map(str, study.seeds))}",
-        f"hydra.sweeper.variants=[{variants}]",
-    ]
-
-
-def _write(value: Setting) -> str:
-    if isinstance(value, str):
-        return written(value)
-    return "null" if value is None else str(value).lower()
+    return [*compose_runs(study), f"study={written(str(file))}"]

@@ -50,7 +50,7 @@ def describe_unevolved(outcome: Outcome) -> str | None:
         return None
     if planned == 0 or not isinstance(settings, dict) or "generations" not in settings:
         return None
-    needed = _first_generation(settings)
+    needed = count_first_generation(settings)
     budget = outcome.manifest.config.get("budget")
     limits = [
         f"{text.count(limit)} {key.replace('_', ' ')}"
@@ -64,7 +64,7 @@ def describe_unevolved(outcome: Outcome) -> str | None:
     )
 
 
-def _first_generation(settings: Mapping[str, Any]) -> int | None:
+def count_first_generation(settings: Mapping[str, Any]) -> int | None:
     """Return the calls per problem of generation 0 by a method's settings; None where they do not say."""
     drawn, duels, orders = (settings.get(key) for key in ("initial_candidates", "duels", "orders"))
     if isinstance(drawn, int) and isinstance(duels, int) and isinstance(orders, int):

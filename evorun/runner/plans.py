@@ -9,6 +9,7 @@ from typing import Any
 
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
+from evorun.reports.facts import count_first_generation
 from evorun.runner.estimates import Part, count_calls, count_problems
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, Source, add_known
@@ -109,6 +110,8 @@ def _plan_arm(
         if trial is not None
         else []
     )
+    if (never := _describe_unevolved(config, problems)) is not None:
+        notes[never] = None
     if config.budget.limits_price:
         notes["budget.price ends runs earlier where the plan says more."] = None
     if trial is not None and trial.sample and any(role.prompt_by == "trial" for role in roles):
@@ -143,6 +146,20 @@ def _count_problems(config: RunConfig) -> int:
         return count_problems(config.raw["task"])[1]
 
 
+def _describe_unevolved(config: RunConfig, problems: int) -> str | None:
+    """Say that a budget of calls ends before the first step of evolution; None where it does not, or nobody knows."""
+    settings = config.raw["method"]
+    needed = count_first_generation(settings)
+    shares = (config.budget.calls_per_problem, config.budget.calls and config.budget.calls // problems)
+    limit = min((share for share in shares if share is not None), default=None)
+    if needed is None or limit is None or limit > needed or settings.get("generations", 0) == 0:
+        return None
+    return (
+        f"method={config.method.name} may never leave generation 0, which takes up to {needed:,} calls per problem: "
+        f"the budget has {limit:,}."
+    )
+
+
 def list_shortfalls(
     configs: Sequence[Mapping[str, Any]], outputs: Path, seeds: int, smallest_effect: float
 ) -> list[str]:
@@ -154,6 +171,8 @@ def list_shortfalls(
     for config in map(check, configs):
         problems = _count_problems(config)
         difference, _ = _plan_difference(config, problems, seeds, recorded)
+        if (never := _describe_unevolved(config, problems)) is not None:
+            lines[never] = None
         if difference is not None and difference > smallest_effect:
             rate = config.task.task_class.scores[0].rate
             effect = f"{100 * smallest_effect:.1f} points" if rate else f"{smallest_effect:.3g}"
