@@ -61,7 +61,7 @@ def test_texts_of_a_file_are_values_and_no_overrides(tmp_path: Path) -> None:
         ("seeds: [3]", "seeds: [3, 3]", "expected each seed once"),
         ("seeds: [3]", "seeds: []", "length >= 1"),
         ("smallest_effect: 0.1", "smallest_effect: 0", "> 0"),
-        ("stopping_rule: Two runs.", "", "stopping_rule"),
+        ("stopping_rule: Two runs.", "", "expected the key stopping_rule, got none; write stopping_rule: "),
         ("score: accuracy", "scores: accuracy", "scores"),
         ("method.samples: 2", "method.samples: 1", "differ from each other and from the control"),
         ("control: {method: self_consistency, method.samples: 1}", "control: zero_shot", "all with the same keys"),
@@ -144,6 +144,7 @@ def test_the_report_says_that_the_runs_kept_to_the_file(started: Path) -> None:
     said = " ".join(evorun_here("report", "sweep", cwd=started).stdout.split())
     assert "Study: Is a vote better? Its file was recorded at " in said
     assert "The runs kept to it: " in said
+    assert said.count(document["findings"][0]) == 1
 
 
 def test_another_start_keeps_the_first_record_and_refuses_a_changed_file(started: Path) -> None:

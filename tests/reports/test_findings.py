@@ -61,7 +61,8 @@ def test_nothing_is_claimed_where_the_interval_includes_zero_and_the_power_is_sa
     assert compared.crossed is not None
     for p in (0.4, 0.001):
         said = describe_finding(_pair(compared, p))
-        assert "is shown: the interval includes 0 (95 % interval " in said
+        point = f"difference {100 * compared.difference:+.1f} pp".replace("-", "\N{MINUS SIGN}")
+        assert f"is shown: the interval includes 0 ({point}, 95 % interval " in said
         assert said.endswith(
             f"This comparison could have shown {100 * compared.crossed.smallest_difference():.1f} pp (power 0.8)."
         )
@@ -95,7 +96,7 @@ def test_what_does_not_vary_is_said_so_and_claims_nothing() -> None:
 
 def test_an_interval_of_the_whole_range_claims_nothing() -> None:
     compared = replace(_seeds(0.3, 0.05), two_way_ci95=None)
-    assert "is shown: the interval is the whole range (3 seeds x 60" in describe_finding(_pair(compared, 0.01))
+    assert "is shown: the interval is the whole range (difference +" in describe_finding(_pair(compared, 0.01))
 
 
 def test_problems_of_each_seed_of_their_own_and_missing_ones_are_counted_as_such() -> None:

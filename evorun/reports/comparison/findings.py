@@ -17,14 +17,15 @@ def describe_finding(pair: Pair) -> str:
         side, size = "above" if difference > 0 else "below", text.size(score, difference)
         return f"{pair.name} is {side} {pair.reference} by {size} in {about} ({interval}, {_describe_test(pair)})."
     none = f"No difference in {about} between {pair.name} and {pair.reference} is shown"
+    point = f"difference {text.difference(score, difference)}"
     if pair.compared.crossed is None:
         same = "each problem has the same outcome" if not difference else "all problems differ by the same amount"
         return f"{none}: {same} ({_describe_design(pair)})."
-    reason = f"p is not below 0.05, although the interval excludes 0 ({interval}"
+    reason = f"p is not below 0.05, although the interval excludes 0 ({point}, {interval}"
     if pair.ci95 is None:
-        reason = f"the interval is the whole range ({_describe_design(pair)}"
+        reason = f"the interval is the whole range ({point}, {_describe_design(pair)}"
     elif pair.ci95[0] <= 0 <= pair.ci95[1]:
-        reason = f"the interval includes 0 ({interval}"
+        reason = f"the interval includes 0 ({point}, {interval}"
     power = f"This comparison could have shown {text.size(score, pair.compared.crossed.smallest_difference())}"
     return f"{none}: {reason}, {_describe_test(pair)}). {power} (power {POWER:g})."
 

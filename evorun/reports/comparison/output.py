@@ -55,8 +55,10 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     if pairs.pairs:
         console.print_table(tables.make_pairs_table(pairs.main_pairs, notes.pairs_heading(comparison)).to_rich())
         console.print_table(tables.make_pairs_table(pairs.seed_pairs, "the same, seed by seed").to_rich())
-        for pair in pairs.main_pairs:
-            console.print(describe_finding(pair))
+        answers = comparison.study.answers if comparison.study else ()
+        for finding in map(describe_finding, pairs.main_pairs):
+            if not any(answer.startswith(finding) for answer in answers):  # which stand above
+                console.print(finding)
         console.print(notes.pairs_note(comparison))
         scores = tables.make_score_pairs_table(pairs.main_pairs)
         console.print_table(scores.to_rich())
