@@ -17,8 +17,10 @@ import msgspec
 import pytest
 
 from evorun.cli import status as status_verb
+from evorun.cli.invocation import BegunSweep
 from evorun.cli.local_launcher import share_machine
 from evorun.cli.status_table import status_table
+from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
 from evorun.runs.job_states import JobStatus
@@ -192,6 +194,13 @@ def test_figures_have_the_digits_of_the_report() -> None:
         ["\u22120.0123 to 100.0"],
         ["97.4\u00a0k"],
     ]
+
+
+def test_the_end_of_a_sweep_counts_what_is_not_done() -> None:
+    done, failed = (JobStatus(folder=f"sweep/{state}", name=state, state=state) for state in ("done", "failed"))
+    begun = BegunSweep(Path("sweep"), [], {})
+    assert "1 of 2 jobs is not done; continue with: evorun resume sweep" in describe_end(begun, [done, failed])
+    assert "2 of 2 jobs are not done; continue with: evorun resume sweep" in describe_end(begun, [failed, failed])
 
 
 def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> None:

@@ -49,7 +49,8 @@ def describe_end(begun: BegunSweep, jobs: Sequence[JobStatus]) -> list[str]:
     unfinished = sum(not job.is_done for job in jobs)
     folder = shlex.quote(display(begun.folder))
     if unfinished:
-        lines.append(f"{unfinished} of {len(jobs)} jobs are not done; continue with: evorun resume {folder}")
+        verb = "is" if unfinished == 1 else "are"
+        lines.append(f"{unfinished} of {len(jobs)} jobs {verb} not done; continue with: evorun resume {folder}")
     if sum(job.state == "done" for job in jobs) > 1:
         lines.append(f"compare the jobs of the sweep: evorun report {folder}")
     return lines

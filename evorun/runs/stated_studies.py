@@ -92,7 +92,9 @@ def record_study(path: Path) -> RecordedStudy:
     except OSError as error:
         raise ConfigError(f"study={display(path)}: cannot read the study file: {error.strerror}") from error
     except msgspec.DecodeError as error:  # a ValidationError, or no YAML
-        raise ConfigError(f"study={display(path)}: {error}") from error
+        _, lacks, key = str(error).partition("missing required field ")
+        reason = f"expected the key {key.strip('`')}, got none; write {key.strip('`')}: ..." if lacks else str(error)
+        raise ConfigError(f"study={display(path)}: {reason}") from error
     digest = hashlib.sha256(content).hexdigest()
     return RecordedStudy(file=str(path.resolve()), digest=digest, recorded=current_time(), study=study)
 
