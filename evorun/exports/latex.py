@@ -48,10 +48,25 @@ class _Part(NamedTuple):
 def comparison_tables(comparison: ComparedRuns) -> str:
     r"""Return all tables of a comparison's page as `table` environments with captions, in the page's order.
 
-    Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page are comments.
+    Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page are comments;
+    what makes figures no benchmark result (simulated models, a sample set) is said in each caption, too.
     """
     warnings = "".join(f"% {' '.join(line.split())}\n" for line in comparison.warnings)
-    return warnings + "\n".join(_environment(part) for part in _list_parts(comparison) if part.table.rows)
+    origins = _describe_origins(comparison)
+    return warnings + "\n".join(_environment(part, origins) for part in _list_parts(comparison) if part.table.rows)
+
+
+def _describe_origins(comparison: ComparedRuns) -> str:
+    """Say which of the runs are simulated, or on other data than the benchmark; empty where none is."""
+    compared = [run.origins for run in comparison.runs if not run.is_baseline] or [
+        run.origins for run in comparison.runs
+    ]
+    found = dict.fromkeys(origin for origins in compared for origin in origins)
+    shared = [origin for origin in found if all(origin in origins for origins in compared)]
+    partial = [origin for origin in found if origin not in shared]
+    return " ".join(
+        f"{whose}: {', '.join(words)}." for whose, words in (("All runs", shared), ("Some runs", partial)) if words
+    )
 
 
 def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
@@ -81,8 +96,8 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
         yield _Part("run-pairs", f"{against}, seed by seed", "", tables.make_pairs_table(pairs.seed_pairs))
 
 
-def _environment(part: _Part) -> str:
-    caption = escape(f"{sentence(part.heading)}. {part.note}".strip())
+def _environment(part: _Part, origins: str) -> str:
+    caption = escape(" ".join(filter(None, (f"{sentence(part.heading)}.", origins, part.note))))
     return "\n".join(
         [
             r"\begin{table}",

@@ -56,6 +56,18 @@ def test_latex_has_all_tables_of_the_comparison(tmp_path: Path) -> None:
     assert re.search(r"an_other\s+10\s+.50\.0 pp", pairs)
 
 
+def test_each_caption_says_what_is_simulated(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / method, [True, False] * 5, method=method, simulated=simulated)
+        for method, simulated in (("one_way", True), ("an_other", True), ("a_real_one", False))
+    ]
+    for given, said in ((runs[:2], "All runs: simulated."), (runs, "Some runs: simulated."), (runs[2:] * 2, None)):
+        document = comparison_tables(compare(given))
+        captions = re.findall(r"\\caption\{(.*)\}", document)
+        assert len(captions) == document.count(r"\begin{table}") > 2
+        assert all(said in caption if said else "simulated" not in caption for caption in captions)
+
+
 def read_latex(document: str) -> str:
     """Return what LaTeX would typeset."""
     return str(LatexNodes2Text(keep_comments=True).latex_to_text(document))

@@ -117,18 +117,22 @@ class Run:
         return max((point.step for points in self.curves.values() for point in points), default=0)
 
     @property
-    def caveats(self) -> list[str]:
-        """Reasons why the figures are no finished benchmark result, in a word or two each."""
+    def origins(self) -> list[str]:
+        """What the figures come from, in a word or two each, where that is not a language model on a benchmark."""
         manifest = self.manifest
         source = manifest.provenance.source
         found = {
             "simulated": manifest.simulated,
             "simulated teacher": manifest.simulated_teacher,
             SOURCES.get(source, source).lower(): source != "benchmark",
-            "so far": not self.outcome.finished,
-            "failed": manifest.status == "failed",
         }
-        return [caveat for caveat, holds in found.items() if holds]
+        return [origin for origin, holds in found.items() if holds]
+
+    @property
+    def caveats(self) -> list[str]:
+        """Reasons why the figures are no finished benchmark result, in a word or two each."""
+        ends = {"so far": not self.outcome.finished, "failed": self.manifest.status == "failed"}
+        return [*self.origins, *(caveat for caveat, holds in ends.items() if holds)]
 
 
 def load_runs(run_dirs: Iterable[Path]) -> list[Run]:
