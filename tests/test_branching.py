@@ -189,6 +189,8 @@ def test_a_replay_says_whether_its_records_are_the_same(parent: Path, tmp_path: 
     assert "the records are the same to the byte" in run("replay", parent, "output=again", cwd=tmp_path)
     assert records(tmp_path / "again") == records(parent)
     assert calls(tmp_path / "again") == {}
+    written = json.loads((tmp_path / "again" / "manifest.json").read_text())
+    assert {model["replayed_engine"] for model in written["models"].values()} == {"simulated"}
     shutil.copytree(parent, tmp_path / "changed")
     manifest = json.loads((parent / "manifest.json").read_text())
     manifest["files"]["steps.jsonl"] = "0" * 32

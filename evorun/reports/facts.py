@@ -187,7 +187,8 @@ def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _describe_model(model: ModelInRun) -> str:
-    return f"{model.label} on {model.engine}" if model.engine not in ("", "simulated") else model.label
+    simulated = "simulated" in (model.engine, model.replayed_engine)
+    return f"{model.label} on {model.engine}" if model.engine and not simulated else model.label
 
 
 def list_settings(manifest: Manifest) -> list[tuple[str, str, str]]:

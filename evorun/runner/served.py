@@ -16,6 +16,7 @@ from evorun.runner import registry
 from evorun.runner.judges import PluginJudge
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import read_name, typed
+from evorun.runs.directory import load_manifest
 from evorun.runs.schema import ModelInRun
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
@@ -66,7 +67,11 @@ def served_by(asked: ServedModel) -> ServedModel:
 
 def in_manifest(served: ServedModel) -> ModelInRun:
     """Return the manifest's entry for a model."""
-    return ModelInRun(served.model.name, served.engine.journal_name(served.model), served.engine.name)
+    model = ModelInRun(served.model.name, served.engine.journal_name(served.model), served.engine.name)
+    if served.engine.recorded is not None:
+        recorded = load_manifest(served.engine.recorded).models.values()
+        model.replayed_engine = next((r.replayed_engine or r.engine for r in recorded if r.id == model.id), "")
+    return model
 
 
 def read_gold(config: Mapping[str, Any]) -> ServedModel:

@@ -20,21 +20,29 @@ Status = Literal["running", "completed", "failed", "interrupted"]
 Stop = Literal["generations", "budget", "failed"]
 
 
-class ModelInRun(msgspec.Struct):
+class ModelInRun(msgspec.Struct, omit_defaults=True):
     """A model in the manifest."""
 
     name: str
     id: str
     engine: str
+    replayed_engine: str = ""
+    """The engine that once gave the replies that are replayed; empty where the model itself answers."""
 
     @property
     def short(self) -> str:
         """The name, with "simulated" before it where a simulated model stands in for a real one."""
-        return f"simulated {self.name}" if self.engine == "simulated" and self.name != "random" else self.name
+        if self.name == "random":
+            return self.name
+        if self.replayed_engine == "simulated":
+            return f"replay of simulated {self.name}"
+        return f"simulated {self.name}" if self.engine == "simulated" else self.name
 
     @property
     def label(self) -> str:
         """The name, with the id where they differ, or a note that the model is simulated."""
+        if self.replayed_engine == "simulated":
+            return f"replay of simulated {self.name}"
         if self.engine == "simulated":
             return f"simulated, in the place of {self.name}"
         return self.name if self.id in ("", self.name) else f"{self.name} ({self.id})"

@@ -154,6 +154,21 @@ def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> 
     assert format_model(manifest) == "simulated gemma3_4b (judge: gpt_4o)"
     manifest.models = {"policy": ModelInRun("random", "random", "simulated")}
     assert format_model(manifest) == "random"
+    manifest.models = {"policy": ModelInRun("gemma3_4b", "google/gemma-3-4b-it", "replay", "simulated")}
+    assert format_model(manifest) == "replay of simulated gemma3_4b"
+    manifest.models["policy"].replayed_engine = "vllm"
+    assert format_model(manifest) == "gemma3_4b"
+
+
+def test_a_replay_of_a_compared_run_is_no_second_sample(tmp_path: Path) -> None:
+    first, other = write_method(tmp_path / "first", GOOD), write_method(tmp_path / "other", FAIR, method="other")
+    config = {"method": {"name": "zero_shot"}, "seed": 0, "engine": {"name": "replay", "run": str(first)}}
+    again = write_method(tmp_path / "again", GOOD, config=config)
+    said = "which is compared, too: no second sample."
+    comparison = compare([first, other, again])
+    names = {run.outcome.run_dir.name: run.name for run in comparison.runs}
+    assert f"{names['again']}: A replay of {names['first']}, {said}" in comparison.warnings
+    assert not any(said in line for line in compare([other, again]).warnings)
 
 
 def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from evorun.reports.comparison.runs import Run, load_runs
 from evorun.reports.comparison.study import StudyReport, find_control, report_study
 from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, describe_unevolved, list_warnings
 from evorun.reports.run_tables import is_flat
+from evorun.runs.directory import find_recording
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 from evorun.runs.sweeps import describe_unfinished
@@ -253,6 +254,9 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
 def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
+    originals: dict[Path | None, str] = {
+        run.outcome.run_dir.resolve(): run.name for arm in arms for run in arm.runs
+    }
     for run in (run for arm in arms for run in arm.runs):
         early_ends, unevolved = describe_early_ends(run.outcome), describe_unevolved(run.outcome)
         if unevolved is not None:
@@ -266,10 +270,19 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                 line = f"The budget ended problems early. {EQUAL_CALLS}"
             if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
                 holders[line].add(run.name)
+        repeated = originals.get(_resolve_recording(run))
+        if repeated is not None:
+            holders[f"A replay of {repeated}, which is compared, too: no second sample."].add(run.name)
     everyone = {run.name for arm in [arm for arm in arms if not arm.is_baseline] or arms for run in arm.runs}
     return [
         line if runs >= everyone else f"{'; '.join(_name_runs(arms, runs))}: {line}" for line, runs in holders.items()
     ]
+
+
+def _resolve_recording(run: Run) -> Path | None:
+    """Return the folder of the run that a run replays; None for a run of its own."""
+    recording = find_recording(run.manifest.config)
+    return None if recording is None else recording.resolve()
 
 
 def _name_runs(arms: Sequence[Arm], runs: set[str]) -> list[str]:
