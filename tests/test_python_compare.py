@@ -20,6 +20,7 @@ from building import simulated_run
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.tables import make_data_tables
+from evorun.runs.crossed import crossed_mean, tabulate
 
 SMALL = ("task=mathbench", "task.source=sample", "task.limit=9")
 RUNS = {
@@ -69,6 +70,20 @@ def test_pairs_have_the_differences_on_the_same_problems(folder: Path, compared:
     assert [pair["higher"], pair["lower"]] == [gained, lost]
     assert pair["difference"] == pytest.approx((gained - lost) / len(ours))
     assert pair["p"] == pytest.approx(binomtest(gained, gained + lost).pvalue if gained + lost else 1.0)
+
+
+def test_low_and_high_are_the_interval_that_goes_with_p(folder: Path, compared: evorun.Comparison) -> None:
+    pairs = compared.pairs().set_index("run")
+    ends = ["low", "high"]
+    for run, source in (("self_consistency", "seeds_and_problems"), ("self_consistency, seed 0", "problems")):
+        assert list(pairs.loc[run, ends]) == list(pairs.loc[run, [f"{end}_over_{source}" for end in ends]])
+    differences = [
+        {problem: ours - theirs[problem] for problem, ours in correct(folder, f"votes_{seed}").items()}
+        for seed, theirs in ((seed, correct(folder, f"zero_{seed}")) for seed in (0, 1))
+    ]
+    expected = crossed_mean(tabulate(differences))
+    assert expected is not None
+    assert list(pairs.loc["self_consistency", ends]) == pytest.approx(expected.interval())
 
 
 def test_each_pair_has_a_sentence(compared: evorun.Comparison) -> None:

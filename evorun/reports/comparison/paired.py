@@ -78,6 +78,11 @@ class PairedScores:
     two_way_ci95: Interval = None
     """Its interval over several seeds; None where it would be the whole range."""
 
+    @property
+    def tested_ci95(self) -> Interval:
+        """The unadjusted interval that goes with a test of the difference."""
+        return self.two_way_ci95 if self.problems_per_seed else self.ci95
+
 
 def compare_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
     """Compare a score on the same problems in the same order, at least one. Raises ValueError on unequal lengths."""

@@ -46,7 +46,7 @@ class Pair:
     @property
     def ci95(self) -> Interval:
         """The unadjusted interval of the difference that goes with `p`."""
-        return self.compared.two_way_ci95 if self.compared.problems_per_seed else self.compared.ci95
+        return self.compared.tested_ci95
 
     @property
     def is_shown(self) -> bool:

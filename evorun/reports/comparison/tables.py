@@ -361,16 +361,18 @@ def _make_strata_data_table(rows: Sequence[Row]) -> Table:
 def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
     columns = ["run", "reference", "score", "n", "difference", "low", "high", "higher", "lower", "p", "p_holm"]
     columns += ["remark", "seeds"]
-    columns += [f"{end}_over_{source}" for source in ("seeds", "seeds_and_problems") for end in ("low", "high")]
+    sources = ("problems", "seeds", "seeds_and_problems")
+    columns += [f"{end}_over_{source}" for source in sources for end in ("low", "high")]
     columns += ["comparisons", "smallest_difference"]
     table = make_data_table("pairs", columns, [])
     for pair in comparison.pairs.all_pairs:
         for score, compared in ((pair.primary, pair.compared), *pair.others.items()):
             cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference]
-            cells += [*list_ends(compared.ci95), compared.higher, compared.lower]
+            cells += [*list_ends(compared.tested_ci95), compared.higher, compared.lower]
             cells += [pair.p, pair.p_holm] if score is pair.primary else [None, None]
             cells += [pair.remark, len(compared.problems_per_seed) or 1]
-            cells += [*list_ends(compared.seeds_ci95), *list_ends(compared.two_way_ci95)]
+            for interval in (compared.ci95, compared.seeds_ci95, compared.two_way_ci95):
+                cells += list_ends(interval)
             crossed = compared.crossed
             cells += [pair.comparisons if score is pair.primary else None]
             table.rows.append([*cells, None if crossed is None else crossed.smallest_difference()])
