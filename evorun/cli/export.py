@@ -71,7 +71,8 @@ def _archive(folders: Sequence[Path], output: Path, options: Mapping[str, str]) 
         raise RunDirectoryError(f"cannot write {display(output)}: {error.strerror}") from error
     with output.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f" ({files} files of {len(folders)} runs; sha256 {digest}); its README.md has the commands of a replay"
+    runs = f"{len(folders)} run{'' if len(folders) == 1 else 's'}"
+    return f" ({files} files of {runs}; sha256 {digest}); its README.md has the commands of a replay"
 
 
 def _csv(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:

@@ -26,6 +26,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest
+from evorun.runs.studies import FIGURES, REJUDGED, RejudgeManifest, load_rejudge
 
 SUMS = "SHA256SUMS"
 README = "README.md"
@@ -58,11 +59,12 @@ def write_archive(runs: Mapping[str, Path], target: BinaryIO, *, keep_paths: boo
         for name, folder in runs.items():
             manifest = load_manifest(folder)
             _require_replayable(folder, manifest)
-            traces = _Traces(folder, manifest, keep_paths=keep_paths)
-            for path, content in _contents(folder, manifest):
-                traces.refuse(path, content)
-                add(f"{name}/{path}", content)
-            traces.refuse_in_journal()
+            for place, about in [(folder, manifest), *_find_rejudgings(folder)]:
+                traces = _Traces(place, about, keep_paths=keep_paths)
+                for path, content in _contents(place, about):
+                    traces.refuse(path, content)
+                    add(f"{name}/{(place / path).relative_to(folder).as_posix()}", content)
+                traces.refuse_in_journal()
         count = len(sums)
         add(README, _readme(list(runs)).encode())
         add(SUMS, "".join(f"{digest}  {path}\n" for path, digest in sorted(sums.items())).encode())
@@ -78,10 +80,18 @@ def _require_replayable(folder: Path, manifest: Manifest) -> None:
         )
 
 
-def _contents(folder: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+def _find_rejudgings(run: Path) -> Iterator[tuple[Path, RejudgeManifest]]:
+    """Yield the folders of a run's completed rejudgings, which its report shows."""
+    for file in sorted(run.glob(f"rejudge/*/{REJUDGED}")):
+        manifest = load_rejudge(file.parent)
+        if manifest.status == "completed":
+            yield file.parent, manifest
+
+
+def _contents(folder: Path, manifest: Manifest | RejudgeManifest) -> Iterator[tuple[str, bytes]]:
     """Yield what a replay or a report reads, by path: no logs, checkpoints, pages or Hydra's files."""
-    yield MANIFEST, _cleaned_manifest(manifest)
-    figures = [folder / name for name in ("results.json", "aggregates.json")]
+    yield MANIFEST if isinstance(manifest, Manifest) else REJUDGED, _cleaned_manifest(manifest)
+    figures = [folder / name for name in ("results.json", "aggregates.json", FIGURES)]
     for path in (
         folder / JOURNAL,
         *sorted(folder.glob("*.jsonl")),
@@ -93,7 +103,7 @@ def _contents(folder: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
                 yield path.relative_to(folder).as_posix(), file.read()
 
 
-def _cleaned_manifest(manifest: Manifest) -> bytes:
+def _cleaned_manifest(manifest: Manifest | RejudgeManifest) -> bytes:
     """Return the manifest without the machine's paths and hosts; its signature is void then, and left out."""
     about: dict[str, Any] = msgspec.to_builtins(manifest)
     about["config"] = {key: value for key, value in about["config"].items() if key != "tracker"}
@@ -111,7 +121,7 @@ def _cleaned_manifest(manifest: Manifest) -> bytes:
     ]
     about |= {"signature": None, "state": None}
     cleaned = _without_paths(about)
-    return msgspec.json.format(msgspec.json.encode(msgspec.convert(cleaned, Manifest)), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(msgspec.convert(cleaned, type(manifest))), indent=2) + b"\n"
 
 
 def _without_paths(value: Any) -> Any:
@@ -132,7 +142,7 @@ def _without_path(text: str) -> str:
 class _Traces:
     """Texts that must not be in an archive of a run: keys, and names of this machine."""
 
-    def __init__(self, folder: Path, manifest: Manifest, *, keep_paths: bool) -> None:
+    def __init__(self, folder: Path, manifest: Manifest | RejudgeManifest, *, keep_paths: bool) -> None:
         self._folder = folder
         self._keys = [value.encode() for value in secret_values()]
         names = [] if keep_paths else [re.escape(path).encode() + rb"(?![\w.-])" for path in _paths(folder, manifest)]
@@ -158,7 +168,7 @@ class _Traces:
             self.refuse(JOURNAL, effect.request + effect.result)
 
 
-def _paths(folder: Path, manifest: Manifest) -> set[str]:
+def _paths(folder: Path, manifest: Manifest | RejudgeManifest) -> set[str]:
     """Return absolute paths of this machine that a run may have written down."""
     configured = {
         value for _, value in iterate_leaves(manifest.config) if isinstance(value, str) and os.path.isabs(value)

@@ -1,9 +1,11 @@
 """`evorun export`: each format read back by somebody else's reader; an archive replayed elsewhere."""
 
 import csv
+import io
 import json
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import zipfile
@@ -15,7 +17,9 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
+from evorun.exports.archive import write_archive
 from evorun.models.requirements import find_missing_packages
+from evorun.reports.rejudged import load_rejudged_tables
 from evorun.runs.journal_reader import read_journal
 from evorun_process import DRY_RUN, SMALL, evorun_here, records
 from run_fixture import RunSpec, write_run
@@ -74,6 +78,24 @@ def test_an_archive_names_neither_folders_nor_hosts(home: Path, export: Callable
     for content in contents:
         assert str(home).encode() not in content
         assert not re.search(rf"\b{re.escape(socket.gethostname())}\b".encode(), content)
+
+
+def test_an_archive_keeps_what_a_report_shows_of_rejudgings(home: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(home / "somewhere" / "run", run)
+    done = evorun_here("rejudge", run, "judge=qwen2_5_7b", "judge_engine=simulated", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(next(run.glob("rejudge/*")), run / "rejudge" / "stopped")
+    study = run / "rejudge" / "stopped" / "rejudge.json"
+    study.write_text(json.dumps({**json.loads(study.read_text()), "status": "interrupted"}))
+    archived = io.BytesIO()
+    write_archive({"run": run}, archived)
+    with zipfile.ZipFile(archived) as archive:
+        archive.extractall(tmp_path / "elsewhere")
+        assert not [name for name in archive.namelist() if str(tmp_path).encode() in archive.read(name)]
+    shutil.rmtree(run / "rejudge" / "stopped")
+    [table], [original] = load_rejudged_tables(tmp_path / "elsewhere" / "run"), load_rejudged_tables(run)
+    assert table == original
 
 
 def test_the_same_runs_give_the_same_archive(export: Callable[..., Path]) -> None:
