@@ -13,6 +13,7 @@ from statistics import fmean
 import pandas
 import polars
 import pytest
+from PIL import Image
 from scipy.stats import binomtest
 
 import evorun
@@ -131,8 +132,13 @@ def test_figures_are_pictures_and_objects(compared: evorun.Comparison, tmp_path:
     figure.save(tmp_path / "final.svg")
     assert (tmp_path / "final.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "final.svg").read_text() == figure.svg
-    with pytest.raises(ConfigError, match=r"ends in \.svg or \.pdf"):
-        figure.save(tmp_path / "final.png")
+    figure.save(tmp_path / "final.png")
+    with Image.open(tmp_path / "final.png") as picture:
+        inches = figure.figure.get_size_inches()
+        assert picture.size == pytest.approx([200 * inch for inch in inches], abs=1)
+        assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    with pytest.raises(ConfigError, match=r"ends in \.svg, \.pdf or \.png"):
+        figure.save(tmp_path / "final.jpeg")
 
 
 def test_a_notebook_shows_the_main_tables_with_their_warnings(compared: evorun.Comparison, tmp_path: Path) -> None:

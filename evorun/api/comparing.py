@@ -49,14 +49,16 @@ class Figure:
         return self._drawing.figure
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the figure to a file, whose ending is .svg or .pdf. Raises ConfigError for another."""
+        """Write the figure to a file, whose ending is .svg, .pdf or .png. Raises ConfigError for another."""
         file = Path(path)
         if file.suffix == ".pdf":
             file.write_bytes(self._drawing.pdf())
+        elif file.suffix == ".png":
+            file.write_bytes(self._drawing.png())
         elif file.suffix == ".svg":
             file.write_text(self.svg, encoding="utf-8")
         else:
-            raise ConfigError(f"{file}: expected a file that ends in .svg or .pdf")
+            raise ConfigError(f"{file}: expected a file that ends in .svg, .pdf or .png")
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -165,6 +165,13 @@ class Drawing:
         _save(self.figure, buffer, "pdf", settings, dict.fromkeys(["Creator", "Producer", "CreationDate"]))
         return buffer.getvalue()
 
+    def png(self) -> bytes:
+        """Return the same as a PNG picture, on white, at 200 dots per inch."""
+        buffer = io.BytesIO()
+        settings = {"savefig.dpi": 200, "savefig.facecolor": "white"}
+        _save(self.figure, buffer, "png", settings, {"Software": None})
+        return buffer.getvalue()
+
 
 def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:
     """Return the drawing of a finished figure, the same for the same data; `label` is its text alternative."""
