@@ -179,7 +179,7 @@ USAGES = {
         "write runs for other programs, papers and readers",
         "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex output=PATH [paths=keep] "
         "[dataset=ORG/NAME] [task_id=NAME] [source=URL] [overwrite=true]",
-        "Writes what run directories hold. A sweep's folder stands for its runs.\n"
+        "Writes what run directories hold. A folder stands for its runs and sweeps.\n"
         "  archive          FILE.zip: completed runs, to replay without their models; no keys, hosts or paths of this\n"
         "                   machine (paths=keep: those in journals and records stay), with SHA256SUMS\n"
         "  csv              FOLDER: all records, a file for each kind, with a column for the run\n"

@@ -1,4 +1,4 @@
-"""The run directories that a command's arguments stand for: a run, or a sweep's folder of runs."""
+"""The run directories that a command's arguments stand for: a run, a sweep's folder, or a folder of both."""
 
 import logging
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ from pathlib import Path
 from evorun.errors import RunDirectoryError
 from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.paths import display
+from evorun.runs.sweeps import is_sweep
 
 _log = logging.getLogger(__name__)
 
 
 def run_folders(arguments: Sequence[Path]) -> list[Path]:
-    """Return the run directories in order, each once; a sweep's folder stands for the runs inside it, by name.
+    """Return the run directories in order, each once; a folder stands for the runs and sweeps inside it, by name.
 
-    In a sweep's folder, folders without a manifest and runs with a malformed one are skipped with a warning. A folder
+    In such a folder, folders without a manifest and runs with a malformed one are skipped with a warning. A folder
     without a readable run is kept, so that the reader of its manifest reports the error. Hydra's multirun.yaml is
     ignored, since SWEEP/* names it too. Raises RunDirectoryError for a path that is no folder.
     """
@@ -33,7 +34,8 @@ def _find_runs(folder: Path) -> list[Path]:
     if (folder / MANIFEST).exists():
         return [folder]
     inside = sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
-    runs = [inner for inner in inside if (inner / MANIFEST).exists()]
+    held = {inner: [inner] if (inner / MANIFEST).exists() else _find_jobs(inner) for inner in inside}
+    runs = [run for found in held.values() for run in found]
     readable = []
     for run in runs:
         try:
@@ -43,8 +45,15 @@ def _find_runs(folder: Path) -> list[Path]:
         else:
             readable.append(run)
     if readable:
-        for inner in inside:
-            if inner not in runs:
+        for inner, found in held.items():
+            if not found:
                 _log.warning("%s is left out: it holds no %s", display(inner), MANIFEST)
     # where none is readable, the reader of the manifest reports why, which an empty list would hide
     return readable or runs[:1] or [folder]
+
+
+def _find_jobs(folder: Path) -> list[Path]:
+    """Return the runs of a sweep, by name; none for another folder, whose runs may be parts of something else."""
+    if not is_sweep(folder):
+        return []
+    return sorted(inner for inner in folder.iterdir() if (inner / MANIFEST).exists())

@@ -551,6 +551,19 @@ def test_a_sweeps_folder_stands_for_its_runs(three: list[Path], tmp_path: Path) 
         run_folders([tmp_path / "nowhere"])
 
 
+def test_a_folder_of_sweeps_stands_for_their_runs(
+    three: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = tmp_path / "a_sweep"
+    (sweep / "slurm").mkdir(parents=True)
+    (sweep / "sweep.json").write_text("{}")
+    jobs = [write_method(sweep / f"job_{number}", GOOD, seed=number) for number in (1, 0)]
+    write_method(tmp_path / "no_sweep" / "part", GOOD)
+    assert run_folders([tmp_path]) == [*sorted(jobs), *sorted(three)]
+    [left_out] = [record.getMessage() for record in caplog.records]
+    assert "no_sweep is left out" in left_out
+
+
 def test_what_a_sweeps_folder_holds_beside_readable_runs_is_named(
     three: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
