@@ -150,7 +150,7 @@ def test_a_fork_whose_change_reaches_an_earlier_step_is_refused(parent: Path, tm
         (("fork", "RUN", "method.duels=2"), "expected: evorun fork"),
         (("fork", "RUN", "--at", "step=2"), "expected a change"),
         (("fork", "RUN", "--at", "step=2", "seed=1"), "seed: cannot change on a fork"),
-        (("fork", "RUN", "--at", "step=99", "method.temperature=0.3"), "no call of step 99"),
+        (("fork", "RUN", "--at=step=99", "method.temperature=0.3"), "no call of step 99"),
         (("fork", "RUN", "--at", "step=0", "method.duels=2"), "with N >= 1; got 0"),
         (("replay", "RUN", "method.duels=2"), "method.duels: cannot change on a replay"),
         (("replay",), "expected: evorun replay"),

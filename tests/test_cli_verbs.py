@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from building import load_task
+from evorun.cli import main
 from evorun.cli.help import GROUPS, HEAD
 from evorun.cli.plain import with_absolute_paths
 from evorun.cli.usage import USAGES
@@ -247,6 +248,19 @@ def test_a_grade_never_replaces_its_input(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("r.jsonl")
     line = complaint("grade", "task=mathbench", "responses=r.jsonl", "output=link", cwd=tmp_path)
     assert "output: expected another file" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "same"), [(["help"], ["--help"]), (["help", "plan"], ["plan", "--help"]), (["help", "x"], ["--help"])]
+)
+def test_help_is_a_word_too(words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for arguments in (words, same):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert not ended.value.code
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] != ""
 
 
 def test_the_help_lists_every_verb_and_says_what_gold_is_for() -> None:

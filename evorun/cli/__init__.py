@@ -64,6 +64,8 @@ def _dispatch(arguments: list[str]) -> int:
     from evorun.cli.usage import USAGES
     from evorun.cli.verbs import run_verb
 
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     asks_for_help = any(argument in ("--help", "-h") for argument in arguments)
     first = arguments[0] if arguments else ""
     if first in USAGES:

@@ -222,7 +222,8 @@ def _choose_folder(request: _Request, manifest: Manifest) -> Path:
 
 def _parse(verb: str, arguments: Sequence[str]) -> _Request:
     usage = f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}"
-    words = [word for word in arguments if word != TRUST]
+    joined = [word.split("=", 1) if word.startswith("--at=") else [word] for word in arguments]
+    words = [word for parts in joined for word in parts if word != TRUST]
     at: int | None = None
     if verb == "fork":
         given = [index for index, word in enumerate(words) if word == "--at"]

@@ -254,9 +254,7 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
 def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
-    originals: dict[Path | None, str] = {
-        run.outcome.run_dir.resolve(): run.name for arm in arms for run in arm.runs
-    }
+    originals: dict[Path | None, str] = {run.outcome.run_dir.resolve(): run.name for arm in arms for run in arm.runs}
     for run in (run for arm in arms for run in arm.runs):
         early_ends, unevolved = describe_early_ends(run.outcome), describe_unevolved(run.outcome)
         if unevolved is not None:
