@@ -104,6 +104,7 @@ def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_
     ("words", "line"),
     [
         (("--max-price=0.001", *API), r"--max-price: expected at most \$0.001, the plan says \$0.0"),
+        (("--max-price", "0.001", *API), r"--max-price: expected at most \$0.001, the plan says \$0.0"),
         (("--max-price=9", "engine=server", "model=api", "model.id=m"), "--max-price: .* the price of api is unknown"),
         (("--max-price=cheap", *API), "--max-price: expected dollars, as --max-price=20, got --max-price=cheap"),
         (("--max-price", *API), "--max-price: expected dollars"),

@@ -51,7 +51,11 @@ def _read_study(arguments: Sequence[str]) -> StatedStudy | None:
 
 def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
     """Return the arguments without --max-price, and its value in dollars. Raises ConfigError for none."""
-    given = [word for word in arguments if word == MAX_PRICE or word.startswith(f"{MAX_PRICE}=")]
+    words = list(arguments)
+    if MAX_PRICE in words[:-1]:  # its value is the next word
+        place = words.index(MAX_PRICE)
+        words[place : place + 2] = ["=".join(words[place : place + 2])]
+    given = [word for word in words if word == MAX_PRICE or word.startswith(f"{MAX_PRICE}=")]
     if not given:
         return list(arguments), None
     try:
@@ -60,7 +64,7 @@ def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
         limit = -1.0
     if not 0 <= limit < float("inf") or len(given) > 1:
         raise ConfigError(f"{MAX_PRICE}: expected dollars, as {MAX_PRICE}=20, got {' '.join(given)}")
-    return [word for word in arguments if word not in given], limit
+    return [word for word in words if word not in given], limit
 
 
 def warn_of_study(study: StatedStudy, console: Terminal) -> None:
