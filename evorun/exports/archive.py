@@ -59,7 +59,8 @@ def write_archive(runs: Mapping[str, Path], target: BinaryIO, *, keep_paths: boo
         for name, folder in runs.items():
             manifest = load_manifest(folder)
             _require_replayable(folder, manifest)
-            for place, about in [(folder, manifest), *_find_rejudgings(folder)]:
+            archived: list[tuple[Path, Manifest | RejudgeManifest]] = [(folder, manifest), *_find_rejudgings(folder)]
+            for place, about in archived:
                 traces = _Traces(place, about, keep_paths=keep_paths)
                 for path, content in _contents(place, about):
                     traces.refuse(path, content)
