@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from building import simulated_run
 from evorun.cli.rejudging import rejudge, resume_rejudge
 from evorun.cli.verbs import run_verb
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, EngineError
 from evorun.reports import html
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.studies import load_figures, load_rejudge
@@ -291,6 +291,25 @@ def test_another_gold_judge_gives_opinions_within_a_budget(tmp_path: Path) -> No
     assert len(records(folder, "grades")) == 2  # a third might take three opinions
     assert {key.split("|")[2] for key in keys(folder)} == {"gold"}
     assert json.loads((folder / "cost.json").read_text())["calls"] == len(keys(folder))
+
+
+def test_the_price_of_a_panel_is_that_of_prompts_as_recorded_and_of_whole_completions(
+    duels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(duels.glob("rejudge/*"))
+    words = ("judge=[gpt_4o,gpt_4o_mini]", "judge_engine=openai")
+    cost = json.loads((duels / "results.json").read_text())["cost"]["judge"]
+    asked = sum(len(one["verdicts"]) for one in records(duels, "comparisons"))
+    prompt = math.ceil(asked * cost["prompt_tokens"] / cost["calls"])
+    # dollars for a million tokens, by the vendor's list; a verdict has at most 192 tokens
+    price = (prompt * (2.5 + 0.15) + 192 * asked * (10 + 0.6)) / 1e6
+    with pytest.raises(ConfigError, match=rf"at most \$0\.01, these opinions may cost \${price:.2f}; raise it"):
+        rejudge([str(duels), *words, "--max-price=0.01"], Terminal(quiet=True))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(EngineError, match="OPENAI_API_KEY"):  # within its price, it begins
+        rejudge([str(duels), *words, f"--max-price={price + 0.01}"], Terminal(quiet=True))
+    for folder in set(duels.glob("rejudge/*")) - before:
+        shutil.rmtree(folder)
 
 
 # --- refusals ---

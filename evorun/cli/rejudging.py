@@ -29,7 +29,9 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
 
     Raises ConfigError for a wrong command line and for a run that has nothing of the kind.
     """
-    given = [word for word in arguments if word != TRUST]
+    from evorun.cli.planning import split_max_price  # which loads much
+
+    given, limit = split_max_price([word for word in arguments if word != TRUST])
     kinds = {kind for word in given[1:] if (kind := _get_kind(word)) is not None}
     if not given or len(kinds) != 1 or not all("=" in word for word in given[1:]):
         raise ConfigError(f"expected: {USAGES['rejudge'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
@@ -40,6 +42,7 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     config, rubric = _make_config(run, changes)
     require_trust(run, load_manifest(run), config, console, given=TRUST in arguments)
     settings |= {"rubric": rubric} if rubric is not None else {}
+    settings |= {"max_price": limit} if limit is not None else {}
     return _carry_out(run, config, kinds.pop(), settings, ["evorun", "rejudge", *arguments], console)
 
 

@@ -222,7 +222,7 @@ USAGES = {
         "evorun rejudge RUN_DIR judge=MODEL|rubric=NAME|task.KEY=VALUE",
         "put a run's recorded texts before another judge, rubric or grader",
         "evorun rejudge RUN_DIR judge=MODEL|rubric=NAME|reward=MODEL|gold=MODEL|task.KEY=VALUE [budget.calls=N] "
-        "[budget.tokens=N] [--trust] [KEY=VALUE ...]",
+        "[budget.tokens=N] [--max-price=DOLLARS] [--trust] [KEY=VALUE ...]",
         "Has a completed run's recorded texts judged again and compares the opinions. It generates no text.\n"
         "  judge=MODEL      each duel: agreement by order, length and step; the ratings and choices that follow\n"
         "  rubric=NAME|FILE each rollout of mpo or ppo: rewards by another rubric, and their rank correlation\n"

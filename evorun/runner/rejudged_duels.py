@@ -15,7 +15,7 @@ from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Role
 from evorun.runner.gold import MethodTools
 from evorun.runner.pair_judge import JUDGE
-from evorun.runner.rejudging import Rejudging
+from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.run_study import digest
 from evorun.runner.tournament import JUDGE_MAX_TOKENS
 from evorun.runner.work import Effects
@@ -51,7 +51,7 @@ class RejudgedDuels(Rejudging):
 
     kind = "duels"
 
-    def __init__(self, run: Path, config: Mapping[str, Any], console: Any, **limits: int | None) -> None:
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Any, **limits: Any) -> None:
         """Raise ConfigError for a run without duels, and DataError where its problems have changed."""
         super().__init__(run, config, console, **limits)
         self._primary = primary_score(self._loaded.task.scores)
@@ -87,6 +87,9 @@ class RejudgedDuels(Rejudging):
     def _models(self) -> dict[str, ServedModel]:
         panel = {role: served for role, served in self._checked.others.items() if role.startswith(f"{JUDGE}.")}
         return panel or {JUDGE: self._get_served(JUDGE)}
+
+    def _count_calls(self) -> MostCalls:
+        return MostCalls(sum(len(duel.record.verdicts) for duel in self._duels), self._sampling.max_tokens, {JUDGE})
 
     def _decides(self) -> dict[str, Any]:
         shown = {

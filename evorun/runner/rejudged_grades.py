@@ -9,9 +9,9 @@ import msgspec
 from evorun.errors import DataError
 from evorun.models.base import Reply, Request
 from evorun.models.config import ServedModel
-from evorun.runner.gold import GraderTools
+from evorun.runner.gold import MAX_TOKENS, GraderTools
 from evorun.runner.recorder import NO_RESPONSE
-from evorun.runner.rejudging import Rejudging
+from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.run_study import digest
 from evorun.runner.work import Effects
 from evorun.runs.budget import Meter
@@ -40,7 +40,7 @@ class RejudgedGrades(Rejudging):
 
     kind = "grades"
 
-    def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal, **limits: int | None) -> None:
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal, **limits: Any) -> None:
         """Raise DataError where the task no longer has the run's problems, or has others under their names."""
         super().__init__(run, config, console, **limits)
         self._problems = {problem.id: problem for problem in self._loaded.problems}
@@ -69,6 +69,10 @@ class RejudgedGrades(Rejudging):
 
     def _models(self) -> dict[str, ServedModel]:
         return {GOLD: self._get_served(GOLD)} if self._loaded.task.graded_by_opinion else {}
+
+    def _count_calls(self) -> MostCalls:
+        calls = MAX_ATTEMPTS * len(self._texts) if self._models() else 0
+        return MostCalls(calls, self._checked.task.sampling.judge_max_tokens or MAX_TOKENS, {GOLD})
 
     def _decides(self) -> dict[str, Any]:
         config = {key: value for key, value in self._config["task"].items() if key != "sampling"}

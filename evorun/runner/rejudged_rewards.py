@@ -16,9 +16,9 @@ from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.replies import read_reply
 from evorun.rollouts.rewards import Reward
-from evorun.rollouts.rubric_rewards import REWARD_ROLES, SCORE, RubricRewards
+from evorun.rollouts.rubric_rewards import PLAN, REWARD_ROLES, SCORE, RubricRewards
 from evorun.runner.gold import MethodTools
-from evorun.runner.rejudging import Rejudging
+from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.rubric_study import REWARD, read_rubric_versions
 from evorun.runner.run_study import digest
 from evorun.runner.training_runs import simulating, training_problems
@@ -56,7 +56,7 @@ class RejudgedRewards(Rejudging):
         console: Terminal,
         *,
         rubric: str | None = None,
-        **limits: int | None,
+        **limits: Any,
     ) -> None:
         """rubric: its name or file; None: each rollout's own.
 
@@ -118,27 +118,39 @@ class RejudgedRewards(Rejudging):
             "data": self._training.provenance.digest,
         }
 
-    async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
-        split, rollouts = self._training, self._rollouts
+    def _make_rewards(self, models: Mapping[str, Any], remember: Any, tools: Any) -> RubricRewards:
+        split = self._training
         calls = Calls(
             name=SHARED,
             task=split.task,
             seed=self._checked.seed,
             meter=self._meter,
-            models=effects.models,
+            models=models,
             roles=REWARD_ROLES,
-            remember=directory.journal.remember,
+            remember=remember,
         )
-        rewards = RubricRewards(
+        return RubricRewards(
             calls,
             split.task,
             lambda key, step: self._rubrics[key, step],
             self._settings,
-            partial(split.grade, tools=MethodTools(effects.tests)),
+            partial(split.grade, tools=tools),
             references={**split.answers, **split.solutions} if self._settings.plan_reference else {},
         )
-        most = {step: rewards.max_calls(1, step) for step in sorted({rollout.step for rollout in rollouts})}
-        total = sum(most[rollout.step] for rollout in rollouts)
+
+    def _count_by_step(self, rewards: RubricRewards) -> tuple[Mapping[int, int], int]:
+        """Return the most calls of a rollout by step, and those of all rollouts."""
+        most = {step: rewards.max_calls(1, step) for step in sorted({rollout.step for rollout in self._rollouts})}
+        return most, sum(most[rollout.step] for rollout in self._rollouts)
+
+    def _count_calls(self) -> MostCalls:
+        _, total = self._count_by_step(self._make_rewards({}, None, None))
+        return MostCalls(total, self._settings.reward_max_tokens, {SCORE, PLAN})
+
+    async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
+        rollouts = self._rollouts
+        rewards = self._make_rewards(effects.models, directory.journal.remember, MethodTools(effects.tests))
+        most, total = self._count_by_step(rewards)
         self._announce(f"{len(rollouts):,} rollouts, at most {total:,} scores and plans")
 
         async def ask(place: int) -> Reward:

@@ -5,10 +5,12 @@ A run's texts come from its records and its journal; no request to generate a te
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
+from evorun.errors import ConfigError
 from evorun.models.config import ServedModel
 from evorun.runner.driver import first_error
 from evorun.runner.run_study import RunStudy
@@ -16,8 +18,12 @@ from evorun.runner.served import in_manifest
 from evorun.runner.work import Effects
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory, identity, iterate_differences
+from evorun.runs.formats import format_dollars
 from evorun.runs.paths import display
+from evorun.runs.prices import to_dollars
+from evorun.runs.reading import read_results
 from evorun.runs.records import write_json
+from evorun.runs.schema import Spent
 from evorun.runs.studies import FIGURES, REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import LoadedTask
@@ -27,6 +33,16 @@ R = TypeVar("R")
 
 AT_ONCE = 512
 """Opinions asked for at once (ours): a budget of tokens is checked between such batches."""
+
+
+class MostCalls(NamedTuple):
+    """The most calls that each model of a study may answer."""
+
+    calls: int
+    max_tokens: int
+    """Completion tokens of a call."""
+    roles: Collection[str]
+    """Call roles in which the run asked for opinions of the kind."""
 
 
 class Rejudging(RunStudy):
@@ -44,10 +60,14 @@ class Rejudging(RunStudy):
         *,
         max_calls: int | None = None,
         max_tokens: int | None = None,
+        max_price: float | None = None,
     ) -> None:
-        """config: that of the run with another judge, rubric or grader. Raises as `RunStudy`."""
+        """config: that of the run with another judge, rubric or grader. Raises as `RunStudy`.
+
+        max_price: dollars; `rejudge` refuses what may cost more before it begins.
+        """
         super().__init__(run, config, console)
-        self._meter = Meter(max_calls, max_tokens)
+        self._meter, self._max_price = Meter(max_calls, max_tokens), max_price
         self._own_settings: dict[str, Any] = {"max_calls": max_calls, "max_tokens": max_tokens}
         """What the constructor takes beside the configuration."""
         self._loaded: LoadedTask = self._checked.task.load()
@@ -57,6 +77,10 @@ class Rejudging(RunStudy):
     @abstractmethod
     def _models(self) -> dict[str, ServedModel]:
         """Return the models to ask, by role."""
+
+    @abstractmethod
+    def _count_calls(self) -> MostCalls:
+        """Return the most calls that all opinions take."""
 
     @abstractmethod
     def _decides(self) -> dict[str, Any]:
@@ -69,8 +93,10 @@ class Rejudging(RunStudy):
     def rejudge(self, command: Sequence[str] = (), resumed: Path | None = None) -> list[RejudgedFigure]:
         """Give all opinions that the budget allows, write them to the study's folder and return the figures.
 
-        A larger budget continues the study. command, resumed: see `RunStudy`. Raises as `RunStudy._carry_out`.
+        A larger budget continues the study. command, resumed: see `RunStudy`. Raises as `RunStudy._carry_out`, and
+        ConfigError for one that may cost more than it is allowed.
         """
+        self._require_price()
         served = self._models()
         models = {role: in_manifest(model) for role, model in served.items()}
         self._carry_out(
@@ -98,6 +124,42 @@ class Rejudging(RunStudy):
             write_json(self.folder / REJUDGED, manifest)
         return load_figures(self.folder)
 
+    def _estimate_price(self) -> float | Literal["unknown"] | None:
+        """Return the most that the opinions may cost in dollars; None where no vendor bills them.
+
+        Prompts are as long as those by which the run asked for its own opinions, completions as long as they may be.
+        """
+        billed = [one for one in self._models().values() if one.engine.billed]
+        if not billed:
+            return None
+        most, results = self._count_calls(), read_results(self._run)
+        recorded = (
+            [spent for role, spent in results.cost.items() if role.partition(".")[0] in most.roles] if results else []
+        )
+        asked = sum(spent.calls for spent in recorded)
+        rates = [self._checked.prices.models.get(one.model.id) for one in billed]
+        if not asked or None in rates:
+            return "unknown"
+        calls = min(most.calls, self._meter.max_calls or most.calls)
+        prompt = calls * sum(spent.prompt_tokens for spent in recorded) / asked
+        spent = Spent(calls, ceil(prompt), calls * most.max_tokens)
+        return sum(to_dollars(rate.of(spent)) or 0.0 for rate in rates if rate is not None)
+
+    def _require_price(self) -> None:
+        """Raise ConfigError where the opinions may cost more than is allowed, or an unknown amount."""
+        price = self._estimate_price()
+        if self._max_price is None or price is None or (price != "unknown" and price <= self._max_price):
+            return
+        most = format_dollars(self._max_price)
+        if price == "unknown":
+            raise ConfigError(
+                f"--max-price: expected at most {most}, the price of these opinions is unknown; see prices=FILE"
+            )
+        raise ConfigError(
+            f"--max-price: expected at most {most}, these opinions may cost {format_dollars(price)}; raise it, or set "
+            "budget.calls"
+        )
+
     def _list_changes(self) -> list[str]:
         """Return the settings that are not the run's; of a model that was chosen anew, its name alone."""
         differences = {
@@ -115,7 +177,11 @@ class Rejudging(RunStudy):
     def _announce(self, what: str) -> None:
         """Print what will be asked for, and by whom it will be answered."""
         by = ", ".join(dict.fromkeys(in_manifest(model).short for model in self._models().values()))
-        self._console.print(f"{self.verb}: {what}{f', by {by}' if by else ''}", soft_wrap=True)
+        price = self._estimate_price()
+        cost = (
+            "" if price is None else f", price {price}" if price == "unknown" else f", at most {format_dollars(price)}"
+        )
+        self._console.print(f"{self.verb}: {what}{f', by {by}' if by else ''}{cost}", soft_wrap=True)
 
     async def _write(self, directory: RunDirectory, effects: Effects) -> None:
         write_json(directory.path / FIGURES, await self._judge(directory, effects))
