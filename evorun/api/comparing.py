@@ -93,7 +93,8 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Warnings that a reader must know before comparing, a line each."""
-        return [*self._compared.warnings, *notes.few_seeds_lines(self._compared)]
+        compared = self._compared
+        return [*compared.warnings, *notes.few_seeds_lines(compared), *notes.shared_steps_lines(compared)]
 
     @property
     def findings(self) -> list[str]:

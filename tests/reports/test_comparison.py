@@ -12,7 +12,7 @@ from scipy import stats
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
 from evorun.reports.comparison.names import format_model
-from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
+from evorun.reports.comparison.notes import few_seeds_lines, pairs_note, shared_steps_lines
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
@@ -406,6 +406,18 @@ def test_a_fork_is_named_by_the_settings_that_it_changed_and_its_first_step(tmp_
     assert all(len(arm.runs) == 1 for arm in compare(runs).arms)
     longer = fork("c", None, width=3.0)
     assert set(_names(compare([runs[0], longer]))) == {"lyria, method.width=1.0", "lyria, method.width=3.0"}
+
+
+def test_a_better_fork_is_compared_with_its_source_and_their_shared_steps_are_said(tmp_path: Path) -> None:
+    source = write_method(tmp_path / "source", POOR, method="lyria")
+    origin = {"verb": "fork", "run": str(source), "at": 20, "changes": ["method.width: 1"], "effects": 1, "calls": 1}
+    settings = {"method": {"name": "lyria", "width": 2.0}, "seed": 0}
+    fork = write_method(tmp_path / "fork", GOOD, method="lyria", config=settings, origin=origin)
+    compared = compare([source, fork])
+    assert compared.pairs.reference.manifest.origin is None
+    (line,) = shared_steps_lines(compared)
+    assert line.endswith("they share all calls before step 20.")
+    assert shared_steps_lines(compare([fork])) == []
 
 
 REPORTED = {

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import msgspec
 
-from evorun.reports.comparison.names import get_policy, get_setup, get_simulated_settings
+from evorun.reports.comparison.names import get_policy, get_setup, get_simulated_settings, is_fork
 from evorun.reports.comparison.runs import Run
 
 _ADAPTER = "+adapter:"
@@ -51,7 +51,7 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
     Without `against` it is the method, with its settings, that most others can be paired with, of these the one with
-    the highest mean primary score, then second score. Groups without it get theirs by the same rule among themselves.
+    the highest mean primary score, then second score. A fork is a reference only where there is nothing else. Groups without it get theirs by the same rule among themselves.
     Random baselines are in no group, since no run has their model. If one is the reference, its group has all models.
     """
     members: dict[bytes, list[Run]] = defaultdict(list)
@@ -117,8 +117,9 @@ def _rate_offer(groups: Sequence[Group], kinds_by_run: Mapping[str, int]) -> tup
 
 
 def _select_eligible(group: Sequence[Run]) -> list[Run]:
-    """Return the runs that may become a reference: the finished ones, where there are any."""
-    return [run for run in group if run.outcome.finished] or list(group)
+    """Return the runs that may become a reference: finished ones that are no forks, as far as there are any."""
+    finished = [run for run in group if run.outcome.finished] or list(group)
+    return [run for run in finished if not is_fork(run.manifest)] or finished
 
 
 def _find_references(group: Sequence[Run], main: Run, groups: Sequence[Sequence[Run]]) -> dict[int, Run]:

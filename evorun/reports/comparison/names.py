@@ -86,6 +86,11 @@ def is_random_baseline(manifest: Manifest) -> bool:
     return manifest.simulated and get_policy(manifest).name == RANDOM
 
 
+def is_fork(manifest: Manifest) -> bool:
+    """Tell whether the run's first steps are those of another run."""
+    return manifest.origin is not None and manifest.origin.first_own_step is not None
+
+
 def format_model(manifest: Manifest) -> str:
     """Name the run's model, and those of other roles where they differ from it; of a fork by models, its first step."""
     model, origin = get_policy(manifest), manifest.origin

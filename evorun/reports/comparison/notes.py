@@ -1,6 +1,7 @@
 """Sentences around the tables of a comparison: the same on the page and in a terminal."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
@@ -87,6 +88,18 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
             f"Trained with one seed ({'; '.join(single)}): intervals are over test problems and say nothing about "
             "training with another seed."
         )
+    return lines
+
+
+def shared_steps_lines(comparison: ComparedRuns) -> list[str]:
+    """Say which runs are forks of others among them: their first steps are no independent draws."""
+    folders = {str(run.outcome.run_dir.resolve()): run.name for run in comparison.runs}
+    lines = []
+    for run in comparison.runs:
+        origin = run.manifest.origin
+        source = None if origin is None or origin.at is None else folders.get(str(Path(origin.run).resolve()))
+        if origin is not None and source is not None:
+            lines.append(f"{run.name} is a fork of {source}: they share all calls before step {origin.at}.")
     return lines
 
 

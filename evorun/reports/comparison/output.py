@@ -36,7 +36,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     if comparison.has_seeds:
         _print_main_table("single runs", comparison, comparison.run_rows, console)
         console.print(notes.seeds_note(comparison))
-    for line in notes.few_seeds_lines(comparison):
+    for line in (*notes.few_seeds_lines(comparison), *notes.shared_steps_lines(comparison)):
         console.print(line, style="yellow")
     for table in (
         tables.make_scores_table(comparison.rows),
@@ -163,6 +163,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "primary": notes.primary_words(comparison),
         "intervals_note": notes.intervals_note(comparison),
         "few_seeds": notes.few_seeds_lines(comparison),
+        "shared_steps": notes.shared_steps_lines(comparison),
         "search_note": notes.search_note(comparison),
         "cost_note": notes.cost_note(comparison),
         "missing_baselines": notes.describe_missing_baselines(comparison),
