@@ -105,6 +105,7 @@ def test_a_fork_shares_the_steps_before_it_and_no_others(parent: Path, tmp_path:
     assert shared
     assert {key: after[key] for key in shared} == {key: before[key] for key in shared}
     assert f"paid for {len(after) - len(shared):,} new calls, shared {len(shared):,}" in said
+    assert "the change has had no effect" in said  # a simulated model ignores the temperature
     asked = {
         parse_step(effect.key)[1]: json.loads(effect.request)["sampling"]["temperature"]
         for effect in read_journal(tmp_path / "fork" / "journal.sqlite")

@@ -165,6 +165,13 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         return exit_code(status)
     paid = _count_calls(folder) - origin.calls
     console.print(f"paid for {paid:,} new calls, shared {origin.calls:,}", soft_wrap=True)
+    before, after = (
+        {name: digest for name, digest in made.files.items() if name.endswith(".jsonl")}
+        for made in (manifest, load_manifest(folder))
+    )
+    if before == after:
+        line = f"the records are the same as those of {display(request.run)}: the change has had no effect"
+        console.print(line, style="yellow", soft_wrap=True)
     console.print(
         f"compare both: evorun report {shlex.join([display(request.run), display(folder)])}",
         soft_wrap=True,

@@ -51,7 +51,8 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
     Without `against` it is the method, with its settings, that most others can be paired with, of these the one with
-    the highest mean primary score, then second score. A fork is a reference only where there is nothing else. Groups without it get theirs by the same rule among themselves.
+    the highest mean primary score, then second score. A fork is a reference only where there is nothing else. Groups
+    without it get theirs by the same rule among themselves.
     Random baselines are in no group, since no run has their model. If one is the reference, its group has all models.
     """
     members: dict[bytes, list[Run]] = defaultdict(list)
