@@ -44,7 +44,7 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
         swept = [*make_overrides(sweeper.get("params", {})), *given]
         overrides = parser.parse_overrides(swept)
         own = [override.value() for override in overrides if override.get_key_element().lstrip("+") == VARIANTS]
-        variants = own[-1] if own else sweeper.get("variants", ())
+        variants: Any = own[-1] if own else sweeper.get("variants", ())
         kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
         return [_compose(job) for job in jobs_of_sweep(kept, variants, parser)]
     except (HydraException, OmegaConfBaseException) as error:
