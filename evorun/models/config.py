@@ -91,6 +91,8 @@ class EngineConfig(Checked):
     """True if a simulator writes the texts."""
     knows_truth: ClassVar[bool] = False
     """True if verdicts follow from the right answers."""
+    by_code: ClassVar[bool] = False
+    """True if verdicts come from code, not from a model."""
     replays: ClassVar[bool] = False
     """True if replies come from a recorded run."""
     is_trainer: ClassVar[bool] = False

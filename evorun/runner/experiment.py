@@ -17,7 +17,6 @@ from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
-from evorun.runner.oracle import OracleConfig
 from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
@@ -50,7 +49,6 @@ from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask
-from evorun.tasks.judges import JudgeConfig
 from evorun.tracking.process import followed
 from evorun.training.base import TrainedPolicy
 from evorun.training.config import TrainingConfig
@@ -246,9 +244,7 @@ def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, too
     if recorded is not None and find_first_own_step(recorded) is not None:
         # a judge that is code would judge a fork's shared steps anew
         others |= {
-            role: served._replace(engine=config.engine)
-            for role, served in others.items()
-            if isinstance(served.engine, OracleConfig | JudgeConfig)
+            role: served._replace(engine=config.engine) for role, served in others.items() if served.engine.by_code
         }
     for role in (*OTHER_ROLES, *(judge for judge in others if judge not in OTHER_ROLES)):
         served = others.get(role, opened[0][0])

@@ -25,6 +25,7 @@ class OracleConfig(EngineConfig):
     """The engine of `judge=oracle`; it has no settings."""
 
     knows_truth = True
+    by_code = True
 
     name: str = ORACLE
 

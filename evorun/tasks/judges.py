@@ -36,6 +36,7 @@ class JudgeConfig(EngineConfig):
     """
 
     section = "judge"
+    by_code = True
 
     def make(self) -> Judge:
         """Return a judge with these settings. Raises ConfigError or EngineError when something is missing."""
