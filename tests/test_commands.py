@@ -32,8 +32,10 @@ from evorun.runner.settings import check
 ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "conf").rglob("*.yaml"))]
 VERBS = {*USAGES, "list", "doctor", "--help"}
+KEYS = {"evorun.rewards": "method.reward_source", "evorun.graders": "task.grader"}
+"""Keys that choose a plug-in, where they are not named as its group."""
 OF_EXAMPLES = {
-    f"{group.removeprefix('evorun.').removesuffix('s')}={name}"
+    f"{KEYS.get(group, group.removeprefix('evorun.').removesuffix('s'))}={name}"
     for file in sorted((ROOT / "examples").glob("*/pyproject.toml"))
     for group, points in tomllib.loads(file.read_text())["project"]["entry-points"].items()
     for name in points

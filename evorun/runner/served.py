@@ -16,7 +16,7 @@ from evorun.runner import registry
 from evorun.runner.judges import PluginJudge
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import read_name, typed
-from evorun.runs.directory import load_manifest
+from evorun.runs.directory import MANIFEST, load_manifest
 from evorun.runs.schema import ModelInRun
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
@@ -68,9 +68,10 @@ def served_by(asked: ServedModel) -> ServedModel:
 def in_manifest(served: ServedModel) -> ModelInRun:
     """Return the manifest's entry for a model."""
     model = ModelInRun(served.model.name, served.engine.journal_name(served.model), served.engine.name)
-    if served.engine.recorded is not None:
-        recorded = load_manifest(served.engine.recorded).models.values()
-        model.replayed_engine = next((r.replayed_engine or r.engine for r in recorded if r.id == model.id), "")
+    recorded = served.engine.recorded
+    if recorded is not None and (recorded / MANIFEST).exists():  # a tournament's folder has none
+        models = load_manifest(recorded).models.values()
+        model.replayed_engine = next((one.replayed_engine or one.engine for one in models if one.id == model.id), "")
     return model
 
 
