@@ -92,6 +92,20 @@ def integer_axis(axes: "Axes") -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
+def cost_axis(axes: "Axes", *, in_dollars: bool) -> None:
+    """Label the horizontal axis's ticks with dollars, or with counts in k (thousands) and M (millions)."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter("${x:g}" if in_dollars else EngFormatter(sep=" "))
+
+
+def percent_axis(axes: "Axes") -> None:
+    """Label the vertical axis's ticks, which are fractions, with percentages."""
+    from matplotlib.ticker import PercentFormatter
+
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+
+
 def legend_above(axes: "Axes") -> None:
     """Name the lines above the axes, where no line runs through a name, in a figure that is higher by as much."""
     figure = axes.get_figure(root=True)

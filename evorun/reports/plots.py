@@ -8,6 +8,7 @@ from evorun.reports.axes import TRAINING_AXES, Axis, AxisName, XAxes
 from evorun.reports.drawing import (
     SERIES,
     Drawing,
+    cost_axis,
     count_rows,
     draw_interval,
     finish_drawing,
@@ -139,8 +140,6 @@ def draw_calibration(bins: Sequence[Bin], measure: Score) -> Drawing | None:
 
 
 def _draw_curve(axes: "Axes", points: Sequence[MetricPoint], axis: Axis, problems: int = 1) -> None:
-    from matplotlib.ticker import EngFormatter
-
     xs = [axis.locate(point, problems) for point in points]
     marker = "o" if len(xs) <= MAX_MARKS else None
     axes.plot(xs, [or_nan(point.value) for point in points], color=SERIES, marker=marker)
@@ -157,7 +156,7 @@ def _draw_curve(axes: "Axes", points: Sequence[MetricPoint], axis: Axis, problem
         integer_axis(axes)
     else:
         axes.set_xlim(left=0, right=max(xs) * 1.05 or 1)
-        axes.xaxis.set_major_formatter("${x:g}" if axis.name == "price" else EngFormatter(sep=" "))
+        cost_axis(axes, in_dollars=axis.name == "price")
 
 
 def _draw_estimates(axes: "Axes", xs: Sequence[float], figures: Sequence[Metric]) -> None:

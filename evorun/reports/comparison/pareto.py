@@ -6,7 +6,17 @@ from typing import NamedTuple
 from evorun.reports.comparison.comparison import Panel
 from evorun.reports.comparison.plots import Style
 from evorun.reports.comparison.rows import make_row
-from evorun.reports.drawing import GREY, Drawing, draw_interval, legend_above, make_drawing, open_figure, wrap_name
+from evorun.reports.drawing import (
+    GREY,
+    Drawing,
+    cost_axis,
+    draw_interval,
+    legend_above,
+    make_drawing,
+    open_figure,
+    percent_axis,
+    wrap_name,
+)
 from evorun.reports.text import label, words
 from evorun.runs.printable import printable
 
@@ -38,8 +48,6 @@ def draw_front(panel: Panel, styles: Mapping[str, Style], name: str) -> tuple[st
 
     None below two arms, random baselines aside.
     """
-    from matplotlib.ticker import EngFormatter, PercentFormatter
-
     score = panel.primary
     rows = [(arm, make_row(arm)) for arm in panel.arms if not arm.is_baseline]
     known = [(arm, row) for arm, row in rows if row.get_metric(score.name).value is not None and "total" in row.cost]
@@ -62,12 +70,9 @@ def draw_front(panel: Panel, styles: Mapping[str, Style], name: str) -> tuple[st
             draw_interval(axes, costs[index], metric.ci95, str(style["color"]))
             axes.plot(costs[index], values[index], **style, label=wrap_name(arm.label))
         axes.set_xlim(left=0)
-        if priced:
-            axes.xaxis.set_major_formatter("${x:g}")
-        else:
-            axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        cost_axis(axes, in_dollars=priced)
         if score.rate:
-            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+            percent_axis(axes)
         what = "price" if priced else "tokens"
         axes.set_xlabel(f"{what} per problem")
         axes.set_ylabel(label(score))

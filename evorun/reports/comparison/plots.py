@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.axes import TRAINING_AXES, Axis
+from evorun.reports.axes import TRAINING_AXES, Axis, AxisName
 from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
 from evorun.reports.comparison.comparison import MAX_BANDS, ComparedRuns, Panel
 from evorun.reports.comparison.rows import Row, make_row
@@ -18,11 +18,13 @@ from evorun.reports.drawing import (
     Drawing,
     LineEnd,
     compute_names_height,
+    cost_axis,
     integer_axis,
     label_line_ends,
     make_drawing,
     open_figure,
     or_nan,
+    percent_axis,
     wrap_name,
 )
 from evorun.reports.text import file_stem, label, sentence, value, words
@@ -99,8 +101,7 @@ def draw_curves(
     ]
     title = sentence(f"{prefix}{words(score.name)} on {printable(panel.task)} against {axis.label}")
     labels = (axis.label, label(score), title)
-    of_cost = axis.name != "step"
-    return draw_lines(curves, styles, name, labels, of_cost=of_cost, placed=of_cost, rate=score.rate)
+    return draw_lines(curves, styles, name, labels, against=axis.name, placed=axis.name != "step", rate=score.rate)
 
 
 def draw_lines_over_seeds(
@@ -129,7 +130,7 @@ def draw_lines(
     name: str,
     labels: tuple[str, str, str],
     *,
-    of_cost: bool = False,
+    against: AxisName = "step",
     placed: bool = True,
     rate: bool = False,
 ) -> Drawing | None:
@@ -140,7 +141,7 @@ def draw_lines(
     `placed`, the mark's horizontal position means nothing, and a dotted line extends its level: so is a method of one
     step drawn against generations.
     """
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+    from matplotlib.ticker import MaxNLocator
 
     if not curves:
         return None
@@ -174,15 +175,11 @@ def draw_lines(
             low, high = axes.dataLim.intervaly
             axes.set_ylim(max(math.floor(low * 10) / 10, 0) - 0.01, min(math.ceil(high * 10) / 10, 1) + 0.01)
             axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+            percent_axis(axes)
         axes.set_ylabel(labels[1])
         drawn = [curve for curve in curves if not curve.arm.is_baseline] or curves
-        _format_x_axis(
-            axes,
-            [p.x for curve in drawn for p in (*curve.points, *_list_seed_points(curve))],
-            labels[0],
-            of_cost=of_cost,
-        )
+        axes.set_xlabel(labels[0])
+        _format_x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_list_seed_points(curve))], against)
         right = axes.get_xlim()[1]
         label_line_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
         return make_drawing(figure, name, labels[2])
@@ -268,11 +265,10 @@ def _list_seed_points(curve: Curve) -> list[Point]:
     return [point for seed in curve.seeds for point in seed]
 
 
-def _format_x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost: bool) -> None:
-    from matplotlib.ticker import EngFormatter, NullFormatter
+def _format_x_axis(axes: "Axes", values: Sequence[float], against: AxisName) -> None:
+    from matplotlib.ticker import NullFormatter
 
-    axes.set_xlabel(title)
-    if not of_cost:
+    if against == "step":
         return integer_axis(axes)
     # methods differ in cost by orders of magnitude: on a linear axis the cheap ones would share one pixel
     if min(values) > 0 and max(values) >= _LOG_SPAN * min(values):
@@ -280,5 +276,4 @@ def _format_x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0, right=max(values) * 1.05 or 1)
-    axes.xaxis.set_major_formatter("${x:g}" if title.endswith("dollars") else EngFormatter(sep=" "))
-    return None
+    return cost_axis(axes, in_dollars=against == "price")
