@@ -24,7 +24,7 @@ from evorun.api.rows import (
 from evorun.api.settings import find_differing, list_settings
 from evorun.errors import ConfigError
 from evorun.runs.directory import PROBLEMS, load_manifest
-from evorun.runs.prices import add_prices, price_gpus
+from evorun.runs.prices import price_run
 from evorun.runs.printable import printable
 from evorun.runs.reading import read_metrics, read_records, read_results, read_steps_without_texts, read_training
 from evorun.runs.results import metric_series, training_series
@@ -218,7 +218,7 @@ class Run(Frames):
             calls=total.calls if total else None,
             prompt_tokens=total.prompt_tokens if total else None,
             completion_tokens=total.completion_tokens if total else None,
-            price=add_prices(manifest.prices, total.price if total else None, price_gpus(manifest)),
+            price=price_run(manifest, total.price if total else None),
             seconds=manifest.seconds,
             error=manifest.error,
         )

@@ -17,7 +17,7 @@ from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import find_recording, load_manifest
 from evorun.runs.journal_file import JOURNAL
-from evorun.runs.prices import add_prices, oldest_date, price_gpus
+from evorun.runs.prices import oldest_date, price_gpus, price_run
 from evorun.runs.reading import (
     read_metrics,
     read_predictions,
@@ -119,7 +119,7 @@ class Outcome:
     def price(self) -> float | None:
         """Price of the run in dollars, tokens and GPUs together; None where a part is unknown, or it cost neither."""
         total = self.cost.get("total")
-        return add_prices(self.manifest.prices, None if total is None else total.price, self.gpu_dollars)
+        return price_run(self.manifest, None if total is None else total.price)
 
     @property
     def other_scores(self) -> Sequence[Score]:

@@ -16,7 +16,7 @@ from evorun.errors import DataError
 from evorun.runs.directory import LOCK, MANIFEST, REPORT
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import ProgressRecord, read_progress
-from evorun.runs.prices import GpuPrice, Rate, add_prices, gpu_seconds, price_gpus
+from evorun.runs.prices import GpuPrice, Rate, gpu_seconds, price_run
 from evorun.runs.reading import read_results
 from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
@@ -144,11 +144,7 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
     calls, tokens = _cost(run, results, live)
     total = None if results is None else results.cost.get("total")
-    price = (
-        None
-        if results is None
-        else add_prices(manifest.prices, total.price if total is not None else None, price_gpus(manifest))
-    )
+    price = None if results is None else price_run(manifest, None if total is None else total.price)
     return JobStatus(
         folder=folder,
         name=name,

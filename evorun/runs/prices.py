@@ -166,8 +166,13 @@ def _has_word(name: str, kind: str) -> bool:
     return re.search(rf"(?<![A-Za-z0-9]){re.escape(kind)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
 
 
-class UsesGpus(Protocol):
-    """What a manifest says of a run's GPUs."""
+class PricedRun(Protocol):
+    """The facts of a run's manifest that decide its price."""
+
+    @property
+    def prices(self) -> Rates:
+        """Of tokens."""
+        ...
 
     @property
     def seconds(self) -> float | None:
@@ -193,7 +198,7 @@ class UsesGpus(Protocol):
 _WITHOUT_GPU = ("simulated", "server", "replay")
 
 
-def gpu_seconds(manifest: UsesGpus) -> float | None:
+def gpu_seconds(manifest: PricedRun) -> float | None:
     """Return wall-clock time times GPUs that a run could use, in seconds; None where it had none, or used none."""
     gpus = manifest.hardware.get("gpus")
     uses = any(model.engine not in _WITHOUT_GPU for model in manifest.models.values())
@@ -202,14 +207,15 @@ def gpu_seconds(manifest: UsesGpus) -> float | None:
     return round(manifest.seconds * len(gpus), 1)
 
 
-def price_gpus(manifest: UsesGpus) -> float | None:
+def price_gpus(manifest: PricedRun) -> float | None:
     """Return the price of a run's GPUs in dollars; None where it used none, or their price is unknown."""
     seconds = gpu_seconds(manifest)
     return None if seconds is None or manifest.gpu_price is None else seconds / 3600 * manifest.gpu_price.hour
 
 
-def add_prices(rates: Rates, of_tokens: float | None, of_gpus: float | None) -> float | None:
-    """Return the price of a run in dollars; None where its tokens have an unknown price, or there is none."""
+def price_run(manifest: PricedRun, of_tokens: float | None) -> float | None:
+    """Return the price of a run in dollars, with that of its tokens; None where that is unknown, or there is none."""
+    of_gpus = price_gpus(manifest)
     if of_tokens is None:
-        return None if rates else of_gpus
+        return None if manifest.prices else of_gpus
     return of_tokens + (of_gpus or 0.0)
