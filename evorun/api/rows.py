@@ -11,7 +11,7 @@ from evorun.models.base import Completion, FinishReason
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, decode_result, make_damage_error, open_journal
 from evorun.runs.schema import Metric, Status
-from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, load_figures, load_rejudge
+from evorun.runs.studies import Opinions, RejudgedFigure, find_rejudgings, load_figures
 
 
 class OfCall(msgspec.Struct, frozen=True):
@@ -201,9 +201,6 @@ def read_completions(run_dir: Path) -> Iterator[CompletionRow]:
 
 def read_rejudged(run: Path) -> Iterator[RejudgedRow]:
     """Yield the figures of a run's completed rejudgings, the oldest first. Raises RunDirectoryError."""
-    folders = [file.parent for file in run.glob(f"rejudge/*/{REJUDGED}")]
-    studies = sorted(((load_rejudge(folder), folder) for folder in folders), key=lambda study: study[0].started)
-    for manifest, folder in studies:
-        if manifest.status == "completed":
-            for figure in load_figures(folder):
-                yield RejudgedRow(**asdict(figure), study=folder.name, kind=manifest.kind, asked=manifest.asked)
+    for folder, manifest in sorted(find_rejudgings(run), key=lambda study: study[1].started):
+        for figure in load_figures(folder):
+            yield RejudgedRow(**asdict(figure), study=folder.name, kind=manifest.kind, asked=manifest.asked)

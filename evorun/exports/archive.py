@@ -26,7 +26,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest
-from evorun.runs.studies import FIGURES, REJUDGED, RejudgeManifest, load_rejudge
+from evorun.runs.studies import FIGURES, REJUDGED, RejudgeManifest, find_rejudgings
 
 SUMS = "SHA256SUMS"
 README = "README.md"
@@ -59,7 +59,8 @@ def write_archive(runs: Mapping[str, Path], target: BinaryIO, *, keep_paths: boo
         for name, folder in runs.items():
             manifest = load_manifest(folder)
             _require_replayable(folder, manifest)
-            archived: list[tuple[Path, Manifest | RejudgeManifest]] = [(folder, manifest), *_find_rejudgings(folder)]
+            # the run's report shows its rejudgings
+            archived: list[tuple[Path, Manifest | RejudgeManifest]] = [(folder, manifest), *find_rejudgings(folder)]
             for place, about in archived:
                 traces = _Traces(place, about, keep_paths=keep_paths)
                 for path, content in _contents(place, about):
@@ -79,14 +80,6 @@ def _require_replayable(folder: Path, manifest: Manifest) -> None:
         raise DataError(
             f"{display(folder)}: expected a run with model calls of its own, got a replay of another run; archive that"
         )
-
-
-def _find_rejudgings(run: Path) -> Iterator[tuple[Path, RejudgeManifest]]:
-    """Yield the folders of a run's completed rejudgings, which its report shows."""
-    for file in sorted(run.glob(f"rejudge/*/{REJUDGED}")):
-        manifest = load_rejudge(file.parent)
-        if manifest.status == "completed":
-            yield file.parent, manifest
 
 
 def _contents(folder: Path, manifest: Manifest | RejudgeManifest) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from evorun.errors import EvorunError
 from evorun.reports import text
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.schema import Metric
-from evorun.runs.studies import Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
+from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 
 _CAPTIONS: dict[Opinions, str] = {
     "duels": "share of decided duels; agreement: share of equal winners among those that both decided",
@@ -44,7 +44,7 @@ def make_rejudged_table(manifest: RejudgeManifest, figures: Sequence[RejudgedFig
 def load_rejudged_tables(run: Path) -> list[Table]:
     """Return the tables of a run's completed rejudgings, the oldest first; unreadable ones are left out."""
     found = []
-    for file in run.glob("rejudge/*/rejudge.json"):
+    for file in run.glob(f"rejudge/*/{REJUDGED}"):
         try:
             manifest = load_rejudge(file.parent)
             if manifest.status == "completed":

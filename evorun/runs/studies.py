@@ -1,5 +1,6 @@
 """The manifests of studies of runs, and the records of recorded opinions that another judge, rubric or grader gives."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,6 +143,14 @@ class RejudgedGrade(msgspec.Struct, frozen=True, kw_only=True):
 def load_rejudge(folder: Path) -> RejudgeManifest:
     """Read the manifest of a rejudging. Raises RunDirectoryError."""
     return read_json(folder / REJUDGED, RejudgeManifest)
+
+
+def find_rejudgings(run: Path) -> Iterator[tuple[Path, RejudgeManifest]]:
+    """Yield the folders of a run's completed rejudgings with their manifests, by name. Raises RunDirectoryError."""
+    for file in sorted(run.glob(f"rejudge/*/{REJUDGED}")):
+        manifest = load_rejudge(file.parent)
+        if manifest.status == "completed":
+            yield file.parent, manifest
 
 
 def load_figures(folder: Path) -> list[RejudgedFigure]:
