@@ -87,6 +87,12 @@ def p_value(value: float) -> str:
     return "< 0.0001" if value < 0.0001 else f"{value:.2g}" if value < 0.001 else f"{value:.3f}"
 
 
+def p_equation(value: float) -> str:
+    """Format a probability of a test for a sentence: `p = 0.012` or `p < 0.0001`."""
+    shown = p_value(value)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+
+
 def trials(sizes: Sequence[int]) -> str:
     """Format the trials of each seed: several equal ones as seeds times trials, unequal ones as their sum."""
     if len(sizes) < 2 or len(set(sizes)) > 1:

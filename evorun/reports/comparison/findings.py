@@ -48,6 +48,5 @@ def _describe_design(pair: Pair) -> str:
 def _describe_test(pair: Pair) -> str:
     if pair.p_holm is None:
         return "no test"
-    shown = text.p_value(pair.p_holm)
-    p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    p = text.p_equation(pair.p_holm)
     return p if pair.comparisons < 2 else f"Holm-adjusted {p} over {pair.comparisons} comparisons"

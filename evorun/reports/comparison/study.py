@@ -176,7 +176,7 @@ def _judge(pair: Pair, study: StatedStudy, equivalence: float | None) -> str:
     score, bound = pair.primary, study.smallest_effect
     within = f"the smallest effect of interest ({text.size(score, bound)})"
     equivalent = equivalence is not None and equivalence < LEVEL
-    tests = "" if equivalence is None else f" ({_describe_equivalence(equivalence)})"
+    tests = "" if equivalence is None else f" (two one-sided tests, {text.p_equation(equivalence)})"
     if pair.is_shown and pair.ci95 is not None:
         better = (pair.compared.difference > 0) == score.higher_is_better
         word = "better" if better else "worse"
@@ -188,7 +188,3 @@ def _judge(pair: Pair, study: StatedStudy, equivalence: float | None) -> str:
     if equivalent:
         return f"The two are equivalent within {within}{tests}."
     return f"The question stays open: equivalence within {within} is not shown either{tests}."
-
-
-def _describe_equivalence(p: float) -> str:
-    return f"two one-sided tests, p {text.p_value(p)}" if p < 0.0001 else f"two one-sided tests, p = {text.p_value(p)}"
