@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.runs.crossed import CrossedMean
+from evorun.runs.crossed import POWER, CrossedMean
 from evorun.runs.schema import Metric
 
 
@@ -202,10 +202,8 @@ def estimate_spread(differences: NDArray[np.float64]) -> Spread:
     return Spread(max(problem, 0.0), max(seed, 0.0), rest)
 
 
-def smallest_difference(
-    spread: Spread, problems: int, seeds: int = 1, *, power: float = 0.8, level: float = 0.05
-) -> float | None:
-    """Return the smallest true difference that a comparison at a two-sided level finds with probability `power`.
+def smallest_difference(spread: Spread, problems: int, seeds: int = 1, *, power: float = POWER) -> float | None:
+    """Return the smallest true difference that a two-sided test at `LEVEL` finds with probability `power`.
 
     In the unit of the scores that `spread` is of. The test is that of `CrossedMean`, with the weights that it has on
     average for this spread. One seed's luck cannot be told from the difference; the answer is then for that seed. None
@@ -219,7 +217,7 @@ def smallest_difference(
     of_seeds, of_problems = spread.seed / seeds + rest, spread.problem / problems + rest
     weight = of_seeds / (of_seeds + of_problems) if seeds > 1 and of_seeds else 0.0
     mean = CrossedMean(0.0, spread.standard_error(problems, seeds), seeds, problems, weight)
-    return mean.smallest_difference(power, level)
+    return mean.smallest_difference(power)
 
 
 def pass_at(k: int, responses: int, right: int) -> float:
