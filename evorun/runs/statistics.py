@@ -133,6 +133,19 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     return mean - float(half), mean + float(half)
 
 
+def clip_interval(
+    interval: tuple[float, float] | None, low: float | None, high: float | None
+) -> tuple[float, float] | None:
+    """Return an interval cut at the ends of a range, None for an open end; None where it would be the whole range."""
+    if interval is None:
+        return None
+    clipped = (
+        interval[0] if low is None else max(interval[0], low),
+        interval[1] if high is None else min(interval[1], high),
+    )
+    return None if clipped == (low, high) else clipped
+
+
 def crossed_interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return Student's 95 % interval of the mean of values [seeds, problems] for new seeds and new problems.
 

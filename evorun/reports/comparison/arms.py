@@ -14,7 +14,7 @@ from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import MIN_SEEDS, t_interval
+from evorun.runs.statistics import MIN_SEEDS, clip_interval, t_interval
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Arm:
         """
         seeds = [values for run in self.runs if (values := run.values(score))]
         found = crossed_mean(tabulate(seeds)) if len(seeds) > 1 else None
-        return None if found is None else clip(found.interval(), score)
+        return None if found is None else clip_interval(found.interval(), score.low, score.high)
 
 
 def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
@@ -160,13 +160,4 @@ def average_over_seeds(figures: Iterable[Metric], score: Score) -> Metric:
     values = [figure.value for figure in known if figure.value is not None]
     trials = sum(figure.n for figure in known)
     ci95 = t_interval(values) if len(values) >= MIN_SEEDS else None
-    if ci95 is None:
-        return Metric(fmean(values), None, trials)
-    return Metric(fmean(values), clip(ci95, score), trials)
-
-
-def clip(interval: tuple[float, float], score: Score) -> tuple[float, float] | None:
-    """Return an interval of a score's means, cut at the score's range; None where it would be the whole range."""
-    low = interval[0] if score.low is None else max(interval[0], score.low)
-    high = interval[1] if score.high is None else min(interval[1], score.high)
-    return None if (low, high) == (score.low, score.high) else (low, high)
+    return Metric(fmean(values), clip_interval(ci95, score.low, score.high), trials)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
-from evorun.runs.statistics import MIN_SEEDS, RESAMPLES, clustered_mean, mean_interval, t_interval
+from evorun.runs.statistics import MIN_SEEDS, RESAMPLES, clip_interval, clustered_mean, mean_interval, t_interval
 
 Interval = tuple[float, float] | None
 """None if the data say nothing about the uncertainty."""
@@ -119,19 +119,13 @@ def compare_pooled_scores(seeds: Sequence[Mapping[str, float]], max_difference: 
     means = [fmean(seed.values()) for seed in seeds]
     summary = _summarise([value for values in differences for value in values], ci95, tabulate(seeds))
     both = summary.crossed if len(seeds) > 1 else None
+    lowest = None if max_difference is None else -max_difference
     return replace(
         summary,
         problems_per_seed=[len(seed) for seed in seeds],
-        seeds_ci95=_clip(t_interval(means), max_difference) if len(means) >= MIN_SEEDS else None,
-        two_way_ci95=None if both is None else _clip(both.interval(), max_difference),
+        seeds_ci95=clip_interval(t_interval(means), lowest, max_difference) if len(means) >= MIN_SEEDS else None,
+        two_way_ci95=None if both is None else clip_interval(both.interval(), lowest, max_difference),
     )
-
-
-def _clip(interval: Interval, max_difference: float | None) -> Interval:
-    if interval is None or max_difference is None:
-        return interval
-    low, high = max(interval[0], -max_difference), min(interval[1], max_difference)
-    return None if (low, high) == (-max_difference, max_difference) else (low, high)
 
 
 def _summarise(differences: Sequence[float], ci95: Interval, table: NDArray[np.float64]) -> PairedScores:
