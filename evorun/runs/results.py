@@ -180,24 +180,8 @@ def metric_series(
     So are the price by `rates`, and `sequential` tokens.
     """
     spending = partial(_mean_cost, rates=rates, sequential=sequential)
-    by_problem: dict[str, list[StepRecord]] = defaultdict(list)
-    for step in steps:
-        by_problem[step.problem].append(step)
-    if not by_problem:
-        return []
     series: list[MetricPoint] = []
-    numbers = sorted({record.step for records in by_problem.values() for record in records})
-    for number in numbers:
-        if not after < number <= until:
-            continue
-        # the last point repeats the figure of results.json, with the same interval
-        resamples = RESAMPLES if number == numbers[-1] else RESAMPLES_PER_POINT
-        # each problem's last record up to this step, or its first one if it has none yet; bisect, since scanning all
-        # records at each step would be quadratic in the length of the run
-        states = [
-            records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
-            for records in by_problem.values()
-        ]
+    for number, states, resamples in _iterate_states(steps, after, until):
         reached = [record for record in states if record.step == number]
         primary, *others = recorded_scores(states, declared)
         cost = spending(states, number)
@@ -212,6 +196,41 @@ def metric_series(
         # not over all states, which would count an ended problem's last diagnostics again
         series += _diagnostics(number, reached, scored, cost)
     return series
+
+
+def score_series(steps: Iterable[StepRecord], declared: Sequence[Score], name: str) -> list[MetricPoint]:
+    """Return each step's mean of one score over all strata: some points of `metric_series` in a fraction of its time.
+
+    Prices and sequential tokens are left out.
+    """
+    return [
+        _point(number, name, score, states, resamples, _mean_cost(states, number, {}, None))
+        for number, states, resamples in _iterate_states(steps)
+        for score in recorded_scores(states, declared)
+        if score.name == name
+    ]
+
+
+def _iterate_states(
+    steps: Iterable[StepRecord], after: int = -1, until: float = math.inf
+) -> Iterator[tuple[int, list[StepRecord], int]]:
+    """Yield each step in (`after`, `until`] with all problems' states in it and the resamples of its intervals."""
+    by_problem: dict[str, list[StepRecord]] = defaultdict(list)
+    for step in steps:
+        by_problem[step.problem].append(step)
+    numbers = sorted({record.step for records in by_problem.values() for record in records})
+    for number in numbers:
+        if not after < number <= until:
+            continue
+        # the last point repeats the figure of results.json, with the same interval
+        resamples = RESAMPLES if number == numbers[-1] else RESAMPLES_PER_POINT
+        # each problem's last record up to this step, or its first one if it has none yet; bisect, since scanning all
+        # records at each step would be quadratic in the length of the run
+        states = [
+            records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
+            for records in by_problem.values()
+        ]
+        yield number, states, resamples
 
 
 def _diagnostics(number: int, reached: Sequence[StepRecord], scored: set[str], cost: _Cost) -> Iterator[MetricPoint]:

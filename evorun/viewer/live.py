@@ -12,7 +12,7 @@ from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, open_journal
 from evorun.runs.reading import read_metrics, read_steps_without_texts, read_training
-from evorun.runs.results import metric_series
+from evorun.runs.results import score_series
 from evorun.runs.scores import primary_score
 
 MAX_TEXTS = 6
@@ -77,7 +77,7 @@ def load_live(run: Path) -> Live:
     declared = load_manifest(run).scores
     primary = primary_score(declared)
     # metrics.jsonl is written at the end of a run
-    points = read_metrics(run) or metric_series(read_steps_without_texts(run), declared)
+    points = read_metrics(run) or score_series(read_steps_without_texts(run), declared, primary.name)
     curves = [
         Curve(
             primary.name,

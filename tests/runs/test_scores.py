@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from scipy.stats import binomtest
 
-from evorun.runs.results import mean_score, metric_series, outcome_metrics, recorded_scores
+from evorun.runs.results import mean_score, metric_series, outcome_metrics, recorded_scores, score_series
 from evorun.runs.schema import PredictionRecord, ReturnedCandidate, StepRecord
 from evorun.runs.scores import ACCURACY, Score, find_violation, mean_of_samples, primary_score
 from evorun.tasks.base import Grade
@@ -80,6 +80,17 @@ def test_the_series_of_a_score_leaves_out_what_has_none() -> None:
     points = {point.name: point for point in metric_series([step("p", quality=2.0), step("q")], [QUALITY])}
     assert (points["quality"].value, points["quality"].n, points["quality/a"].n) == (2.0, 1, 1)
     assert list(points) == ["quality", "quality/a"]
+
+
+@pytest.mark.parametrize("name", ["quality", "extra", "unknown"])
+def test_the_series_of_one_score_is_that_of_all_scores_without_the_others(name: str) -> None:
+    def step(problem: str, number: int, **scores: float) -> StepRecord:
+        return StepRecord(problem, "a", number, ReturnedCandidate("c", "A", ""), None, None, 1, 1, {}, {}, {**scores})
+
+    steps = [step("p", 0, quality=2.0), step("p", 2, quality=3.0, extra=1.0), step("q", 1, quality=9.0)]
+    expected = [point for point in metric_series(steps, [QUALITY]) if point.name == name]
+    assert score_series(steps, [QUALITY], name) == expected
+    assert [point.step for point in expected] == {"quality": [0, 1, 2], "extra": [2], "unknown": []}[name]
 
 
 @pytest.mark.parametrize(
