@@ -15,6 +15,7 @@ from aiohttp import web
 from evorun.errors import ConfigError, EvorunError
 from evorun.reports.page import content_hash, markup, own_file, render
 from evorun.runs.job_search import display_as_text
+from evorun.runs.job_states import ORDER
 from evorun.viewer.index import Found, Index
 from evorun.viewer.pages import PageError, Workers, draw_comparison, draw_run, read_live
 
@@ -83,6 +84,7 @@ class Viewer:
         style = own_file("report.css") + own_file("view.css", _PACKAGE)
         script_hash, style_hash = content_hash(script), content_hash(style)
         context = {
+            "states": ORDER,
             "title": "Runs in " + ", ".join(map(display_as_text, self.index.folders)),
             "script": markup(script),
             "style": markup(style),

@@ -133,7 +133,7 @@
     return [...groups].sort(([a], [b]) => (a === "") - (b === "") || collator.compare(a, b));
   }
 
-  const ORDER = ["running", "starting", "reporting", "failed", "lost", "interrupted", "waiting", "done"];
+  const ORDER = byId("states").dataset.order.split(" ");
 
   function states(list) {
     const found = ORDER.map((state) => [state, list.filter((run) => run.status.state === state).length]);
