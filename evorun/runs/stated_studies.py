@@ -1,4 +1,4 @@
-"""Study files: what a study asks, compares and spends, stated before its runs."""
+"""Study files: a study's question, methods and budget, stated before its runs."""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The content of a study file."""
 
     question: Text
-    """What the study asks."""
+    """The question of the study."""
     methods: Annotated[tuple[Text | Settings, ...], msgspec.Meta(min_length=1)]
     """Methods to compare with the control: a name, or one with settings (`{method: duel_evolve, method.duels: 8}`)."""
     control: Text | Settings
@@ -39,7 +39,7 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     smallest_effect: PositiveFloat
     """Smallest difference in the score that matters, in the score's unit; of a rate a fraction (.05: five points)."""
     stopping_rule: Text
-    """When no further runs are made."""
+    """The condition on which no further runs are made."""
     settings: Settings = {}
     """Settings of all runs: model, engine, number of problems."""
 

@@ -55,7 +55,7 @@ def load_rescore(folder: Path) -> RescoreManifest:
 
 
 Opinions = Literal["duels", "rewards", "grades"]
-"""What a rejudging gives again: verdicts on duels, rewards of rollouts, or grades of candidates."""
+"""The opinions that a rejudging gives again: verdicts on duels, rewards of rollouts, or grades of candidates."""
 
 
 class RejudgeManifest(StudyManifest, kw_only=True):
@@ -71,7 +71,7 @@ class RejudgeManifest(StudyManifest, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """What gives the opinions, as settings: a rubric, and what differs from the run."""
+        """The settings that give the opinions: a rubric, and those that differ from the run's."""
         rubric = self.settings.get("rubric")
         return ", ".join([*([f"rubric={rubric}"] if rubric else []), *self.changes])
 
@@ -80,9 +80,9 @@ class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A row of figures.json: a measure of the recorded opinions, and of the new ones on the same texts."""
 
     by: str
-    """What the rows with this value divide: `all`, `order`, `position`, `length`, `step`, `score`, `stratum`."""
+    """The division of which the row is a part: `all`, `order`, `position`, `length`, `step`, `score`, `stratum`."""
     group: str
-    """What the row is about, in words."""
+    """The part of the division, in words."""
     n: int
     """Duels, judgments, rollouts, problems or candidates with both opinions."""
     recorded: Metric | None = None

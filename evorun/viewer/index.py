@@ -102,7 +102,7 @@ class _Entry:
 
     seen: _Seen
     status: JobStatus
-    """What the files say, and what a sweep's scheduler says of it."""
+    """The status by the files and by a sweep's scheduler."""
     row: msgspec.Raw
     version: int
     """The index's version at which anything of it changed last."""
@@ -190,7 +190,7 @@ class Index:
 
 
 class _Inside:
-    """Says whether a run lies below a folder where its path says, not behind a link."""
+    """A folder that tells runs which lie below it from runs behind a link."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -45,7 +45,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """What a model has written."""
+    """A text that a model has written."""
 
     role: str
     """Of the call: `generate`, `judge`, ..."""
@@ -55,7 +55,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """What the page shows of the run under its cursor."""
+    """The part of a run that the page shows while the cursor is on it."""
 
     curves: list[Curve]
     texts: list[Text]

@@ -47,7 +47,7 @@ _PACKAGE = "evorun.viewer"
 
 
 class Viewer:
-    """What the page and its scripts ask for."""
+    """The answers to the requests of the page and its scripts."""
 
     def __init__(self, folders: Sequence[Path], token: str, workers: Workers) -> None:
         self.index = Index(folders)

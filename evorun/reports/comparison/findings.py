@@ -1,4 +1,4 @@
-"""What a comparison shows, in a sentence for each pair: the same in a terminal, on a page and in every export."""
+"""The findings of a comparison, a sentence for each pair: the same in a terminal, on a page and in every export."""
 
 from evorun.reports import text
 from evorun.reports.comparison.pairs import Pair

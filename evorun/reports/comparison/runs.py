@@ -118,7 +118,7 @@ class Run:
 
     @property
     def origins(self) -> list[str]:
-        """What the figures come from, in a word or two each, where that is not a language model on a benchmark."""
+        """Sources of the figures other than a language model on a benchmark, in a word or two each."""
         manifest = self.manifest
         source = manifest.provenance.source
         found = {

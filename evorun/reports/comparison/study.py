@@ -1,4 +1,4 @@
-"""Whether runs kept to the study file that states them, and what they answer at its smallest effect of interest."""
+"""The study file that states the runs of a comparison: their deviations from it, and their answers to it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ class StudyReport:
 
     recorded: RecordedStudy
     deviations: Sequence[str]
-    """Where the runs did not keep to the file, a line each; empty where they did."""
+    """Deviations of the runs from the file, a line each; empty where they kept to it."""
     answers: Sequence[str]
-    """What the runs say of each method against the control, a line each."""
+    """The result of each method against the control, a line each."""
 
     @property
     def lines(self) -> list[str]:
