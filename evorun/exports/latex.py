@@ -58,9 +58,7 @@ def comparison_tables(comparison: ComparedRuns) -> str:
 
 def _describe_origins(comparison: ComparedRuns) -> str:
     """Say which of the runs are simulated, or on other data than the benchmark; empty where none is."""
-    compared = [run.origins for run in comparison.runs if not run.is_baseline] or [
-        run.origins for run in comparison.runs
-    ]
+    compared = [run.origins for run in comparison.compared_runs]
     found = dict.fromkeys(origin for origins in compared for origin in origins)
     shared = [origin for origin in found if all(origin in origins for origins in compared)]
     partial = [origin for origin in found if origin not in shared]

@@ -45,6 +45,11 @@ class _Arms:
         return [run for arm in self.arms for run in arm.runs]
 
     @property
+    def compared_runs(self) -> list[Run]:
+        """All runs but the random baselines; these where there are no others."""
+        return [run for run in self.runs if not run.is_baseline] or self.runs
+
+    @property
     def has_seeds(self) -> bool:
         """True when any arm ran with several seeds."""
         return any(len(arm.runs) > 1 for arm in self.arms)
@@ -52,8 +57,7 @@ class _Arms:
     @property
     def axes(self) -> XAxes:
         """The horizontal axes that the runs share."""
-        drawn = [run for run in self.runs if not run.is_baseline] or self.runs
-        points = (point for run in drawn for curve in run.curves.values() for point in curve)
+        points = (point for run in self.compared_runs for curve in run.curves.values() for point in curve)
         return choose_axes({run.outcome.trained for run in self.runs}, points)
 
 

@@ -76,7 +76,7 @@ def collect_evolved_texts(comparison: ComparedRuns) -> list[EvolvedText]:
     """
     firsts: dict[tuple[str, str], tuple[str, str]] = {}
     found: list[EvolvedText] = []
-    for run in [run for run in comparison.runs if not run.is_baseline] or comparison.runs:
+    for run in comparison.compared_runs:
         population = None if run.outcome.unread else load_population(run.outcome.run_dir)
         for root, last, title in (
             _find_last_texts(population) if population is not None and len(found) < MAX_TEXTS else ()
