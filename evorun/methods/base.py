@@ -4,20 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
 from evorun.fields import Checked, NonNegativeFloat, PositiveInt
 from evorun.methods.context import Context, RunContext
 from evorun.models.base import Sampling
-from evorun.ratings import bradley_terry
 from evorun.rollouts.calls import Role
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import HasPublicTests
 from evorun.training.wire import Objective
+
+if TYPE_CHECKING:
+    from evorun.ratings.bradley_terry import Posterior
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
 """The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
@@ -94,11 +96,13 @@ class Method(ABC):
         """The sampling parameters of a judgment; None for a method without duels."""
         return None
 
-    def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> bradley_terry.Posterior:
+    def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> "Posterior":
         """Return the ratings of a problem's candidates by these duels between them alone; their `mean` decides.
 
         By default, the MAP of Bradley-Terry utilities with a prior of 1 logit, in which ties are no evidence.
         """
+        from evorun.ratings import bradley_terry  # half a second for scipy, and the command line loads this module
+
         places = {candidate.id: place for place, candidate in enumerate(candidates)}
         ends = [(places[duel.first], places[duel.second], duel.outcome) for duel in duels if duel.outcome is not None]
         won = [first if outcome == "first" else second for first, second, outcome in ends]
