@@ -1,4 +1,4 @@
-"""A plug-in's judge in the place of a model: it reads the two answers that a judge's prompt carries."""
+"""Judges by code in the place of a model: they read the two answers that a judge's prompt carries."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +8,7 @@ import msgspec
 from evorun.models.base import Completion, Reply, Request, make_rejection
 from evorun.simulation.engine import CHARACTERS_PER_TOKEN
 from evorun.tasks.base import LoadedTask, Problem
+from evorun.tasks.capabilities import Judgment
 from evorun.tasks.judges import Judge
 
 
@@ -30,15 +31,20 @@ class PluginJudge:
             return make_rejection(request, f"judge={self.name} answers judges' prompts on the run's problems only")
         first, second = hints["answers"]
         judgment = await self.judge.compare(self._problems[hints["problem"]], first, second, request.seed)
-        text = msgspec.json.encode({"solution": judgment.verdict, "reasoning": judgment.reason}).decode()
-        completion = Completion(text=text, finish_reason="stop", tokens=len(text) // CHARACTERS_PER_TOKEN + 1)
-        characters = sum(len(message["content"]) for message in request.messages)
-        return Reply(
-            completions=(completion,) * request.sampling.n,
-            prompt_tokens=characters // CHARACTERS_PER_TOKEN,
-            seconds=0.0,
-        )
+        return make_verdict_reply(request, judgment)
 
     async def close(self) -> None:
         """Close the plug-in's judge."""
         await self.judge.close()
+
+
+def make_verdict_reply(request: Request, judgment: Judgment) -> Reply:
+    """Return a judgment as the reply of a model that answers a judge's prompt of a `TextTask`."""
+    text = msgspec.json.encode({"solution": judgment.verdict, "reasoning": judgment.reason}).decode()
+    completion = Completion(text=text, finish_reason="stop", tokens=len(text) // CHARACTERS_PER_TOKEN + 1)
+    characters = sum(len(message["content"]) for message in request.messages)
+    return Reply(
+        completions=(completion,) * request.sampling.n,
+        prompt_tokens=characters // CHARACTERS_PER_TOKEN,
+        seconds=0.0,
+    )

@@ -8,14 +8,13 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-import msgspec
-
-from evorun.models.base import Completion, Reply, Request, make_rejection
+from evorun.models.base import Reply, Request, make_rejection
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.runs.candidates import Response
+from evorun.runner.judges import make_verdict_reply
+from evorun.runs.candidates import Response, Verdict
 from evorun.runs.scores import primary_score
-from evorun.simulation.engine import CHARACTERS_PER_TOKEN
 from evorun.tasks.base import GradingTools, LoadedTask
+from evorun.tasks.capabilities import Judgment
 
 ORACLE = "oracle"
 
@@ -51,15 +50,8 @@ class OracleJudge:
         if hints.get("role") != "judge":
             return make_rejection(request, "judge=oracle answers judges' prompts only")
         first, second = await asyncio.gather(*(self._value(hints["problem"], answer) for answer in hints["answers"]))
-        verdict = "A" if first > second else "B" if second > first else "T"
-        text = msgspec.json.encode({"solution": verdict, "reasoning": "By the ground truth."}).decode()
-        completion = Completion(text=text, finish_reason="stop", tokens=len(text) // CHARACTERS_PER_TOKEN + 1)
-        characters = sum(len(message["content"]) for message in request.messages)
-        return Reply(
-            completions=(completion,) * request.sampling.n,
-            prompt_tokens=characters // CHARACTERS_PER_TOKEN,
-            seconds=0.0,
-        )
+        verdict: Verdict = "A" if first > second else "B" if second > first else "T"
+        return make_verdict_reply(request, Judgment(verdict=verdict, reason="By the ground truth."))
 
     async def _value(self, problem_id: str, answer: str | None) -> list[float]:
         """Return the utilities of an answer, in order of precedence; higher is better."""
