@@ -23,9 +23,8 @@ from evorun.reports.comparison.names import join_parts, name_parts
 from evorun.reports.overview import load_outcome
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runner import registry
-from evorun.runner.oracle import ORACLE
 from evorun.runner.pairings import TournamentSettings
-from evorun.runner.served import in_manifest, is_plugin_judge
+from evorun.runner.served import in_manifest, is_judge_by_code
 from evorun.runner.tournament import hold, prepare
 from evorun.runner.typed import typed
 from evorun.runs.configs import iterate_leaves
@@ -283,7 +282,7 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     judge = next(override for override in overrides if override.startswith("judge="))
     if judge.startswith(("judge=[", "judge=panel")):
         raise ConfigError(f"{judge}: expected one judge")
-    by_code = judge == f"judge={ORACLE}" or is_plugin_judge(*judge.split("=", 1))
+    by_code = is_judge_by_code(*judge.split("=", 1))
     own_engine = by_code or any(override.startswith("judge_engine=") for override in overrides)
     config = composed([*([] if own_engine else ["judge_engine=auto"]), *overrides])
     return with_absolute_paths({key: config[key] for key in ("judge", "judge_engine", "budget")})

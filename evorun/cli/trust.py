@@ -55,8 +55,7 @@ def with_choices(
 
     A model that is chosen anew keeps the recorded engine of its role, unless that is chosen anew (`judge_engine=NAME`).
     """
-    from evorun.runner.oracle import ORACLE
-    from evorun.runner.served import is_plugin_judge
+    from evorun.runner.served import is_judge_by_code
 
     refuse_typed_secrets(changes)
     offered = {*roles, *(f"{role}_engine" for role in roles if role != "model")}
@@ -71,8 +70,7 @@ def with_choices(
         made = with_absolute_paths(composed([part for word in new for part in words(word)]))
         config |= {group: made[group] for group in chosen}
         for role in chosen & set(roles):
-            by_code = made[role]["name"] == ORACLE or is_plugin_judge(role, made[role]["name"])
-            if by_code and f"{role}_engine" not in chosen:
+            if is_judge_by_code(role, made[role]["name"]) and f"{role}_engine" not in chosen:
                 config.pop(f"{role}_engine", None)
     return config
 

@@ -99,17 +99,13 @@ def read_other_roles(
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
         choice = read_name(config, role) if role in config else SAME_AS_POLICY
         other_calls = {call for call, played in roles.items() if played.model == role} - {role}
-        if other_calls and (choice in (ORACLE, PANEL) or is_plugin_judge(role, choice)):
+        if other_calls and (choice == PANEL or is_judge_by_code(role, choice)):
             raise ConfigError(
                 f"{role}={choice}: gives verdicts on pairs only, and method={method.name} also asks its {role} model "
                 f"for {' and '.join(sorted(other_calls))}; expected one model"
             )
-        if choice == ORACLE:
-            served = [read_oracle(config, role, task)]
-        elif is_plugin_judge(role, choice):
-            served = [read_plugin_judge(config, task)]
-        else:
-            served = _served(config, role, own)
+        by_code = is_judge_by_code(role, choice)
+        served = [read_judge_by_code(config, role, task)] if by_code else _served(config, role, own)
         others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": member for i, member in enumerate(served)}
     return others
 
@@ -189,35 +185,32 @@ def _is_policy(values: Any, key: str) -> bool:
     return True
 
 
-def read_oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
-    """Return the ground truth as a judge. Raises ConfigError for a task without one, or if an engine is set."""
-    typed(EngineConfig, config[role], role)  # refuse any key but the name
-    if task.task_class.graded_by_opinion:
-        raise ConfigError(f"{role}={ORACLE}: expected a task with right answers, task={task.name} is graded by opinion")
-    _require_shown_answers(config, role, ORACLE, task)
-    return ServedModel(ORACLE_MODEL, OracleConfig())
+def is_judge_by_code(role: str, choice: str) -> bool:
+    """Tell whether code plays a role: the ground truth, or a plug-in's judge."""
+    return choice == ORACLE or (role == "judge" and choice in registry.plugins("judge"))
 
 
-def is_plugin_judge(role: str, choice: str) -> bool:
-    """Tell whether a plug-in's code plays the role of the judge."""
-    return role == "judge" and choice in registry.plugins("judge")
+def read_judge_by_code(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
+    """Return the ground truth or a plug-in's judge, as chosen.
 
-
-def read_plugin_judge(config: Mapping[str, Any], task: TaskConfig) -> ServedModel:
-    """Return a plug-in's judge. Raises ConfigError for a wrong setting, for another engine, or for such a task."""
-    name = read_name(config, "judge")
-    _require_shown_answers(config, "judge", name, task)
-    settings = typed(registry.judge_config_class(name), config["judge"], "judge")
-    return ServedModel(ModelConfig(name=name, id=name), settings)
-
-
-def _require_shown_answers(config: Mapping[str, Any], role: str, choice: str, task: TaskConfig) -> None:
-    """Raise ConfigError where a judge by code has an engine, or cannot know which answers a prompt shows."""
+    Raises ConfigError for a wrong setting, if an engine is set, and for a task without right answers or whose prompts
+    do not say which answers they show.
+    """
+    name = read_name(config, role)
+    if name == ORACLE:
+        typed(EngineConfig, config[role], role)  # refuse any key but the name
+        if task.task_class.graded_by_opinion:
+            raise ConfigError(
+                f"{role}={ORACLE}: expected a task with right answers, task={task.name} is graded by opinion"
+            )
     engine = f"{role}_engine"
     if engine in config and not _is_policy(config[engine], engine):
-        raise ConfigError(f"{engine}: has no effect with {role}={choice}, which no engine serves; leave it out")
+        raise ConfigError(f"{engine}: has no effect with {role}={name}, which no engine serves; leave it out")
     if not issubclass(task.task_class, TextTask):
-        raise ConfigError(f"{role}={choice}: expected a task whose prompts say which answers they show (a TextTask)")
+        raise ConfigError(f"{role}={name}: expected a task whose prompts say which answers they show (a TextTask)")
+    if name == ORACLE:
+        return ServedModel(ORACLE_MODEL, OracleConfig())
+    return ServedModel(ModelConfig(name=name, id=name), typed(registry.judge_config_class(name), config[role], role))
 
 
 def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: GradingTools) -> LazyModel:

@@ -14,17 +14,15 @@ from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.runner import registry
-from evorun.runner.oracle import ORACLE
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings, read_entrants
 from evorun.runner.served import (
     SAME_AS_POLICY,
     in_manifest,
-    is_plugin_judge,
+    is_judge_by_code,
     open_lazily,
     read_engine,
-    read_oracle,
-    read_plugin_judge,
+    read_judge_by_code,
     served_by,
 )
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
@@ -133,10 +131,8 @@ def _read_judge(config: Mapping[str, Any], task: TaskConfig) -> ServedModel:
     name = read_name(config, "judge")
     if name == SAME_AS_POLICY:
         raise ConfigError(f"judge: expected a model by name, got {name}: each run has its own")
-    if name == ORACLE:
-        return read_oracle(config, "judge", task)
-    if is_plugin_judge("judge", name):
-        return read_plugin_judge(config, task)
+    if is_judge_by_code(JUDGE, name):
+        return read_judge_by_code(config, JUDGE, task)
     return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), read_engine(config, "judge_engine")))
 
 
