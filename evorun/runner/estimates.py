@@ -119,14 +119,19 @@ def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
     return train, min(test, limit or test)
 
 
+def limit_calls(budget: BudgetConfig, problems: int) -> int | None:
+    """Return the calls per problem that a budget allows, rounded down; None where it limits none."""
+    shares = (budget.calls_per_problem, budget.calls and budget.calls // problems)
+    return min((share for share in shares if share is not None), default=None)
+
+
 def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, Any], int | None]:
     """Return a method's settings with numbers where a budget decides, and the budget's calls per problem.
 
     Raises ConfigError for a setting that only a budget bounds, where there is no limit on calls.
     """
     method, budget = dict(config["method"]), typed(BudgetConfig, config["budget"], "budget")
-    shares = (budget.calls_per_problem, budget.calls and budget.calls // problems)
-    limit: int | None = min((share for share in shares if share is not None), default=None)
+    limit = limit_calls(budget, problems)
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)

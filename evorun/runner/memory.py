@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from evorun.models.config import ModelConfig
 from evorun.runner.estimates import BILLIONS
+from evorun.runner.plan_records import PlannedMemory
 
 TOTAL_BILLIONS = {**BILLIONS, "smollm2_135m": 0.135, "deepseek_v3_1": 671.0, "gpt_oss_120b": 117.0}
 """Billions of parameters, by the models' cards: of a mixture of experts all of them."""
@@ -14,17 +15,7 @@ BYTES = {"awq": 0.5, "compressed-tensors": 0.5, "mxfp4": 0.5, "fp8": 1.0, "float
 GIB = 2**30
 
 
-class ModelMemory(NamedTuple):
-    """The memory of a model, in GiB; None where it is unknown."""
-
-    model: str
-    weights: float | None
-    cache_per_1000_tokens: float | None
-    """Of keys and values, for one sequence."""
-    context_length: int
-
-
-def estimate_memory(model: ModelConfig) -> ModelMemory:
+def estimate_memory(model: ModelConfig) -> PlannedMemory:
     """Return the memory of a model: parameters x bytes, and keys and values of each layer for each token in 16 bit."""
     billions = TOTAL_BILLIONS.get(model.name)
     size = BYTES.get(model.quantization or model.dtype, 2.0)
@@ -34,8 +25,11 @@ def estimate_memory(model: ModelConfig) -> ModelMemory:
         heads = layers.get("num_key_value_heads") or layers["num_attention_heads"]
         width = layers.get("head_dim") or layers["hidden_size"] / layers["num_attention_heads"]
         cache = 2 * layers["num_hidden_layers"] * heads * width * 2 * 1000 / GIB
-    return ModelMemory(
-        model.name, None if billions is None else billions * 1e9 * size / GIB, cache, model.context_length
+    return PlannedMemory(
+        model=model.name,
+        weights_gib=None if billions is None else billions * 1e9 * size / GIB,
+        cache_gib_per_1000_tokens=cache,
+        context_length=model.context_length,
     )
 
 

@@ -79,7 +79,7 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of a model that this machine serves."""
+    """Memory of a model that this machine serves, in GiB; None where it is unknown."""
 
     model: str
     weights_gib: float | None
@@ -89,7 +89,7 @@ class PlannedMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs will cost and could show; `evorun plan --json` prints it."""
+    """The cost of runs, and the differences that they could show; `evorun plan --json` prints it."""
 
     runs: int
     calls: int

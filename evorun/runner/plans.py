@@ -1,7 +1,6 @@
 """Plans: what runs will cost and could show, before any is paid for."""
 
 import contextlib
-import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.reports.facts import count_first_generation
-from evorun.runner.estimates import Part, count_calls, count_problems
+from evorun.runner.estimates import Part, count_calls, count_problems, limit_calls
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, Source, add_known
 from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.trials import Trial, try_out
-from evorun.runs.prices import UNKNOWN, Rate, TokenPrice, find_rate, price_calls, to_dollars
+from evorun.runs.prices import UNKNOWN, Rate, TokenPrice, find_rate, oldest_date, price_calls, to_dollars
 from evorun.runs.schema import Spent
 from evorun.runs.scores import Score
 from evorun.runs.spending import GOLD
@@ -46,8 +45,7 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
     roles = [role for arm in arms for role in arm.roles]
     unknown = sorted({role.model for role in roles if role.billed and role.calls and role.price is None})
     billed = [arm for arm in arms if arm.billed]
-    rates = [rate for one in checked for rate in find_rates(one).values() if isinstance(rate, TokenPrice)]
-    oldest = min((rate.date for rate in rates), default=None)
+    oldest = min((day for one in checked if (day := oldest_date(find_rates(one))) is not None), default=None)
     return Plan(
         runs=len(configs),
         calls=sum(arm.calls for arm in arms),
@@ -87,29 +85,24 @@ def _plan_arm(
     raw, runs = members[0], len(members)
     problems = _count_problems(config)
     counted: list[Part] | None = None
-    panel = any(role.startswith("judge.") for role in config.others)
-    if not panel:  # the formulas count one judge
+    if not config.panel:  # the formulas count one judge
         with contextlib.suppress(ConfigError):
-            limited = copy.deepcopy(dict(raw))
-            limited["task"]["limit"] = problems
-            counted = count_calls(limited)
+            counted = count_calls({**raw, "task": {**raw["task"], "limit": problems}})
     # simulated models are alike, whatever model they stand for, and seeds hardly differ
     alike = repr({key: value for key, value in raw.items() if key not in ("seed", "model", "engine")})
     if alike not in trials:
         trials[alike] = try_out(raw, problems, short=counted is not None)
     trial = trials[alike]
-    if counted is None and trial is None:
+    if counted is not None:
+        roles = _merge_parts(config, counted, trial, recorded, runs)
+    elif trial is not None:
+        max_tokens = raw["method"].get("max_tokens") or UNSTATED_TOKENS
+        roles = _scale_trial(config, trial, problems, recorded, runs, max_tokens)
+    else:
         raise ConfigError(
             f"method={config.method.name}: expected calls with a formula (docs/guides/costs.md), or a small run on "
             "simulated models, which cannot begin here; evorun doctor says what is missing"
         )
-    roles = (
-        _merge_parts(config, counted, trial, recorded, runs)
-        if counted is not None
-        else _scale_trial(config, trial, problems, recorded, runs, raw["method"].get("max_tokens") or UNSTATED_TOKENS)
-        if trial is not None
-        else []
-    )
     if (never := _describe_unevolved(config, problems)) is not None:
         notes[never] = None
     if config.budget.limits_price:
@@ -150,8 +143,7 @@ def _describe_unevolved(config: RunConfig, problems: int) -> str | None:
     """Say that a budget of calls ends before the first step of evolution; None where it does not, or nobody knows."""
     settings = config.raw["method"]
     needed = count_first_generation(settings)
-    shares = (config.budget.calls_per_problem, config.budget.calls and config.budget.calls // problems)
-    limit = min((share for share in shares if share is not None), default=None)
+    limit = limit_calls(config.budget, problems)
     if needed is None or limit is None or limit > needed or settings.get("generations", 0) == 0:
         return None
     return (
@@ -324,13 +316,4 @@ def _plan_memory(configs: Sequence[RunConfig]) -> list[PlannedMemory]:
         for one in _list_served(config)
         if not (one.engine.billed or one.engine.simulated or one.engine.replays or one.model.random)
     }
-    found = [estimate_memory(model) for model in local.values()]
-    return [
-        PlannedMemory(
-            model=one.model,
-            weights_gib=one.weights,
-            cache_gib_per_1000_tokens=one.cache_per_1000_tokens,
-            context_length=one.context_length,
-        )
-        for one in found
-    ]
+    return [estimate_memory(model) for model in local.values()]

@@ -50,7 +50,7 @@ def require_prices(config: RunConfig, rates: dict[str, Rate]) -> None:
 def _models(config: RunConfig) -> dict[str, ServedModel]:
     """Return the model that answers each call role, and the policy, which answers all others."""
     own = ServedModel(config.model, config.engine)
-    panel = {role: served for role, served in config.others.items() if role.startswith("judge.")}
+    panel = config.panel
     roles = {call: played.model for call, played in config.method.active_roles.items()}
     found = (
         {POLICY: own}

@@ -1,4 +1,4 @@
-"""What earlier runs measured: tokens per call and per second, and how scores differ, by their manifests and results."""
+"""Measurements of earlier runs: tokens per call and per second, and scores, by their manifests and results."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -98,6 +98,11 @@ class RunConfig:
     """The composed configuration as plain data, for the manifest."""
 
     @property
+    def panel(self) -> dict[str, ServedModel]:
+        """The judges of a panel by role; empty without a panel."""
+        return {role: served for role, served in self.others.items() if role.startswith("judge.")}
+
+    @property
     def regime(self) -> Regime:
         """The information regime: that of the method on the task, unless an oracle judges for it."""
         judges = any(role.model == "judge" for role in self.method.active_roles.values())
