@@ -72,12 +72,8 @@ class RejudgedDuels(Rejudging):
             self._candidates[found.problem][found.id] = plain
             self._scores[found.problem, found.id] = self._primary.value_in(found)
         self._problems = {problem.id: problem for problem in self._loaded.problems}
+        self._require_problems((record.problem for record in records), self._problems)
         for record in records:
-            if record.problem not in self._problems:
-                raise DataError(
-                    f"{display(run)}: expected problem '{record.problem}' in the task's data, which has it no longer; "
-                    "restore the data"
-                )
             for name in (record.first, record.second):
                 if name not in self._candidates[record.problem]:
                     raise DataError(f"{display(run)}: candidates.jsonl lacks '{name}' of a duel; restore the records")
@@ -85,8 +81,7 @@ class RejudgedDuels(Rejudging):
         self._sampling = self._checked.method.judge_sampling or Sampling(temperature=0.0, max_tokens=limit)
 
     def _models(self) -> dict[str, ServedModel]:
-        panel = {role: served for role, served in self._checked.others.items() if role.startswith(f"{JUDGE}.")}
-        return panel or {JUDGE: self._get_served(JUDGE)}
+        return self._checked.panel or {JUDGE: self._get_served(JUDGE)}
 
     def _count_calls(self) -> MostCalls:
         return MostCalls(sum(len(duel.record.verdicts) for duel in self._duels), self._sampling.max_tokens, {JUDGE})

@@ -39,6 +39,9 @@ from evorun.tasks.rubrics import Rubric
 RESAMPLES = 1_999
 """Resamples of an interval here (ours): a row for each step."""
 
+_Shares = tuple[str, float, float]
+"""Problem, recorded share of the points, and the new one."""
+
 
 class RejudgedRewards(Rejudging):
     """The rollouts that a rubric has rewarded, under another one.
@@ -78,15 +81,11 @@ class RejudgedRewards(Rejudging):
         self._rollouts = [r for r in read_rollouts(run) if r.raw is not UNSET and r.maximum is not UNSET]
         if not self._rollouts:
             raise ConfigError(f"{display(run)}: expected rollouts with points by a rubric, found none")
+        self._require_problems((rollout.problem for rollout in self._rollouts), self._problems, "training data")
         self._key = training.task.rubric_key  # type: ignore[attr-defined]  # `read_rubric_versions` has checked it
         self._rubrics: dict[tuple[str, int], Rubric] = {}
         by_id = {version.record.id: version.rubric for version in versions}
         for rollout in self._rollouts:
-            if rollout.problem not in self._problems:
-                raise DataError(
-                    f"{display(run)}: expected problem '{rollout.problem}' in the task's training data, which has it "
-                    "no longer; restore the data"
-                )
             key = self._key(self._problems[rollout.problem])
             if rubric is None:
                 self._rubrics[key, rollout.step] = by_id[str(rollout.rubric)]
@@ -188,10 +187,10 @@ def measure_rewards(rewards: Sequence[RejudgedReward]) -> list[RejudgedFigure]:
 
     Intervals resample problems.
     """
-    by_step: dict[int, list[RejudgedReward]] = defaultdict(list)
+    by_step: dict[int, list[_Shares]] = defaultdict(list)
     for reward in rewards:
         if reward.now is not None:
-            by_step[reward.step].append(reward)
+            by_step[reward.step].append((reward.problem, reward.recorded, reward.now))
     if not by_step:
         return []
     return [
@@ -200,10 +199,8 @@ def measure_rewards(rewards: Sequence[RejudgedReward]) -> list[RejudgedFigure]:
     ]
 
 
-def _measure(by: str, group: str, steps: Sequence[Sequence[RejudgedReward]]) -> RejudgedFigure:
-    pairs = [
-        (reward.problem, reward.recorded, reward.now) for step in steps for reward in step if reward.now is not None
-    ]
+def _measure(by: str, group: str, steps: Sequence[Sequence[_Shares]]) -> RejudgedFigure:
+    pairs = [pair for step in steps for pair in step]
     return RejudgedFigure(
         by=by,
         group=group,
@@ -211,10 +208,7 @@ def _measure(by: str, group: str, steps: Sequence[Sequence[RejudgedReward]]) -> 
         recorded=_mean((problem, before) for problem, before, _ in pairs),
         now=_mean((problem, after) for problem, _, after in pairs),
         difference=_mean((problem, after - before) for problem, before, after in pairs),
-        agreement=rank_correlation(
-            [[(r.problem, r.recorded, r.now) for r in step if r.now is not None] for step in steps],
-            resamples=RESAMPLES,
-        ),
+        agreement=rank_correlation(steps, resamples=RESAMPLES),
     )
 
 

@@ -5,7 +5,8 @@ A run's texts come from its records and its journal; no request to generate a te
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -69,7 +70,7 @@ class Rejudging(RunStudy):
         super().__init__(run, config, console)
         self._meter, self._max_price = Meter(max_calls, max_tokens), max_price
         self._own_settings: dict[str, Any] = {"max_calls": max_calls, "max_tokens": max_tokens}
-        """What the constructor takes beside the configuration."""
+        """Arguments of the constructor beside the configuration."""
         self._loaded: LoadedTask = self._checked.task.load()
         self._skipped = 0
         """Opinions that the budget did not allow."""
@@ -124,8 +125,9 @@ class Rejudging(RunStudy):
             write_json(self.folder / REJUDGED, manifest)
         return load_figures(self.folder)
 
-    def _estimate_price(self) -> float | Literal["unknown"] | None:
-        """Return the most that the opinions may cost in dollars; None where no vendor bills them.
+    @cached_property
+    def _price(self) -> float | Literal["unknown"] | None:
+        """The most that the opinions may cost in dollars; None where no vendor bills them.
 
         Prompts are as long as those by which the run asked for its own opinions, completions as long as they may be.
         """
@@ -147,7 +149,7 @@ class Rejudging(RunStudy):
 
     def _require_price(self) -> None:
         """Raise ConfigError where the opinions may cost more than is allowed, or an unknown amount."""
-        price = self._estimate_price()
+        price = self._price
         if self._max_price is None or price is None or (price != "unknown" and price <= self._max_price):
             return
         most = format_dollars(self._max_price)
@@ -177,7 +179,7 @@ class Rejudging(RunStudy):
     def _announce(self, what: str) -> None:
         """Print what will be asked for, and by whom it will be answered."""
         by = ", ".join(dict.fromkeys(in_manifest(model).short for model in self._models().values()))
-        price = self._estimate_price()
+        price = self._price
         cost = (
             "" if price is None else f", price {price}" if price == "unknown" else f", at most {format_dollars(price)}"
         )
@@ -187,7 +189,12 @@ class Rejudging(RunStudy):
         write_json(directory.path / FIGURES, await self._judge(directory, effects))
 
     async def _ask_all(
-        self, items: Sequence[T], calls: int, role: str, ask: Callable[[T], Awaitable[R]], charge: Callable[[T], None]
+        self,
+        items: Sequence[T],
+        calls: int,
+        role: str,
+        ask: Callable[[T], Coroutine[Any, Any, R]],
+        charge: Callable[[T], None],
     ) -> list[R]:
         """Return the opinions on the first items, as many as the budget allows, in order.
 
@@ -200,7 +207,7 @@ class Rejudging(RunStudy):
             allowed = batch[: self._meter.admit(calls * len(batch), role) // calls] if calls else batch
             try:
                 async with asyncio.TaskGroup() as group:
-                    asked = [group.create_task(_as_coroutine(ask, item)) for item in allowed]
+                    asked = [group.create_task(ask(item)) for item in allowed]
             except BaseExceptionGroup as errors:
                 raise first_error(errors) from None
             found += [task.result() for task in asked]
@@ -215,7 +222,3 @@ class Rejudging(RunStudy):
                 soft_wrap=True,
             )
         return found
-
-
-async def _as_coroutine(ask: Callable[[T], Awaitable[R]], item: T) -> R:
-    return await ask(item)

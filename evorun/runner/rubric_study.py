@@ -115,12 +115,7 @@ class RubricStudy(RunStudy):
         steps = [record for record in read_records(self._run / "steps.jsonl", StepRecord) if record.best is not None]
         last = max((record.step for record in steps), default=0)
         answered = sorted({record.problem for record in steps})
-        missing = next((problem for problem in answered if problem not in problems), None)
-        if missing is not None:
-            raise DataError(
-                f"{display(self._run)}: expected problem '{missing}' in the task's data, which has it no longer; "
-                "restore the data"
-            )
+        self._require_problems(answered, problems)
         if not answered:
             raise ConfigError(f"{display(self._run)}: expected responses to its problems, none could be read")
         order = stream(self._checked.seed, STUDY).permutation(len(answered)).tolist()

@@ -6,13 +6,13 @@ not paid for again.
 
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
-from evorun.errors import ConfigError, RunDirectoryError
+from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import LanguageModel
 from evorun.models.config import ServedModel
 from evorun.runner.served import open_lazily
@@ -34,7 +34,7 @@ Work = Callable[[RunDirectory, Effects], Awaitable[None]]
 
 
 class RunStudy:
-    """What all studies of a run share; a subclass says what it asks of which models."""
+    """The common part of all studies of a run; a subclass asks the models."""
 
     verb: ClassVar[str]
     """The command that begins such a study; also the name of the folder that holds them."""
@@ -113,6 +113,15 @@ class RunStudy:
             await work(directory, effects)
             await effects.finish()
         write_json(directory.path / "cost.json", Spent(**self._meter.total.counts()))
+
+    def _require_problems(self, recorded: Iterable[str], known: Container[str], data: str = "data") -> None:
+        """Raise DataError where the task no longer has a problem of the run's records. data: the part of its data."""
+        missing = next((problem for problem in recorded if problem not in known), None)
+        if missing is not None:
+            raise DataError(
+                f"{display(self._run)}: expected problem '{missing}' in the task's {data}, which has it no longer; "
+                "restore the data"
+            )
 
     def _get_served(self, role: str) -> ServedModel:
         """Return the model of a role; one that is not set apart is the policy's."""
