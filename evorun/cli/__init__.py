@@ -89,11 +89,11 @@ def _dispatch(arguments: list[str]) -> int:
         print_choices(arguments[1])
         return 0
     from evorun.cli.launch import run_hydra
+    from evorun.cli.options import split_max_price
 
-    if any(argument.partition("=")[0] == "--max-price" for argument in arguments):
-        from evorun.cli.planning import require_max_price, split_max_price
+    arguments, limit = split_max_price(arguments)
+    if limit is not None:
+        from evorun.cli.planning import require_max_price
 
-        arguments, limit = split_max_price(arguments)
-        if limit is not None:
-            require_max_price(arguments, limit)
+        require_max_price(arguments, limit)
     return run_hydra(arguments)

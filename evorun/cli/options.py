@@ -1,10 +1,12 @@
-"""Options of the verbs, KEY=VALUE: each once, and flags that are true or false."""
+"""Options of the verbs, KEY=VALUE: each once, and flags that are true or false; and the price that all may cost."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
+
+MAX_PRICE = "--max-price"
 
 
 def split_runs(
@@ -44,3 +46,21 @@ def take_flag(options: dict[str, str], key: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ConfigError(f"{key}: expected true or false, got {value or 'nothing'}")
     return value.lower() == "true"
+
+
+def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
+    """Return the arguments without --max-price, and its value in dollars. Raises ConfigError for none."""
+    words = list(arguments)
+    if MAX_PRICE in words[:-1]:  # its value is the next word
+        place = words.index(MAX_PRICE)
+        words[place : place + 2] = ["=".join(words[place : place + 2])]
+    given = [word for word in words if word == MAX_PRICE or word.startswith(f"{MAX_PRICE}=")]
+    if not given:
+        return list(arguments), None
+    try:
+        limit = float(given[-1].partition("=")[2])
+    except ValueError:
+        limit = -1.0
+    if not 0 <= limit < float("inf") or len(given) > 1:
+        raise ConfigError(f"{MAX_PRICE}: expected dollars, as {MAX_PRICE}=20, got {' '.join(given)}")
+    return [word for word in words if word not in given], limit

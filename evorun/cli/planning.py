@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from evorun.cli.composed_jobs import compose_jobs, compose_runs
+from evorun.cli.options import MAX_PRICE, split_max_price
 from evorun.cli.output import JSON, print_json
 from evorun.errors import ConfigError
 from evorun.reports import text
@@ -16,7 +17,6 @@ from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
 
-MAX_PRICE = "--max-price"
 OUTPUTS = Path("outputs")
 """Folder of earlier runs."""
 
@@ -47,24 +47,6 @@ def _read_study(arguments: Sequence[str]) -> StatedStudy | None:
     if len(arguments) > 1:
         raise ConfigError(f"{arguments[1]}: expected nothing after {arguments[0]}, which states all that has a price")
     return record_study(Path(arguments[0])).study
-
-
-def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
-    """Return the arguments without --max-price, and its value in dollars. Raises ConfigError for none."""
-    words = list(arguments)
-    if MAX_PRICE in words[:-1]:  # its value is the next word
-        place = words.index(MAX_PRICE)
-        words[place : place + 2] = ["=".join(words[place : place + 2])]
-    given = [word for word in words if word == MAX_PRICE or word.startswith(f"{MAX_PRICE}=")]
-    if not given:
-        return list(arguments), None
-    try:
-        limit = float(given[-1].partition("=")[2])
-    except ValueError:
-        limit = -1.0
-    if not 0 <= limit < float("inf") or len(given) > 1:
-        raise ConfigError(f"{MAX_PRICE}: expected dollars, as {MAX_PRICE}=20, got {' '.join(given)}")
-    return [word for word in words if word not in given], limit
 
 
 def warn_of_study(study: StatedStudy, console: Terminal) -> None:

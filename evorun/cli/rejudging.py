@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evorun.cli.options import split_max_price
 from evorun.cli.overrides import parse, read_key
 from evorun.cli.plain import with_absolute_paths
 from evorun.cli.trust import TRUST, require_trust, with_changes, with_choices
@@ -29,8 +30,6 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
 
     Raises ConfigError for a wrong command line and for a run that has nothing of the kind.
     """
-    from evorun.cli.planning import split_max_price  # which loads much
-
     given, limit = split_max_price([word for word in arguments if word != TRUST])
     kinds = {kind for word in given[1:] if (kind := _get_kind(word)) is not None}
     if not given or len(kinds) != 1 or not all("=" in word for word in given[1:]):

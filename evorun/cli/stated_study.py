@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.cli.composed_jobs import compose_runs
+from evorun.cli.options import split_max_price
 from evorun.cli.overrides import MAY_CHANGE, read_key
 from evorun.cli.quoting import written
 from evorun.cli.usage import USAGES
@@ -15,7 +16,7 @@ from evorun.runs.terminal import Terminal
 def start_study(arguments: Sequence[str], console: Terminal) -> int:
     """Start the sweep that a study file states; return the exit code. Raises ConfigError for a wrong command line."""
     from evorun.cli.launch import run_hydra
-    from evorun.cli.planning import require_max_price, split_max_price, warn_of_study
+    from evorun.cli.planning import require_max_price, warn_of_study
 
     words, limit = split_max_price(arguments)
     if not words or "=" in words[0] or words[0].startswith("-") or not all("=" in word for word in words[1:]):
