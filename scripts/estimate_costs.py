@@ -10,11 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from evorun.cli.composed_jobs import compose_experiment
-from evorun.cli.explain import explain
 from evorun.cli.output import print_error
 from evorun.errors import EvorunError
 from evorun.runner.estimates import estimate
@@ -28,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     try:
         cost = estimate(compose_experiment(asked.experiment, asked.overrides))
-    except (EvorunError, HydraException, OmegaConfBaseException) as error:
-        print_error(str(error) if isinstance(error, EvorunError) else explain(error))
+    except EvorunError as error:
+        print_error(str(error))
         sys.exit(1)
     print(f"{cost.runs} runs, {cost.calls:,.0f} calls, {cost.tokens:,.0f} tokens, {cost.describe_hours()}")
 

@@ -93,7 +93,8 @@ def _dispatch(arguments: list[str]) -> int:
 
     arguments, limit = split_max_price(arguments)
     if limit is not None:
+        from evorun.cli.composed_jobs import compose_jobs
         from evorun.cli.planning import require_max_price
 
-        require_max_price(arguments, limit)
+        require_max_price(compose_jobs(arguments), limit)
     return run_hydra(arguments)

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import choices, config_folder, register, yaml_values
+from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.overrides import check_command_line, words
-from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.plain import composed, with_absolute_paths
 from evorun.cli.quoting import written
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 from evorun.errors import ConfigError
@@ -29,32 +28,7 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises ConfigError for arguments that compose none.
     """
-    given = [word for argument in arguments if argument not in MULTIRUN for word in words(argument)]
-    if options := [word for word in given if word.startswith("-")]:
-        raise ConfigError(f"{options[0]}: expected KEY=VALUE, as for a run, and -m for a sweep")
-    check_command_line([*given, *(word for word in arguments if word in MULTIRUN)])
-    register(given)
-    experiment = next((word.partition("=")[2] for word in reversed(given) if word.startswith("experiment=")), None)
-    hydra: Any = yaml_values("experiment", experiment).get("hydra", {}) if experiment else {}
-    try:
-        if not set(MULTIRUN) & set(arguments) and hydra.get("mode") != "MULTIRUN":
-            return [_compose(given)]
-        sweeper = hydra.get("sweeper", {})
-        parser = OverridesParser.create()
-        swept = [*make_overrides(sweeper.get("params", {})), *given]
-        overrides = parser.parse_overrides(swept)
-        own = [override.value() for override in overrides if override.get_key_element().lstrip("+") == VARIANTS]
-        variants: Any = own[-1] if own else sweeper.get("variants", ())
-        kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
-        return [_compose(job) for job in jobs_of_sweep(kept, variants, parser)]
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error)) from error
-
-
-def _compose(overrides: Sequence[str]) -> dict[str, Any]:
-    kept = [word for one in overrides if not one.lstrip("+").startswith("hydra") for word in words(one)]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        return with_absolute_paths(plain(compose("config", kept)))
+    return [_compose(job) for job in _list_jobs(arguments)]
 
 
 def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
@@ -62,31 +36,49 @@ def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, 
 
     An experiment that sweeps nothing has one run. Raises ConfigError for an unknown experiment or key.
     """
-    jobs = [job for job in _list_jobs(experiment, given) if not _is_random(job) or _is_random(given)]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        composed = [
-            plain(compose("config", [f"experiment={experiment}", *(word for one in job for word in words(one))]))
-            for job in jobs
-        ]
-    for config in composed:
+    jobs = _list_jobs_of_experiment(experiment, given)
+    configs = [_compose(job) for job in jobs if not _is_random(job) or _is_random(given)]
+    for config in configs:
         typed(registry.method_class(config["method"]["name"]).Config, config["method"], "method")
         typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
-    return composed
+    return configs
 
 
 def count_random_jobs(experiment: str) -> int:
     """Return the number of an experiment's runs by the random model, which `compose_experiment` leaves out."""
-    return sum(map(_is_random, _list_jobs(experiment, [])))
+    return sum(map(_is_random, _list_jobs_of_experiment(experiment, [])))
 
 
-def _list_jobs(experiment: str, given: Sequence[str]) -> list[list[str]]:
+def _list_jobs_of_experiment(experiment: str, given: Sequence[str]) -> list[list[str]]:
+    return _list_jobs([MULTIRUN[0], f"experiment={experiment}", *given])
+
+
+def _list_jobs(arguments: Sequence[str]) -> list[list[str]]:
+    """Return the overrides of each run that the arguments stand for."""
+    given = [word for argument in arguments if argument not in MULTIRUN for word in words(argument)]
+    if options := [word for word in given if word.startswith("-")]:
+        raise ConfigError(f"{options[0]}: expected KEY=VALUE, as for a run, and -m for a sweep")
+    check_command_line([*given, *(word for word in arguments if word in MULTIRUN)])
     register(given)
-    if experiment not in choices("experiment"):
-        raise registry.unknown("experiment", experiment, choices("experiment"))
-    sweeper: Any = yaml_values("experiment", experiment).get("hydra", {}).get("sweeper", {})
-    parser = OverridesParser.create()
-    swept = [*make_overrides(sweeper.get("params", {})), *(word for one in given for word in words(one))]
-    return jobs_of_sweep(parser.parse_overrides(swept), sweeper.get("variants", ()), parser)
+    experiment = next((word.partition("=")[2] for word in reversed(given) if word.startswith("experiment=")), None)
+    hydra: Any = yaml_values("experiment", experiment).get("hydra", {}) if experiment else {}
+    if not set(MULTIRUN) & set(arguments) and hydra.get("mode") != "MULTIRUN":
+        return [given]
+    sweeper = hydra.get("sweeper", {})
+    try:
+        parser = OverridesParser.create()
+        overrides = parser.parse_overrides([*make_overrides(sweeper.get("params", {})), *given])
+        own = [override.value() for override in overrides if override.get_key_element().lstrip("+") == VARIANTS]
+        variants: Any = own[-1] if own else sweeper.get("variants", ())
+        kept = [override for override in overrides if not override.get_key_element().lstrip("+").startswith("hydra")]
+        return jobs_of_sweep(kept, variants, parser)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error)) from error
+
+
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+    kept = [word for one in overrides if not one.lstrip("+").startswith("hydra") for word in words(one)]
+    return with_absolute_paths(composed(kept))
 
 
 def _is_random(overrides: Sequence[str]) -> bool:

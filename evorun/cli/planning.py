@@ -1,10 +1,10 @@
 """`evorun plan`: what a run, a sweep or an experiment will cost and could show, before it is paid for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from evorun.cli.composed_jobs import compose_jobs, compose_runs
 from evorun.cli.options import MAX_PRICE, split_max_price
@@ -25,13 +25,14 @@ def plan(arguments: Sequence[str], console: Terminal) -> int:
     """Print the plan of the runs that the arguments stand for. Raises ConfigError, also for one beyond its price."""
     words, limit = split_max_price([word for word in arguments if word != JSON])
     study = _read_study(words)
-    made = make_plan(compose_jobs(words if study is None else compose_runs(study)), OUTPUTS)
+    configs = compose_jobs(words if study is None else compose_runs(study))
+    made = make_plan(configs, OUTPUTS)
     if JSON in arguments:
         print_json(msgspec.to_builtins(made))
     else:
         print_plan(made, console)
         if study is not None:
-            warn_of_study(study, console)
+            warn_of_study(study, configs, console)
     if limit is not None:
         refuse_price(made, limit)
     return 0
@@ -49,16 +50,18 @@ def _read_study(arguments: Sequence[str]) -> StatedStudy | None:
     return record_study(Path(arguments[0])).study
 
 
-def warn_of_study(study: StatedStudy, console: Terminal) -> None:
-    """Say why a study's runs may not answer its question, if they may not. Raises ConfigError."""
-    configs = compose_jobs(compose_runs(replace(study, seeds=study.seeds[:1])))
+def warn_of_study(study: StatedStudy, configs: Sequence[Mapping[str, Any]], console: Terminal) -> None:
+    """Say why a study's runs may not answer its question, if they may not; configs: see `list_shortfalls`.
+
+    Raises ConfigError.
+    """
     for line in list_shortfalls(configs, OUTPUTS, len(study.seeds), study.smallest_effect):
         console.print(line, soft_wrap=True)
 
 
-def require_max_price(arguments: Sequence[str], limit: float) -> None:
-    """Raise ConfigError where the runs that the arguments stand for may cost more than a limit in dollars."""
-    refuse_price(make_plan(compose_jobs(arguments), OUTPUTS), limit)
+def require_max_price(configs: Sequence[Mapping[str, Any]], limit: float) -> None:
+    """Raise ConfigError where runs with these configurations may cost more than a limit in dollars."""
+    refuse_price(make_plan(configs, OUTPUTS), limit)
 
 
 def refuse_price(made: Plan, limit: float) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from evorun.cli.composed_jobs import compose_runs
+from msgspec.structs import replace
+
+from evorun.cli.composed_jobs import compose_jobs, compose_runs
 from evorun.cli.options import split_max_price
 from evorun.cli.overrides import MAY_CHANGE, read_key
 from evorun.cli.quoting import written
@@ -30,9 +32,12 @@ def start_study(arguments: Sequence[str], console: Terminal) -> int:
             )
     study = record_study(file).study
     console.print(f"{study.question} {describe_plan(study)}", soft_wrap=True)
-    warn_of_study(study, console)
+    # where there is no price to plan, a run of each method is enough
+    planned = study if limit is not None else replace(study, seeds=study.seeds[:1])
+    configs = compose_jobs(compose_runs(planned))
+    warn_of_study(study, configs, console)
     if limit is not None:
-        require_max_price(compose_runs(study), limit)
+        require_max_price(configs, limit)
     return run_hydra([*compose_sweep(study, file), *given])
 
 

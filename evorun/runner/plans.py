@@ -29,17 +29,13 @@ UNSTATED_TOKENS = 1024
 def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
     """Plan runs by their composed configurations; outputs: the folder of earlier runs. Raises ConfigError."""
     recorded = read_recorded(outputs)
-    by_arm: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for config in configs:
-        by_arm[repr({key: value for key, value in config.items() if key != "seed"})].append(config)
+    by_arm = _group_by_arm(configs)
     notes: dict[str, None] = {}
     trials: dict[str, Trial | None] = {}
-    checked = [check(members[0]) for members in by_arm.values()]
+    checked = [check(members[0]) for members in by_arm]
     for one in checked:
         _require_weights(one)
-    arms = [
-        _plan_arm(one, members, recorded, notes, trials) for one, members in zip(checked, by_arm.values(), strict=True)
-    ]
+    arms = [_plan_arm(one, members, recorded, notes, trials) for one, members in zip(checked, by_arm, strict=True)]
     if any(config.student is not None for config in checked):
         notes["The stages that make students (teacher, traces, fine-tuning) are left out."] = None
     roles = [role for arm in arms for role in arm.roles]
@@ -60,6 +56,14 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
         memory=_plan_memory(checked),
         notes=list(notes),
     )
+
+
+def _group_by_arm(configs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the configurations that differ in their seed alone together."""
+    by_arm: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for config in configs:
+        by_arm[repr({key: value for key, value in config.items() if key != "seed"})].append(config)
+    return list(by_arm.values())
 
 
 def _require_weights(config: RunConfig) -> None:
@@ -155,12 +159,13 @@ def _describe_unevolved(config: RunConfig, problems: int) -> str | None:
 def list_shortfalls(
     configs: Sequence[Mapping[str, Any]], outputs: Path, seeds: int, smallest_effect: float
 ) -> list[str]:
-    """Return a line for each reason why a study's runs may not answer its question; configs: one of each arm.
+    """Return a line for each reason why a study's runs may not answer its question; configs: one or more of each arm.
 
     outputs: see `make_plan`. Raises ConfigError.
     """
     recorded, lines = read_recorded(outputs), dict[str, None]()
-    for config in map(check, configs):
+    for members in _group_by_arm(configs):
+        config = check(members[0])
         problems = _count_problems(config)
         difference, _ = _plan_difference(config, problems, seeds, recorded)
         if (never := _describe_unevolved(config, problems)) is not None:
