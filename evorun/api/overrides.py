@@ -1,11 +1,9 @@
 """Settings given in Python, as overrides of a command line (Hydra's grammar)."""
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
-from os import PathLike, fspath
 from typing import Any
 
-from evorun.cli.quoting import written
+from evorun.cli.quoting import write_value
 from evorun.errors import ConfigError
 
 Settings = str | Mapping[str, Any]
@@ -37,26 +35,5 @@ def _make_override(key: str, value: Any, *, swept: bool) -> str:
     if swept and isinstance(value, list | tuple | range):
         if not value:
             raise ConfigError(f"{key}: expected at least one value to sweep over, got none")
-        return f"{key}={','.join(_write(key, one) for one in value)}"
-    return f"{key}={_write(key, value)}"
-
-
-def _write(key: str, value: Any) -> str:
-    """Return a value in Hydra's grammar, so that it is read back as it is."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Integral):
-        return str(int(value))
-    if isinstance(value, Real):
-        return repr(float(value))
-    if isinstance(value, str | PathLike):
-        return written(str(fspath(value)))
-    if isinstance(value, list | tuple | range):
-        return f"[{','.join(_write(key, one) for one in value)}]"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{written(str(name))}:{_write(key, one)}' for name, one in value.items())}}}"
-    raise ConfigError(
-        f"{key}: expected a text, a number, true or false, a list or a mapping, got {type(value).__name__}"
-    )
+        return f"{key}={','.join(write_value(key, one) for one in value)}"
+    return f"{key}={write_value(key, value)}"

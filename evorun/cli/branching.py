@@ -73,11 +73,16 @@ def replay(arguments: Sequence[str], console: Terminal) -> int:
 
 def _describe_equality(recorded: Manifest, again: Manifest) -> str:
     """Return a line that says whether a replay has the records of the run that it repeats."""
-    records = [name for name in recorded.files if name.endswith(".jsonl")]
-    differing = [name for name in records if recorded.files[name] != again.files.get(name)]
+    records = _get_records(recorded)
+    differing = [name for name, digest in records.items() if digest != again.files.get(name)]
     if differing:
         return f"the records differ in {', '.join(differing)}: the code or the data have changed since the run"
     return f"the records are the same to the byte: {', '.join(records)}"
+
+
+def _get_records(manifest: Manifest) -> dict[str, str]:
+    """Return the digests of a run's record files by name."""
+    return {name: digest for name, digest in manifest.files.items() if name.endswith(".jsonl")}
 
 
 def extend(arguments: Sequence[str], console: Terminal) -> int:
@@ -165,11 +170,7 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         return exit_code(status)
     paid = _count_calls(folder) - origin.calls
     console.print(f"paid for {paid:,} new calls, shared {origin.calls:,}", soft_wrap=True)
-    before, after = (
-        {name: digest for name, digest in made.files.items() if name.endswith(".jsonl")}
-        for made in (manifest, load_manifest(folder))
-    )
-    if before == after:
+    if _get_records(manifest) == _get_records(load_manifest(folder)):
         line = f"the records are the same as those of {display(request.run)}: the change has had no effect"
         console.print(line, style="yellow", soft_wrap=True)
     console.print(

@@ -11,12 +11,11 @@ from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
 from evorun.cli.overrides import check_command_line, words
 from evorun.cli.plain import composed, with_absolute_paths
-from evorun.cli.quoting import written
+from evorun.cli.quoting import write_value
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.typed import typed
-from evorun.runs.schema import Setting
 from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
@@ -88,16 +87,9 @@ def _is_random(overrides: Sequence[str]) -> bool:
 def compose_runs(study: StatedStudy) -> list[str]:
     """Return the command line of a study's runs: the control, and each method as a variant of it."""
     control, *methods = study.arms
-    variants = ",".join(f"{{{','.join(f'{key}:{_write(value)}' for key, value in arm.items())}}}" for arm in methods)
     return [
         "-m",
-        *(f"{key}={_write(value)}" for key, value in {**study.common, **control}.items()),
+        *(f"{key}={write_value(key, value)}" for key, value in {**study.common, **control}.items()),
         f"seed={','.join(map(str, study.seeds))}",
-        f"hydra.sweeper.variants=[{variants}]",
+        f"{VARIANTS}={write_value(VARIANTS, methods)}",
     ]
-
-
-def _write(value: Setting) -> str:
-    if isinstance(value, str):
-        return written(value)
-    return "null" if value is None else str(value).lower()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from evorun.cli.composed_jobs import compose_jobs, compose_runs
 from evorun.cli.options import split_max_price
 from evorun.cli.overrides import MAY_CHANGE, read_key
-from evorun.cli.quoting import written
+from evorun.cli.quoting import write_value
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 from evorun.runs.stated_studies import StatedStudy, record_study
@@ -49,4 +49,4 @@ def describe_plan(study: StatedStudy) -> str:
 
 def compose_sweep(study: StatedStudy, file: Path) -> list[str]:
     """Return the command line of a study's sweep, whose runs record the file."""
-    return [*compose_runs(study), f"study={written(str(file))}"]
+    return [*compose_runs(study), f"study={write_value('study', file)}"]
