@@ -27,7 +27,7 @@ for (const [id, value] of [["group", "method"], ["sort", "score"], ["order", "de
   select.dispatchEvent(new Event("change"));
 }
 """
-"""What a reader would do first."""
+"""The choices that a reader would make first."""
 
 
 def draw(folder: Path, file: Path, width: int, height: int) -> None:

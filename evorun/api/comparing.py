@@ -98,7 +98,7 @@ class Comparison:
 
     @property
     def findings(self) -> list[str]:
-        """What each comparison with a reference shows, a sentence each."""
+        """A sentence on each comparison with a reference: what it shows."""
         return [describe_finding(pair) for pair in self._compared.pairs.main_pairs]
 
     @property

@@ -45,7 +45,7 @@ def run(
     place = [] if path is None else make_overrides([{"hydra.run.dir": path}], {})
     done = carry_out([*_options(config_dir), *words, *single, *place], quiet=quiet)
     _raise_first(done)
-    return Run(_as_given(done.folders[-1]))
+    return _load_last(done)
 
 
 def sweep(
@@ -113,7 +113,8 @@ def replay(path: Place, *settings: Settings, output: Folder | None = None, quiet
         EvorunError: as `run`.
         KeyboardInterrupt: as `run`.
     """
-    return _branch(["replay", _find_folder(path)], make_overrides(settings, named), output, quiet=quiet)
+    words = make_overrides(settings, named)
+    return _load_last(_branch(["replay", _find_folder(path)], words, output, quiet=quiet))
 
 
 def extend(
@@ -145,13 +146,11 @@ def extend(
         KeyboardInterrupt: as `run`.
     """
     folder = _find_folder(path)
-    if (Path(folder) / MANIFEST).exists():
-        words = make_overrides(settings, named)
-        return _branch(["extend", folder, *_trust(trust)], words, output, quiet=quiet)
-    words = make_overrides(settings, named, swept=True)
-    place = [] if output is None else make_overrides([{"output": output}], {})
-    done = carry_out(["extend", folder, *_trust(trust), *words, *place], quiet=quiet)
-    _raise_first(done)
+    of_sweep = not (Path(folder) / MANIFEST).exists()
+    words = make_overrides(settings, named, swept=of_sweep)
+    done = _branch(["extend", folder, *_trust(trust)], words, output, quiet=quiet)
+    if not of_sweep:
+        return _load_last(done)
     return load([_as_given(job) for job in done.folders]) if done.sweep is None else load(folder)
 
 
@@ -185,7 +184,7 @@ def fork(
     """
     words = make_overrides(settings, named)
     begin = ["fork", _find_folder(path), "--at", f"step={step}", *_trust(trust)]
-    return _branch(begin, words, output, quiet=quiet)
+    return _load_last(_branch(begin, words, output, quiet=quiet))
 
 
 def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool = False, **named: Any) -> Run:
@@ -211,11 +210,15 @@ def rejudge(path: Place, *settings: Settings, trust: bool = False, quiet: bool =
     return Run(Path(folder))
 
 
-def _branch(begin: Sequence[str], words: Sequence[str], output: Folder | None, *, quiet: bool) -> Run:
-    """Carry out a verb that begins one run, and return it."""
+def _branch(begin: Sequence[str], words: Sequence[str], output: Folder | None, *, quiet: bool) -> Done:
+    """Carry out a verb that begins runs out of others. Raises its first error."""
     place = [] if output is None else make_overrides([{"output": output}], {})
     done = carry_out([*begin, *words, *place], quiet=quiet)
     _raise_first(done)
+    return done
+
+
+def _load_last(done: Done) -> Run:
     return Run(_as_given(done.folders[-1]))
 
 

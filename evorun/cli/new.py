@@ -38,8 +38,8 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
     class_name = "".join(part.capitalize() for part in name.split("_"))
     try:
-        of_kind = resources.files("evorun.cli") / "templates"
-        templates = dict(_templates(of_kind / kind)) | (dict(_templates(of_kind / "method_duels")) if by_duels else {})
+        root = resources.files("evorun.cli") / "templates"
+        templates = dict(_templates(root / kind)) | (dict(_templates(root / "method_duels")) if by_duels else {})
         for path, template in templates.items():
             file = folder / path.replace(_IN_FILE_NAMES, name)
             file.parent.mkdir(parents=True, exist_ok=True)

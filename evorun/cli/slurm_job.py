@@ -17,22 +17,22 @@ def main() -> None:
 
     The arguments are the file with the job's input, and the restarts after which it is not queued again.
     """
-    file, most_restarts = sys.argv[1:]
+    file, max_restarts = sys.argv[1:]
     given = msgspec.json.decode(Path(file).read_bytes(), type=GivenJob)
-    exit_after(lambda: _carry_out(given, int(most_restarts)), debug=given.debug)
+    exit_after(lambda: _carry_out(given, int(max_restarts)), debug=given.debug)
 
 
-def _carry_out(given: GivenJob, most_restarts: int) -> int:
+def _carry_out(given: GivenJob, max_restarts: int) -> int:
     try:
         code = carry_out_job(given)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
-        print(_requeue(most_restarts), file=sys.stderr, flush=True)
+        print(_requeue(max_restarts), file=sys.stderr, flush=True)
     return code
 
 
-def _requeue(most: int) -> str:
+def _requeue(max_restarts: int) -> str:
     """Queue this process's job again where SLURM warned it or ends its time; return a line on what was done."""
     from evorun.runs import slurm
 
@@ -41,8 +41,11 @@ def _requeue(most: int) -> str:
     # any other one that is ending is cancelled, or preempted and then queued again by SLURM itself
     if state not in ("RUNNING", "COMPLETING (TimeLimit)"):
         return f"stopped by SLURM, which has the job as {state or 'unknown'}"
-    if int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= most:
-        return f"error: not queued again: SLURM has restarted the job {most} times, hydra.launcher.max_requeues={most}"
+    if int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= max_restarts:
+        return (
+            f"error: not queued again: SLURM has restarted the job {max_restarts} times, "
+            f"hydra.launcher.max_requeues={max_restarts}"
+        )
     done = slurm.run_program(["scontrol", "requeue", job])
     if done is None or done.returncode != 0:
         reason = "scontrol cannot be run" if done is None else " ".join(done.stderr.split())

@@ -40,8 +40,6 @@ TARGET = "hydra_plugins.evorun.SlurmLauncher"
 """The name in `conf/hydra/launcher/slurm.yaml`."""
 
 _POLL_S = 1.0
-_ASK_S = 10.0
-"""Seconds between two questions to SLURM's controller, which serves a whole cluster."""
 
 
 @dataclass
@@ -68,18 +66,18 @@ class SlurmConfig:
     signal_delay_s: int = 120
     """Seconds before the time limit at which a job is warned."""
     max_requeues: int = 20
-    """How often a job is queued again."""
+    """Times that a job is queued again at most."""
     setup: list[str] = field(default_factory=list)
     """Lines of the batch script before the job."""
     additional_parameters: dict[str, Any] | None = None
     """Further options of sbatch by name, without dashes; true for one without a value."""
 
     def __post_init__(self) -> None:
-        least = {"timeout_min": 1, "cpus_per_task": 1, "gpus_per_node": 1, "mem_gb": 1, "array_parallelism": 1}
-        for name, bound in {**least, "signal_delay_s": 0, "max_requeues": 0}.items():
+        positive = ("timeout_min", "cpus_per_task", "gpus_per_node", "mem_gb", "array_parallelism")
+        for name, minimum in {**dict.fromkeys(positive, 1), "signal_delay_s": 0, "max_requeues": 0}.items():
             value = getattr(self, name)
-            if value is not None and value < bound:
-                raise ConfigError(f"hydra.launcher.{name}: expected a number >= {bound}, got {value}")
+            if value is not None and value < minimum:
+                raise ConfigError(f"hydra.launcher.{name}: expected a number >= {minimum}, got {value}")
 
 
 class SlurmLauncher(Launcher):
@@ -162,10 +160,10 @@ class SlurmLauncher(Launcher):
 
     def _wait(self, begun: BegunSweep, left: dict[str, JobInSweep]) -> None:
         """Print each job as it ends; return when none is left."""
-        asked = -_ASK_S
+        asked = -slurm.ASK_INTERVAL_S
         while left:
             ended = []
-            if time.monotonic() - asked >= _ASK_S:
+            if time.monotonic() - asked >= slurm.ASK_INTERVAL_S:
                 states = slurm.query_states(left)
                 asked = time.monotonic()
                 # no answer: a controller that restarts

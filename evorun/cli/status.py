@@ -13,14 +13,13 @@ from rich.text import Text
 from evorun.cli.status_table import list_notes, status_table, title_of
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
+from evorun.runs import slurm
 from evorun.runs.job_search import Overview, find_jobs
 from evorun.runs.job_states import ORDER, JobStatus
 from evorun.runs.terminal import Terminal
 
 WATCH_INTERVAL_S = 2.0
 """Seconds between two looks at the folders."""
-WATCH_SLURM_S = 10.0
-"""The same where SLURM's controller is asked, which serves a whole cluster."""
 
 
 def print_status(arguments: Sequence[str], console: Terminal) -> None:
@@ -59,7 +58,8 @@ def _watch(folders: Sequence[Path], console: Terminal) -> None:
     def look() -> tuple[RenderableType, float]:
         parts: list[Table | Text] = []
         overview = find_jobs(folders)
-        pause = WATCH_SLURM_S if any(sweep.launcher == "slurm" for sweep in overview.sweeps) else WATCH_INTERVAL_S
+        asks_slurm = any(sweep.launcher == "slurm" for sweep in overview.sweeps)
+        pause = slurm.ASK_INTERVAL_S if asks_slurm else WATCH_INTERVAL_S
         for title, jobs in _groups(overview):
             table = status_table(sorted(jobs, key=lambda job: ORDER.index(job.state)), title)
             parts += [console.fit_table(table), *map(Text, list_notes(jobs))]

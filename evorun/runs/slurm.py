@@ -10,6 +10,9 @@ from evorun.models.keys import child_environment
 LIMIT_S = 60
 """Seconds after which a program of SLURM is not waited for (ours): a busy controller answers within seconds."""
 
+ASK_INTERVAL_S = 10.0
+"""Seconds between two questions to the controller, which serves a whole cluster (ours)."""
+
 _ENDED = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("REVOKED", "TIMEOUT"),

@@ -43,7 +43,7 @@ class Adapter:
 
 
 def main() -> None:
-    """Optimise; a folder that a killed process left is gone on with, by GEPA itself."""
+    """Optimise; GEPA itself continues a folder that a killed process left."""
     url, problems, calls, folder = sys.argv[1:5]
     adapter = Adapter(OpenAI(base_url=f"{url}/v1", api_key="none"))
     examples = [f"What is {number} + {number}?" for number in range(int(problems))]

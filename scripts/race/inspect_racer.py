@@ -36,7 +36,7 @@ def mocked() -> Iterator[ModelOutput]:
 
 
 def main() -> None:
-    """Run the evaluation, or go on with what a killed one left: recover its log, then retry what is missing."""
+    """Run the evaluation, or continue what a killed one left: recover its log, then retry what is missing."""
     url, problems, samples, folder = sys.argv[1:5]
     os.environ.update(RACE_BASE_URL=f"{url}/v1", RACE_API_KEY="none")
     settings = {"log_dir": folder, "display": "none", "max_connections": AT_ONCE, "max_samples": AT_ONCE}

@@ -22,7 +22,7 @@ PROCESSES = 4
 
 
 def main() -> int:
-    """Evolve; a folder that a killed process left is gone on with from its last checkpoint."""
+    """Evolve; continue a folder that a killed process left from its last checkpoint."""
     url, calls, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(PROGRAM)

@@ -44,7 +44,7 @@ class Racer(NamedTuple):
 
 
 class Undisturbed(NamedTuple):
-    """What a whole run took."""
+    """The time, memory and disk of a whole run."""
 
     calls: int
     seconds: float
@@ -156,7 +156,7 @@ def count_lost(name: str, calls: int, peers: Path, folder: Path, whole: int) -> 
 def endpoint() -> Iterator[str]:
     """Serve in a process of its own; give the address."""
     command = [sys.executable, str(HERE / "endpoint.py")]
-    # it complains of requests that a killed racer leaves half sent
+    # it prints errors about requests that a killed racer leaves half sent
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
