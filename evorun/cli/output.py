@@ -81,7 +81,7 @@ def say(kind: str, message: str, style: str) -> None:
     Terminal(stderr=True).print(line, soft_wrap=True)
 
 
-def showing_progress(*, enabled: bool = True) -> "Progress":
+def showing_progress() -> "Progress":
     """Return a display of what is done and how far it is, on a terminal only; it vanishes at the end."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -94,7 +94,7 @@ def showing_progress(*, enabled: bool = True) -> "Progress":
         MofNCompleteColumn(),
         console=console,
         transient=True,
-        disable=not (enabled and console.is_terminal),
+        disable=not console.is_terminal,
     )
 
 

@@ -119,35 +119,38 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     for name in output:
         refuse_folder_of_records("--output", Path(name).parent)
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
-    file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
-    # Render all pages before writing the first: an error then leaves every report unchanged.
-    with showing_progress(enabled=len(folders) > 1) as progress:
-        if len(folders) > 1:  # first, as a wrong reference is found by then
-            waiting = progress.add_task("comparing the runs", total=None)
-            compared = comparison.compare(progress.track(folders, description="reading the runs"), *against)
-            progress.update(waiting, total=1, completed=1)
-        drawing = progress.track(folders, description="drawing the page of each run")
-        pages = [render_report(folder, problems or None) for folder in drawing]
-        if len(folders) > 1:
-            waiting = progress.add_task("drawing the comparison", total=None)
-            for path in exported:
-                comparison.export_comparison(compared, Path(path), overwrite=overwrite)
-            page = comparison.write_comparison(compared, file)
-            progress.update(waiting, total=1, completed=1)
-    if len(folders) > 1 and not as_json:
-        comparison.print_comparison(compared, page, console)
     if len(folders) == 1:
+        page = render_report(folders[0], problems or None)
         for path in exported:
             export_report(folders[0], Path(path), overwrite=overwrite)
-    for folder, drawn in zip(folders, pages, strict=True):
-        write_page(folder / REPORT, drawn)
-    if as_json:
-        runs = [run_document(folder) for folder in folders]
-        print_json({"runs": runs, "comparison": comparison_document(compared, page) if len(folders) > 1 else None})
-    elif len(folders) == 1:
+        write_page(folders[0] / REPORT, page)
+        if as_json:
+            print_json({"runs": [run_document(folders[0])], "comparison": None})
+            return 0
         for line in describe_unfinished(folders):
             console.print(line, style="bold yellow", soft_wrap=True)
         print_summary(folders[0], console)
+        return 0
+    file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
+    # Render all pages before writing the first: an error then leaves every report unchanged.
+    with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
+        comparing = progress.add_task("comparing the runs", total=None)
+        compared = comparison.compare(progress.track(folders, description="reading the runs"), *against)
+        progress.update(comparing, total=1, completed=1)
+        drawing = progress.track(folders, description="drawing the page of each run")
+        pages = [render_report(folder, problems or None) for folder in drawing]
+        drawing_comparison = progress.add_task("drawing the comparison", total=None)
+        for path in exported:
+            comparison.export_comparison(compared, Path(path), overwrite=overwrite)
+        written = comparison.write_comparison(compared, file)
+        progress.update(drawing_comparison, total=1, completed=1)
+    if not as_json:
+        comparison.print_comparison(compared, written, console)
+    for folder, page in zip(folders, pages, strict=True):
+        write_page(folder / REPORT, page)
+    if as_json:
+        runs = [run_document(folder) for folder in folders]
+        print_json({"runs": runs, "comparison": comparison_document(compared, written)})
     return 0
 
 

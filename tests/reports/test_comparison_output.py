@@ -193,7 +193,6 @@ def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
     assert "<script>window.pwned = 1</script>" in page.text
 
 
-@pytest.mark.usefixtures("without_figures")
 def test_a_narrow_page_has_the_names_of_lines_beside_their_marks(two: list[Path]) -> None:
     page = write_comparison(compare(two), two[0].parent / "comparison.html").read_text()
     legend = page.partition('<ul class="legend">')[2].partition("</ul>")[0]
@@ -202,6 +201,7 @@ def test_a_narrow_page_has_the_names_of_lines_beside_their_marks(two: list[Path]
     assert legend.count("<svg") == 2
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path) -> None:
     (tmp_path / "else where").mkdir()
     for target in (tmp_path / "comparison.html", tmp_path / "else where" / "c.html"):
