@@ -267,3 +267,18 @@ def test_an_interrupt_is_never_silent(tmp_path: Path) -> None:
         done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=early", cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "interrupted; continue with: evorun resume early"
     assert json.loads((tmp_path / "early" / "manifest.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("place", ["evorun.runs.directory.OmegaConf.to_yaml", "evorun.runner.experiment.write_records"])
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(place: str, tmp_path: Path) -> None:
+    def compiled(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise SystemError("returned a result with an exception set") from None
+
+    with mock.patch(place, side_effect=compiled):
+        done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert done.stdout.splitlines()[-1] == "interrupted; continue with: evorun resume run"
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "interrupted"

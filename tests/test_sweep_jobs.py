@@ -453,11 +453,13 @@ def test_a_launcher_that_is_killed_does_nothing_twice(kills: int, seeds: str, tm
 def test_an_interrupt_of_the_launcher_interrupts_its_jobs(tmp_path: Path) -> None:
     words = ["-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "evorun", *words], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "evorun", *words], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
     )
     while process.poll() is None and len(list(tmp_path.glob("sweep/*/manifest.json"))) < 2:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=400) == 130
+    _, said = process.communicate(timeout=400)
+    assert process.returncode == 130, said
     assert [is_locked(lock) for lock in tmp_path.glob("sweep/*/.lock")] == [False, False]
-    assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)] == ["interrupted", "interrupted", "waiting"]
+    states = [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)]
+    assert states == ["interrupted", "interrupted", "waiting"], said

@@ -45,10 +45,13 @@ def exit_after(action: Callable[[], int], *, debug: bool) -> NoReturn:
 def _guarded(action: Callable[[], int], *, debug: bool) -> int:
     from evorun.cli.output import print_error
     from evorun.errors import EvorunError
+    from evorun.runs.signals import as_interrupt
 
     try:
         return action()
     except Exception as error:
+        if (stop := as_interrupt(error)) is not None:
+            raise stop from error
         known: Exception | None = error
         if not isinstance(error, EvorunError):
             from evorun.runner.registry import fault_of_plugin

@@ -43,6 +43,7 @@ from evorun.runs.recording import find_first_own_step
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
+from evorun.runs.signals import as_interrupt
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import find_study, require_score
 from evorun.runs.terminal import Terminal
@@ -120,10 +121,14 @@ def run_experiment(
             outcome = carry_out(begin)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
-    except KeyboardInterrupt as stop:
-        if directory.manifest is not None and directory.manifest.status == "running":  # the work has not begun
+    except BaseException as error:
+        stop = as_interrupt(error)
+        begun = directory.manifest is not None and directory.manifest.status == "running"
+        if stop is not None and begun:  # before the work, which notes its own end
             directory.end("interrupted", 0.0, str(stop) or "stopped")
-        raise
+        if stop is None or stop is error:
+            raise
+        raise stop from error
     finally:
         directory.close()
 

@@ -18,7 +18,7 @@ from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.runs.schema import Status
-from evorun.runs.signals import restore_signal_handlers
+from evorun.runs.signals import as_interrupt, restore_signal_handlers
 from evorun.runs.studies import StudyManifest
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
@@ -135,6 +135,8 @@ def carry_out(begin: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
             return Outcome("interrupted", KeyboardInterrupt(reason))
         except Exception as error:
             log.exception("failed")
+            if (stop := as_interrupt(error)) is not None:
+                return Outcome("interrupted", stop)
             return Outcome("failed", as_machine_error(error) or error)
     except KeyboardInterrupt as stop:  # while the end was logged
         return Outcome("interrupted", KeyboardInterrupt(str(stop) or "stopped"))

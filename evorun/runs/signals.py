@@ -14,9 +14,24 @@ WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """Sent by schedulers some time before a limit. They stop a run too, unless its job's launcher handles them."""
 
 
+_raised: KeyboardInterrupt | None = None
+"""What `interrupt` has raised in the present block of `interrupt_on_signals`."""
+
+
 def interrupt(number: int, _: FrameType | None) -> NoReturn:
     """Raise KeyboardInterrupt, as Ctrl-C does; a signal handler."""
-    raise KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
+    global _raised
+    _raised = KeyboardInterrupt(f"stopped by {signal.Signals(number).name}")
+    raise _raised
+
+
+def as_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that an error is or comes from, None for any other error.
+
+    A signal's exception appears at an arbitrary line. Where a library's compiled code calls Python, it may turn
+    KeyboardInterrupt into an error of its own, such as SystemError.
+    """
+    return error if isinstance(error, KeyboardInterrupt) else _raised
 
 
 @contextlib.contextmanager
@@ -25,6 +40,7 @@ def interrupt_on_signals() -> Iterator[None]:
 
     Signals that are ignored, as by nohup, stay ignored. Outside the main thread nothing changes.
     """
+    global _raised
     unhandled = [number for number in (*STOP_SIGNALS, *WARNING_SIGNALS) if signal.getsignal(number) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
         unhandled = []
@@ -33,6 +49,7 @@ def interrupt_on_signals() -> Iterator[None]:
     try:
         yield
     finally:
+        _raised = None
         for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
