@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -95,8 +95,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # before the tests that -m does not want are taken out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that hold slow or many tests: begun last, they would leave one worker alone with them."""
+    """Leave the cases that no sample has to the night, and begin with the files that hold slow or many tests.
+
+    Begun last, these would leave one worker alone with them.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_one_test in cases.values():
+        count = of_one_test[0].get_closest_marker("sample").args[0]
+        chosen = {round(place * (len(of_one_test) - 1) / max(count - 1, 1)) for place in range(count)}
+        for place, item in enumerate(of_one_test):
+            if place not in chosen:
+                item.add_marker(pytest.mark.nightly)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))

@@ -37,6 +37,9 @@ from tiny_llama import write_talking_llama
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
+"""Examples that train, sweep or start several interpreters; their runs' commands are composed in test_commands.py."""
+NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
 WRITTEN = {"task": "my_words", "method": "my_vote"}
 """Packages that `evorun new` writes here."""
 ROLES = {
@@ -142,11 +145,7 @@ def records(run: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    # four sweeps take minutes alone, and far longer beside other work
-    [
-        pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)] if name == "papers" else [])
-        for name in NAMES
-    ],
+    [pytest.param(name, marks=NIGHTLY if name in LONGER else []) for name in NAMES],
 )
 def test_a_readmes_commands_print_what_it_shows(name: str, ran: Callable[[str], Ran]) -> None:
     lines = iter([" ".join(line.split()) for line in ran(name).printed.splitlines()])
@@ -268,6 +267,7 @@ def test_graders_pass_the_suite_of_graders(installed: Installed) -> None:
     check_grader(Dates, rows, wrong={"When?": ["1969-07-20", "21.07.1970"]})
 
 
+@pytest.mark.nightly
 def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None:
     (run,) = ran("brief_reward").runs["grpo"]
     calls = [one for one in read_journal(run / "journal.sqlite") if one.usage is not None]
@@ -304,6 +304,7 @@ def test_an_opinion_is_a_score_without_right_and_wrong(ran: Callable[[str], Ran]
             assert one["scores"]["rubric"] * 6 == pytest.approx(round(one["scores"]["rubric"] * 6, 1))
 
 
+@pytest.mark.nightly
 def test_a_run_is_read_with_the_ancestors_of_its_answers(ran: Callable[[str], Ran]) -> None:
     folder, printed = ran("read_runs")
     (run,) = folder.glob("outputs/two/duel_evolve_*")
@@ -323,6 +324,7 @@ def test_a_run_is_read_with_the_ancestors_of_its_answers(ran: Callable[[str], Ra
         assert all(re.search(r", asked in [1-9]\d+ characters$", line) for line in listed)
 
 
+@pytest.mark.nightly
 def test_a_figure_is_drawn_of_runs(ran: Callable[[str], Ran]) -> None:
     from matplotlib.image import imread
 
@@ -381,6 +383,7 @@ def test_the_papers_notebooks_draw_what_their_runs_recorded(ran: Callable[[str],
         assert methods <= legend
 
 
+@pytest.mark.nightly
 def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) -> None:
     example = ran("paper_table")
     cells = json.loads((EXAMPLES / "paper_table" / "paper_table.ipynb").read_text())["cells"]
@@ -412,6 +415,7 @@ def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
     assert "warning" not in (done.stdout + done.stderr).lower()
 
 
+@pytest.mark.nightly
 def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> None:
     words = [f"{kind}={name}" for kind, name in WRITTEN.items()]
     words += ["engine=simulated", "task.problems=3"]
@@ -422,6 +426,7 @@ def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> 
     assert records(tmp_path / "run", "predictions")
 
 
+@pytest.mark.nightly  # their own tests run by day
 @pytest.mark.parametrize("name", WRITTEN.values())
 def test_the_experiment_of_a_written_package_runs(name: str, installed: Installed) -> None:
     folder, size = installed.work / name, ("task.problems=2",) if name == "my_words" else ("task.limit=2",)

@@ -57,6 +57,7 @@ ANSWERS_ONCE = ("zero_shot", "few_shot")
 SPENDING = ("self_consistency", "best_of_n", "feedback_descent", "duel_evolve")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("calls", [300, 600])
 @pytest.mark.parametrize("method", SPENDING)
 def test_every_method_that_can_spend_a_budget_does(method: str, calls: int, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def check(name: str) -> None:
     check_method(registry.method_class(name), config, task_config(task, limit=3, **PROBLEMS[task]))
 
 
+@pytest.mark.sample(4)  # tests/net has each method's requests and records
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
 def test_every_method_passes(name: str) -> None:
     check(name)
