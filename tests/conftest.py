@@ -21,9 +21,9 @@ from warm_process import forked_children, forked_trainers, is_there, warm_proces
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
 # for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones. `make test-all`
-# gives properties more examples.
-hypothesis.settings.register_profile("evorun", deadline=None, derandomize=True, max_examples=40)
-hypothesis.settings.register_profile("thorough", deadline=None, derandomize=True)
+# gives properties ten times as many examples. A test names a number of its own only where each example takes long.
+hypothesis.settings.register_profile("evorun", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=250)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("evorun")
 

@@ -44,6 +44,7 @@ def test_what_is_there_is_replaced_when_asked_for_and_records_never(
     assert {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("verb", "key", "ending", "overwrite"), VERBS[1:])
 def test_a_file_is_replaced_when_the_user_says_so(
     sweep: Path, verb: tuple[str, ...], key: str, ending: str, overwrite: str

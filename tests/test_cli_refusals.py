@@ -19,6 +19,7 @@ def refused(*arguments: str, cwd: Path) -> list[str]:
     return lines
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "sweep",
     [

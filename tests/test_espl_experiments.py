@@ -30,6 +30,7 @@ def arms(figure: str, task: str | None = None) -> list[list[str]]:
     return [[f"experiment=espl/{figure}", *job] for job in jobs if task is None or f"task={task}" in job]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("figure", ["figure11", "figure12", "figure13", "figure14", "figure15"])
 def test_every_arm_plays_as_many_rollouts_and_is_tested_by_as_many_samples(figure: str) -> None:
     for job in arms(figure, None if figure == "figure13" else "hmmt"):
@@ -46,6 +47,7 @@ def test_every_arm_plays_as_many_rollouts_and_is_tested_by_as_many_samples(figur
                 assert method["rollout_chars"] >= 4 * SAMPLING["max_tokens"]  # appendix A.2: whole rollouts
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("figure", "count"),
     [("figure11", 6), ("figure12", 3), ("figure13", 3), ("figure14", 3)],

@@ -123,6 +123,7 @@ def test_an_overwritten_journal_is_one_line(run: Path) -> None:
     assert manifest(run)["status"] == "completed"  # what the run has left still stands
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("status", ["completed", "interrupted", "running"])
 def test_calls_whose_journal_is_gone_are_made_again_only_when_asked_for(run: Path, status: str) -> None:
     (run / "journal.sqlite").unlink()

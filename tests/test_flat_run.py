@@ -25,6 +25,7 @@ TOKENS = 5_000
 SIZES = ["generations=12", "initial_candidates=6", "children=6", "duels=3", "max_pool=6"]
 
 
+@pytest.mark.nightly
 def test_calls_that_are_done_leave_no_texts_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # what the journal's writer remembers is bounded, but by more than this run writes
     monkeypatch.setattr(journal_file, "REMEMBERED_BYTES", 100_000)
@@ -60,6 +61,7 @@ SUDOKU = ["task=sudoku", "task.limit=1"]
 ARITHMETIC = ["task=arithmetic", "task.test_problems=2"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "words",
     [

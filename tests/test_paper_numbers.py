@@ -321,6 +321,7 @@ OF_MODELS = sorted(
 """MPO's experiments that stand for its tables."""
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("method", ["ppo", "mpo"])
 @pytest.mark.parametrize("name", OF_MODELS)
 def test_mpos_experiments_train_what_its_released_code_trains(name: str, method: str) -> None:

@@ -34,6 +34,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name", ["predictions.jsonl", "steps.jsonl", "comparisons.jsonl", "candidates.jsonl", "results.json"]
 )

@@ -88,6 +88,7 @@ def test_the_recorded_judge_gives_the_recorded_verdicts_ratings_and_choices(duel
     assert row(folder, "accuracy: the run's choices").difference.value == 0.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "method", ["method=best_of_n method.samples=4 method.rounds=2", "method=feedback_descent method.generations=3"]
 )
@@ -184,6 +185,7 @@ def test_a_panel_decides_by_majority(duels: Path) -> None:
     assert all(len(one["votes"][0]) == 2 for one in records(folder, "comparisons"))
 
 
+@pytest.mark.nightly  # a budget ends one, and it goes on, by day
 def test_a_killed_study_is_resumed_and_equals_an_undisturbed_one(duels: Path, tmp_path: Path) -> None:
     shutil.copytree(duels, tmp_path / "run", ignore=shutil.ignore_patterns("rejudge"))
     slow = (*WEAK, "judge_engine.judge_skill=0.3", "judge_engine.slots=1")

@@ -40,6 +40,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     return folder / "run", time.monotonic() - started
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 0.95])
 def test_killed_run_resumes_to_the_same_bytes(undisturbed: tuple[Path, float], tmp_path: Path, share: float) -> None:

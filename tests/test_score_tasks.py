@@ -111,6 +111,7 @@ def test_the_manifest_declares_the_scores_and_records_have_no_right_and_wrong(wo
     assert names[:4] == ["quality", "quality/even", "quality/odd", "digits"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("run", ["duel_evolve-aim", "best_of_n-aim_error"])
 def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> None:
     for text in (verb("report", run), _visible(work / run / "report.html")):

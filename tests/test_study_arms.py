@@ -23,6 +23,7 @@ def read_arms(study: str) -> list[list[str]]:
     return jobs_of_sweep(parser.parse_overrides(make_overrides(sweeper["params"])), sweeper["variants"], parser)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("study", ["espl/simulated_study", "mpo/simulated_study"])
 def test_each_arm_has_random_numbers_of_its_own_whatever_the_seed(study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     register()

@@ -65,6 +65,7 @@ def truth(folder: Path, method: str, seed: int, *overrides: str) -> Truth:
     return Truth(merits[best["candidate"]], learned, agreement)
 
 
+@pytest.mark.nightly  # test_espl.py has each operator, and it loses by day
 def test_evolution_finds_what_helps_beyond_self_reflection_and_beside_updates(tmp_path: Path) -> None:
     both = [truth(tmp_path / f"espl{seed}", "espl", seed) for seed in SEEDS]
     alone = [truth(tmp_path / f"self{seed}", "espl_self_reflection", seed) for seed in SEEDS]
@@ -74,6 +75,7 @@ def test_evolution_finds_what_helps_beyond_self_reflection_and_beside_updates(tm
     assert np.mean([one.agreement for one in both]) > 0.5
 
 
+@pytest.mark.nightly
 def test_no_method_looks_better_than_the_fixed_prompt_where_principles_do_nothing(tmp_path: Path) -> None:
     def graded(name: str, method: str, *overrides: str) -> Any:
         short = ("method.steps=6", "method.eval_every=2", "engine.principle_gain=0", "task.test_problems=20")

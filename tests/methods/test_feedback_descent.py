@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from building import make_meter, make_method
@@ -50,7 +50,6 @@ async def test_two_calls_a_step() -> None:
 OUTCOMES = ("win", "loss", "tie", "nonsense", "refused", "unparsed")
 
 
-@settings(max_examples=50)
 @given(script=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=12), window=st.integers(1, 5))
 async def test_the_course_by_definition(script: list[str], window: int) -> None:
     """A model that plays any outcomes: incumbent, history and prompts follow, by a replay of the paper's words."""

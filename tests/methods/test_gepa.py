@@ -479,6 +479,7 @@ def sometimes_learns(ask: Ask) -> str:
     return "good" if ask.request.seed % 3 == 0 else "wrong"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("problems", "minibatch", "calls", "script"),
     [

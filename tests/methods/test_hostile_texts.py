@@ -60,6 +60,7 @@ WITHOUT_TRAINING = sorted(
 """The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
 async def test_hostile_texts_end_no_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("method_fixture.problem", lambda i: _renamed(LOADED.problems[i], problem(i).id))

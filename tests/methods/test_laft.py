@@ -36,6 +36,7 @@ def test_it_needs_one() -> None:
         check(composed("method=laft", "task=tsp", "student=none"))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("method", "student"),
     [("zero_shot", "laft"), ("best_of_n", "dpft"), ("duel_evolve", "dpft_full"), ("zero_shot", "dpft_top")],

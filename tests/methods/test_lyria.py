@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lyria_reference import lyria
 
@@ -125,7 +125,6 @@ def config(**values: Any) -> LyriaConfig:
 rates = st.sampled_from([0.0, 0.3, 0.7, 1.0])
 
 
-@settings(max_examples=60)
 @given(
     values=st.fixed_dictionaries(
         {
@@ -482,7 +481,6 @@ def best_of_n(**values: Any) -> BestOfN:
     return make_method("best_of_n", **{"samples": 20, "choose": "oracle", "batches": 4, **values})
 
 
-@settings(max_examples=50)
 @given(
     samples=st.integers(1, 25),
     batches=st.integers(1, 30),

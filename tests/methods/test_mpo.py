@@ -156,6 +156,7 @@ async def test_system_prompts_and_rubrics_evolve_in_one_run(tmp_path: Path) -> N
     assert {*STAGES, "summary", "critique", "aggregation", "score"} <= {*whole.cost()}
 
 
+@pytest.mark.nightly  # the run before has rubrics alone
 def test_a_run_whose_prompts_and_rubrics_evolve_resumes_as_if_it_had_not_broken_down(tmp_path: Path) -> None:
     words = (
         *("method=espl", "method.rubric=initial", "task=billsum", "task.source=sample", "task.limit=2"),

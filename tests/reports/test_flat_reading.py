@@ -37,6 +37,7 @@ def reading(what: str, run: Path) -> Callable[[], object]:
     }[what]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", ["results", "steps", "candidates"])
 def test_the_length_of_texts_does_not_decide_what_is_in_memory(what: str, tmp_path: Path) -> None:
     def peak(length: int) -> int:

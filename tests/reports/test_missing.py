@@ -26,6 +26,7 @@ def test_a_whole_run_misses_nothing(tmp_path: Path) -> None:
         assert load_outcome(write_run(tmp_path / name, spec)).missing == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("finished", [True, False])
 def test_records_that_are_gone_are_named_in_the_terminal_and_on_the_page(tmp_path: Path, *, finished: bool) -> None:
     status = {"status": "completed" if finished else "interrupted"}

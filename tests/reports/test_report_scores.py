@@ -118,6 +118,7 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
     assert shown[2]["errors"][4000:] == " … [1,000 characters cut]"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("last", "half", "drawn"),
     [(1.0, 0.3, True), (0.58, 0.03, True), (0.58, 0.3, False), (0.5, None, False)],

@@ -80,6 +80,7 @@ def test_one_run_is_reported_as_ever(sweep: Path, report: Report) -> None:
     assert not list(sweep.rglob("comparison.html"))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -249,6 +249,7 @@ def test_the_smallest_difference_agrees_with_published_sample_sizes_of_a_paired_
     assert enough <= size < fewer
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spread", [Spread(0.3, 0.0, 0.2), Spread(0.01, 0.04, 0.3)])
 def test_the_smallest_difference_is_found_as_often_as_it_says(spread: Spread) -> None:
     seeds, problems = 5, 30

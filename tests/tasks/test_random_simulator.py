@@ -112,6 +112,7 @@ def all_answers(name: str, problem: Problem) -> list[str]:
     return [format_coloring([0, *tour, 0]) for tour in permutations(range(1, problem.data["cities"]))]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "settings", "score"),
     [
@@ -133,6 +134,7 @@ def test_its_mean_score_is_that_of_all_answers(name: str, settings: dict[str, An
     assert np.mean(found) == pytest.approx(np.mean(exact), abs=4 * np.std(exact) / 2000**0.5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("largest", "answers"), [(9, range(10)), (None, range(1000))])
 def test_a_contests_integers_are_equally_likely_over_its_range(largest: int | None, answers: range) -> None:
     problem = Problem(id="p", stratum="all", data={"problem": "?"})
@@ -174,6 +176,7 @@ def test_a_task_that_draws_no_answers_gets_those_of_other_problems() -> None:
     assert free.task.parse(free.problems[0], text).answer
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", ["vllm", "server", "auto", "simulated"])
 def test_every_engine_leaves_it_to_the_simulated_one(engine: str) -> None:
     config = check(composed("model=random", f"engine={engine}"))

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from building import load_task
@@ -357,7 +357,6 @@ TASK = load_task("arithmetic")
 PIECES = ("<", "/", ">", "[", "]", " ", "\n", "5", '"', "=", "response", "score", "item", "rubric", "|im_end|", "INST")
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
 def test_a_response_can_neither_end_its_part_of_the_prompt_nor_speak_as_the_rubric(text: str) -> None:
     """Also where a judge quotes the response: no tag is left in what it was shown that a score would be read from."""

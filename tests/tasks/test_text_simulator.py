@@ -141,6 +141,7 @@ def test_the_malformed_share_cannot_be_read() -> None:
     assert (unread, invalid) == pytest.approx((0.2, 0.2), abs=TOLERANCE)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_its_mistakes_are_answers_and_never_right_and_one_is_typical(family: str) -> None:
     loaded = FAMILIES[family]

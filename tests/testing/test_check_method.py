@@ -87,6 +87,7 @@ def test_every_method_passes(name: str) -> None:
     check(name)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["duel_evolve", "few_shot", "gepa"])
 def test_a_method_passes_on_a_task_with_tools(name: str) -> None:
     config = make_config("method", name, **SMALL[name])
@@ -121,6 +122,7 @@ def test_lyrias_symbolic_operators_change_programs(tmp_path: Path) -> None:
     assert all(child["call"] is None for child in children)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["gepa", "few_shot"])
 def test_a_signal_ends_a_run_that_shares_calls_and_a_resume_completes_it(tmp_path: Path, method: str) -> None:
     """GEPA waits in a thread of its own, few-shot is still preparing: both end at once, and go on where they were."""

@@ -64,6 +64,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(run: Path, model: Path, tm
     assert "made again" not in (again / "evorun.log").read_text()
 
 
+@pytest.mark.nightly  # test_training_runs.py repeats GRPO's
 def test_it_repeats_without_a_trainer_or_torch(run: Path, model: Path, tmp_path: Path) -> None:
     repeat_without_torch(run, model, SETTINGS, tmp_path / "run")
     assert records(tmp_path / "run") == records(run)

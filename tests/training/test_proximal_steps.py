@@ -130,6 +130,7 @@ def plain(trainer: ProximalTrainer, temperature: float) -> Any:
     return judge, weights
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("critic", "targets", "temperature"),
     [("head", ["all-linear"], 0.7), ("full", ["all-linear", "lm_head"], 0.7), ("head", ["all-linear"], 1.0)],

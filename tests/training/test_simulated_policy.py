@@ -45,6 +45,7 @@ def pass_rates(run: Path) -> dict[int, float]:
 LONG = ("method.steps=15", "method.eval_every=15", "engine.training_gain=0.5", "engine.training_speed=1")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "task",
     [
@@ -61,6 +62,7 @@ def test_training_raises_the_score_on_problems_that_were_not_trained_on(task: tu
     assert run.json("manifest.json")["simulated"] is True
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("control", ["engine.training_gain=0", "model=random"])
 def test_the_controls_learn_nothing(control: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", "task=arithmetic", "task.test_problems=30", *LONG, control)
@@ -83,6 +85,7 @@ def files(run: Run) -> dict[str, bytes]:
     return {**run.files(), **{name: (run.path / name).read_bytes() for name in more}}
 
 
+@pytest.mark.nightly  # methods/test_mpo.py stops a simulated run that trains
 def test_a_stopped_run_learns_the_same_and_a_replay_too(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", *SHORT, method="espl")
     assert whole.json(f"artifacts/{LEARNED}")["updates"] == 3

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 from graph_coloring_cases import TASK, answered, problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.runs.candidates import Response
@@ -43,7 +43,6 @@ def penalised_to_the_letter(of: Problem, colors: list[int], score: Fraction) -> 
     return Fraction(0) if k_ >= v else score if k_ <= k else score * (1 - Fraction(k_ - k, v - k))
 
 
-@settings(max_examples=300)
 @given(answered())
 def test_all_metrics_follow_the_formulas_and_the_fitness_is_100_where_the_answer_is_right(
     case: tuple[Problem, list[int]],
@@ -87,7 +86,6 @@ def test_cases_by_hand() -> None:
         assert found.scores["penalised_score_paper"] == pytest.approx(to_the_letter)
 
 
-@settings(max_examples=100)
 @given(st.text(max_size=60) | st.text("0123456789, \n`-.[]", max_size=60))
 def test_a_malformed_text_has_the_worst_of_each_metric_and_never_raises(text: str) -> None:
     response = TASK.parse(PATH, text)

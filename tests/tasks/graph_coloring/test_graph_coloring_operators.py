@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graph_coloring_cases import TASK, answered, individual, problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.runs.candidates import Response
@@ -37,7 +37,6 @@ def parents(draw: st.DrawFn) -> tuple[Problem, Individual, Individual, np.random
     return of, both[0], both[1], np.random.default_rng(draw(st.integers(0, 2**32)))
 
 
-@settings(max_examples=150)
 @given(parents())
 def test_a_child_has_each_vertex_from_the_parent_without_a_conflict_there(
     case: tuple[Problem, Individual, Individual, np.random.Generator],
@@ -59,7 +58,6 @@ def test_a_child_has_each_vertex_from_the_parent_without_a_conflict_there(
     assert TASK.parse(of, child.text).answer == child.answer or child in (first.response, second.response)
 
 
-@settings(max_examples=150)
 @given(parents())
 def test_a_mutant_differs_in_one_conflict_vertex_and_in_colours_that_are_not_allowed(
     case: tuple[Problem, Individual, Individual, np.random.Generator],

@@ -1,7 +1,7 @@
 """Reading answers and lists of errors, and writing them."""
 
 from graph_coloring_cases import TASK, answered, problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.tasks.base import Problem
@@ -53,7 +53,6 @@ def test_colours_out_of_range_are_errors_of_the_answer_not_of_its_form() -> None
     assert answer("0,999999,5,2") == "0,999999,5,2"
 
 
-@settings(max_examples=150)
 @given(answered())
 def test_errors_are_the_excess_and_every_conflict_and_read_back_as_they_are_described(
     case: tuple[Problem, list[int]],
@@ -101,7 +100,6 @@ def test_a_models_errors() -> None:
         assert TASK.read_findings(PATH, block) == findings
 
 
-@settings(max_examples=100)
 @given(st.text(max_size=80) | st.text("0123,- \nexcs`:", max_size=80))
 def test_no_text_of_a_detector_raises(text: str) -> None:
     TASK.parse_errors(PATH, text, 3)

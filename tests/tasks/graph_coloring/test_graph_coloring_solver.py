@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graph_coloring_cases import graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.tasks.graph_coloring import solver
@@ -47,7 +47,6 @@ def fewest_by_brute_force(of: Graph, k: int) -> int:
     return min(clashes(of, coloring) for coloring in product(range(k), repeat=of.vertices))
 
 
-@settings(max_examples=200)
 @given(graphs(most=7), st.integers(1, 4))
 def test_small_graphs_by_brute_force(of: Graph, k: int) -> None:
     fewest = fewest_by_brute_force(of, k)
@@ -63,7 +62,6 @@ def test_small_graphs_by_brute_force(of: Graph, k: int) -> None:
         assert set(decided.coloring) <= set(range(k))
 
 
-@settings(max_examples=100)
 @given(graphs(most=6))
 def test_chromatic_numbers_by_brute_force(of: Graph) -> None:
     found = solver.chromatic(of)

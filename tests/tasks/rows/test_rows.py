@@ -331,6 +331,7 @@ def test_what_is_no_number_is_refused(text: str) -> None:
 # --- runs ---
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("method", "settings"),
     [

@@ -50,6 +50,7 @@ def puzzles(loaded: LoadedTask) -> list[str]:
     return [problem.data["grid"] for problem in loaded.problems]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("box", "empty", "count"), [(2, 1, 3), (2, 12, 10), (3, 40, 8), (3, 52, 3), (4, 100, 1), (5, 100, 1)]
 )

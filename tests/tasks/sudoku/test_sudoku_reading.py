@@ -1,7 +1,7 @@
 """Reading answers and a model's error lists: what is taken, what is refused, and that nothing raises."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sudoku_fixture import TASK, loaded, problems, rows_of, solution, text_of
 
@@ -80,7 +80,6 @@ def test_digits_without_blanks_are_for_small_grids_only() -> None:
         TASK.read_answer(problems(4)[0], "\n".join(["1234567890123456"] * 16))
 
 
-@settings(max_examples=100)
 @given(st.text(alphabet=st.sampled_from("123456789 0.-+|\n\t`,x\u2028\u0661\x00"), max_size=400))
 @example("```\n" + "-" * 20_000 + "x\n```")
 @example("```\n" + "9 " * 20_000 + "\n```")
@@ -96,7 +95,6 @@ def test_no_text_raises(text: str) -> None:
         TASK.findings(problem, response.answer)
 
 
-@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 8), st.integers(0, 8), st.sampled_from(["row", "col", "box", "given"])),

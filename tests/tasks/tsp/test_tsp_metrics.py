@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tsp_fixture import Matrix, expected, matrices, problem_of, shortest, symmetric, task_for, walk
 
@@ -74,7 +74,6 @@ def check(matrix: Matrix, route: list[int]) -> None:
     assert 0 <= scores["penalised_score"] <= 100
 
 
-@settings(max_examples=150)
 @given(answered())
 def test_findings_are_the_missing_cities_and_then_the_excess_or_else_the_repeats(
     given_: tuple[Matrix, list[int]],

@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tsp_fixture import individual, problem_of, symmetric, task_for
 
@@ -27,7 +27,6 @@ def route_of(answer: str | None) -> list[int]:
     return [int(city) for city in answer.split(",")]
 
 
-@settings(max_examples=150)
 @given(ROUTES, ROUTES, st.integers(0, 2**32 - 1))
 def test_a_child_begins_like_one_parent_and_goes_on_like_the_other(a: list[int], b: list[int], seed: int) -> None:
     first, second = individual(text(a)), individual(text(b))
@@ -67,7 +66,6 @@ def test_parents_that_could_not_be_read() -> None:
     assert TASK.mutate(PROBLEM, individual(None, missing=[1]), rng).answer is None
 
 
-@settings(max_examples=150)
 @given(ROUTES, st.data(), st.integers(0, 2**32 - 1))
 def test_mutation_puts_missing_cities_in_place_of_repeats(route: list[int], data: st.DataObject, seed: int) -> None:
     absent = [city for city in range(N) if city not in route]

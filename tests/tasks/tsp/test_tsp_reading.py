@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tsp_fixture import matrices, problem_of, symmetric, task_for
 
@@ -59,7 +59,6 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=200)
 @given(TEXTS)
 def test_no_text_raises_and_what_is_read_is_a_route(text: str) -> None:
     answer = TASK.parse(PROBLEM, text).answer
@@ -72,7 +71,6 @@ def test_no_text_raises_and_what_is_read_is_a_route(text: str) -> None:
     TASK.parse_fitness(text)
 
 
-@settings(max_examples=100)
 @given(matrices(smallest=4), st.data())
 def test_errors_are_read_as_they_were_described(matrix: list[list[int]], data: st.DataObject) -> None:
     task, problem, n = task_for(matrix), problem_of(matrix), len(matrix)

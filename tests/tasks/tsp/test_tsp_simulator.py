@@ -43,6 +43,7 @@ def right_edges(answer: str) -> int:
     return len(edges(answer) & edges(GOLD))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("skill", [-0.2, 0.0, 0.4, 0.9, 1.0, 1.3])
 def test_every_attempt_can_be_read(skill: float) -> None:
     assert all(TASK.parse(PROBLEM, f"```\n{answer}\n```").answer == answer for answer in attempts(skill))

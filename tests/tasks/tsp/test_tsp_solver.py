@@ -22,6 +22,7 @@ def random_matrix(cities: int, seed: int) -> Any:
     return np.rint(np.array(distances) * 100).astype(np.int64)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("solve", SOLVERS)
 @pytest.mark.parametrize("high", [1, 3, 10_000])
 def test_the_route_is_a_shortest_of_all(solve: Any, high: int) -> None:
