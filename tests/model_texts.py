@@ -50,14 +50,15 @@ from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import outside_thinking, without_thinking
 
 OPTIONS = ("one", "two", "three", "four")
+ONE = {"instances": 1, "validation_instances": 0}
 TASKS: dict[str, dict[str, Any]] = {
     "livecodebench": {"source": "sample"},
     "mathbench": {"source": "sample"},
     "math500": {"source": "sample"},
     "aime": {"source": "sample"},
-    "sudoku": {},
-    "tsp": {},
-    "graph_coloring": {},
+    "sudoku": ONE,
+    "tsp": ONE,
+    "graph_coloring": ONE,
     "arithmetic": {},
     "search_qa": {"source": "sample"},
     "essay": {"source": "sample"},
@@ -201,7 +202,7 @@ def functions() -> dict[str, Reader]:
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},
     }
     for task in ("sudoku", "tsp", "graph_coloring"):
-        puzzle, problem = _puzzle(task)
+        puzzle, problem = _loaded(task)
         known[type(puzzle).__module__.removeprefix("evorun.")] = {
             "findings": lambda text, puzzle=puzzle, problem=problem: puzzle.read_findings(problem, text),
             "reply": _or_error(lambda text, puzzle=puzzle, problem=problem: puzzle.read(problem, text)),
@@ -228,19 +229,20 @@ def _operators() -> OperatorPrompts:
     return OperatorPrompts(EDITS, {}, local_edits=2, rollout_chars=None)
 
 
-def _puzzle(name: str) -> tuple[Any, Any]:
-    loaded = load_task(name)
+PARSED = ("response", "judgment", "errors", "fitness")
+PARSERS = [f"{task}: {what}" for task in TASKS for what in PARSED]
+
+
+def parser(name: str) -> Callable[[str], object]:
+    """Return one of the tasks' parsers; each uses some of the functions."""
+    task, what = name.split(": ")
+    return _parsers_of(*_loaded(task))[what]
+
+
+@cache
+def _loaded(name: str) -> tuple[Any, Any]:
+    loaded = load_task(name, **TASKS[name])
     return loaded.task, loaded.problems[0]
-
-
-def parsers() -> dict[str, Reader]:
-    """Return the parsers of tasks, by name; each uses some of the functions."""
-    by_name = {}
-    for name, settings in TASKS.items():
-        loaded = load_task(name, **settings)
-        for what, read in _parsers_of(loaded.task, loaded.problems[0]).items():
-            by_name[f"{name}: {what}"] = Reader(read, type(loaded.task).__module__)
-    return by_name
 
 
 def _parsers_of(task: Any, problem: Any) -> dict[str, Callable[[str], object]]:
