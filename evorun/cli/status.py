@@ -62,7 +62,7 @@ def _watch(folders: Sequence[Path], console: Terminal) -> None:
         pause = slurm.ASK_INTERVAL_S if asks_slurm else WATCH_INTERVAL_S
         for title, jobs in _groups(overview):
             table = status_table(sorted(jobs, key=lambda job: ORDER.index(job.state)), title)
-            parts += [console.fit_table(table), *map(Text, list_notes(jobs))]
+            parts += [*console.fit_table(table), *map(Text, list_notes(jobs))]
         ending = Text(f"every {pause:.0f} s; Ctrl-C ends this view, not the jobs", "dim")
         return Group(*(parts or [Text("no runs yet")]), ending), pause
 

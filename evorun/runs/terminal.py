@@ -1,14 +1,17 @@
 """The console and the log formatter that make every text, trusted or not, safe to print."""
 
+import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 
 from evorun.runs.printable import printable
 
@@ -31,29 +34,76 @@ class Terminal(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def print_table(self, table: Table) -> None:
-        """Print a table unless it has no rows; it overflows the terminal rather than cut off a figure.
+        """Print a table unless it has no rows; what is too wide for a terminal continues below, column by column.
 
         Lines wrap only between words, and not at all where the output is no terminal.
         """
         if table.rows:
-            self.print(self.fit_table(table), crop=False, no_wrap=True, overflow="ignore")
+            for part in self.fit_table(table):
+                self.print(part, crop=False, no_wrap=True, overflow="ignore")
 
-    def fit_table(self, table: Table) -> Table:
-        """Return the table, as wide as `print_table` prints it."""
-        for column in table.columns:
-            # a minimum width: Rich would rather break a figure in two than let a table be too wide
-            cells = [cell if isinstance(cell, str) else getattr(cell, "plain", "") for cell in column.cells]
-            words = [word for cell in cells for word in (cell.split() if column.justify == "left" else [cell])]
-            words += str(column.header).split("\n" if column.justify != "left" else None)
-            column.min_width = min(max(map(cell_len, words), default=0), _MAX_WORD)
-        measured = self.measure_table(table)
-        widest = self.width if self.is_terminal else measured.maximum
-        table.width = min(measured.maximum, max(widest, measured.minimum))
-        return table
+    def fit_table(self, table: Table) -> list[Table]:
+        """Return a table as parts that fit the terminal, each with the columns that name the rows."""
+        if not self.is_terminal:
+            _keep_whole(table, _MAX_WIDTH)
+            table.width = self.measure_table(table).maximum
+            return [table]
+        # an id stays whole, to be copied, unless it leaves no room for any other column
+        for max_word in (_MAX_WORD, self.width // 2):
+            _keep_whole(table, max_word)
+            parts = self._split(table)
+            measured = [self.measure_table(part) for part in parts]
+            if all(part.minimum <= self.width for part in measured):
+                break
+        for part, width in zip(parts, measured, strict=True):
+            part.width = min(width.maximum, max(self.width, width.minimum))
+        return parts
+
+    def _split(self, table: Table) -> list[Table]:
+        """Return a table's columns as tables of which each fits, as far as single columns do."""
+        names = list(itertools.takewhile(lambda column: column.justify == "left", table.columns)) or table.columns[:1]
+        while len(names) > 1 and sum(column.min_width or 0 for column in names) > self.width // 2:
+            names.pop()
+        parts = [[*names]]
+        for column in table.columns[len(names) :]:
+            wider = _with_columns(table, [*parts[-1], column])
+            if len(parts[-1]) > len(names) and self.measure_table(wider).minimum > self.width:
+                parts.append([*names])
+            parts[-1].append(column)
+        if len(parts) == 1:
+            return [table]
+        tables = [_with_columns(table, columns) for columns in parts]
+        for part in tables[1:]:
+            part.title = f"{table.title} (continued)" if table.title else "(continued)"
+        for part in tables[:-1]:
+            part.caption = None
+        return tables
 
     def measure_table(self, table: Table) -> Measurement:
         """Return the minimum and the maximum width of a table."""
         return self.measure(table, options=self.options.update(width=_MAX_WIDTH))
+
+
+def _keep_whole(table: Table, max_word: int) -> None:
+    """Set minimum widths: Rich would rather break a figure in two than let a table be too wide.
+
+    max_word: maximum length of a word that a column of texts keeps unbroken.
+    """
+    for column in table.columns:
+        cells = [cell if isinstance(cell, str) else getattr(cell, "plain", "") for cell in column.cells]
+        words = [word for cell in cells for word in (cell.split() if column.justify == "left" else [cell])]
+        words += str(column.header).split("\n" if column.justify != "left" else None)
+        column.min_width = max(map(cell_len, words), default=0)
+        if column.justify == "left" and column.min_width > max_word:
+            column.min_width = column.max_width = max_word
+            column.overflow = "fold"
+
+
+def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
+    """Return a table with some columns of another one, and its rows."""
+    part = copy(table)
+    part.columns = [replace(column, _index=index) for index, column in enumerate(columns)]
+    return part
 
 
 class LogFormatter(logging.Formatter):

@@ -53,13 +53,47 @@ def test_what_is_logged_steers_nothing() -> None:
 def test_a_table_that_is_too_wide_keeps_ids_figures_and_headings_whole(*, terminal: bool) -> None:
     table = Table("problem", "what became of it")
     table.add_column("95 % interval", justify="right")
-    identity = "high_school/algebra-0000000001/variant-2"
+    identity = "high_school/algebra-01"
     table.add_row(identity, Text("as many words as a line has no room for"), "12.3 to 45.6 %")
     printed = io.StringIO()
-    Terminal(file=printed, width=30, force_terminal=terminal, color_system=None).print_table(table)
+    Terminal(file=printed, width=50, force_terminal=terminal, color_system=None).print_table(table)
     for whole in (identity, "12.3 to 45.6 %", "95 % interval"):
         assert whole in printed.getvalue()
     assert ("as many words as a line has no room for" in printed.getvalue()) != terminal
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_columns_without_room_stand_below_beside_the_names_again(width: int) -> None:
+    table = Table(title="scores", box=None, caption="as measured")
+    headings = [f"figure {letter}" for letter in "ABCDEFGH"]
+    table.add_column("run")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    rows = [(name, [f"{number}.{column} to 99.9 %" for column in range(8)]) for number, name in enumerate(["x", "y y"])]
+    for name, figures in rows:
+        table.add_row(name, *figures)
+    printed = io.StringIO()
+    Terminal(file=printed, width=width, force_terminal=True, color_system=None).print_table(table)
+    lines = printed.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [line.split("figure")[1:] for line in lines if line.strip().startswith("run")]
+    assert [letter.strip() for head in heads for letter in head] == list("ABCDEFGH")
+    for name, figures in rows:
+        shown = [line.strip().removeprefix(name).split("%")[:-1] for line in lines if line.strip().startswith(name)]
+        assert [f"{cell.strip()} %" for part in shown for cell in part] == figures
+    assert printed.getvalue().count("scores (continued)") == len(heads) - 1 == (width < 200) * (len(heads) - 1)
+    assert printed.getvalue().count("as measured") == 1
+
+
+def test_a_name_without_room_is_folded_not_cut() -> None:
+    table = Table("run", box=None)
+    table.add_column("calls", justify="right")
+    table.add_row("outputs/" + "x" * 40, "1,234")
+    printed = io.StringIO()
+    Terminal(file=printed, width=30, force_terminal=True, color_system=None).print_table(table)
+    assert max(map(len, printed.getvalue().splitlines())) <= 30
+    assert printed.getvalue().count("x") == 40
+    assert "1,234" in printed.getvalue()
 
 
 def test_a_table_without_rows_is_not_printed() -> None:
