@@ -51,11 +51,12 @@ class Finding(NamedTuple):
 def print_findings(console: Terminal) -> None:
     """Print all findings as a table."""
     table = Table(title="evorun doctor", title_justify="left", box=None, pad_edge=False)
-    for column in ("", "what", "found", "how to get it"):
+    for column in ("", "what", "found; how to get it"):
         table.add_column(column, overflow="fold")  # never cut off: a remedy may hold a long URL
     for finding in findings():
         mark = Text("yes", style="green") if finding.ready else Text("no", style="yellow")
-        table.add_row(mark, finding.what, finding.found, "" if finding.ready else finding.remedy)
+        remedy = "" if finding.ready else f"; {finding.remedy}"
+        table.add_row(mark, finding.what, f"{finding.found}{remedy}")
     console.print_table(table)
     console.print(_DATA_NOTE)
 

@@ -29,6 +29,7 @@ ENGINE_NOTES = {
     "transformers": "in this process, on CPU or GPU, with dynamic batching; extra: transformers",
     "vllm": "in this process, on local GPUs (or vLLM's CPU build); extra: vllm",
     "server": "any OpenAI-compatible endpoint",
+    "openai": "OpenAI's API; its key in the environment variable OPENAI_API_KEY",
     "simulated": "no weights: the task's simulator, with a given skill",
     "replay": "answers from a finished run's journal",
 }
@@ -60,6 +61,8 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
     for section in sections or SECTIONS:
         entries = list(_entries(section))
         table = _table(TITLES[section], f"{section[:-1]}=", *list(entries[0])[1:])
+        for column, cell in zip(table.columns, entries[0].values(), strict=True):
+            column.justify = "right" if isinstance(cell, int) else "left"
         for entry in entries:
             cells = (f"{cell:,}" if isinstance(cell, int) else cell for cell in entry.values())
             table.add_row(*cells)

@@ -113,7 +113,7 @@ def make_cost_table(outcome: Outcome) -> Table:
         *figure_columns("calls", "prompt tokens", *(["of them cached"] if cached else []), format=text.count),
         *figure_columns("completion tokens", format=text.count),
         *(figure_columns("price", format=text.dollars) if rates else []),
-        *figure_columns("model time, summed over calls", format=text.duration),
+        *figure_columns("model time,\nsummed over calls", format=text.duration),
     ]
     fields = ["role", "calls", "prompt_tokens", *(["cached_tokens"] if cached else []), "completion_tokens"]
 
