@@ -17,6 +17,8 @@ from evorun.cli.rejudging import rejudge, resume_rejudge
 from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError, DataError, EngineError
 from evorun.reports import html
+from evorun.reports.rejudged import load_rejudgings
+from evorun.runs.formats import MINUS
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.studies import load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
@@ -209,13 +211,28 @@ def test_a_study_is_reported_and_resumed_without_new_calls(duels: Path, capsys: 
     paid = list(read_journal(folder / "journal.sqlite"))
     assert run_verb("report", [str(folder)]) == 0
     printed = capsys.readouterr().out
-    assert "all duels" in printed
     assert "duels again: judge=qwen2_5_7b" in printed
+    assert "Simulated: no language model" in printed
+    cells = next(line.split() for line in printed.splitlines() if "all duels" in line)
+    figure = row(folder, "all duels")
+    assert cells[2] == str(figure.n)
+    assert cells[-1] == str(figure.agreement.n) != str(figure.n)  # what the agreement is a share of
+    assert f"{100 * figure.agreement.value:.1f} % (" in " ".join(cells)
+    gain = row(folder, "accuracy: the run's choices").difference.value
+    assert f"{100 * gain:+.1f} pp".replace("+0.0", "0.0").replace("-", MINUS) in printed
     assert resume_rejudge(folder, [], Terminal(quiet=True), trust=False) == 0
     assert list(read_journal(folder / "journal.sqlite")) == paid
     page = html.render_report(duels)
     assert "Judged again" in page
     assert "verdicts for the text shown as A" in page
+    assert "Simulated: no language model gave these opinions" in page
+
+
+def test_two_rejudgings_are_exported_as_two_tables(duels: Path, tmp_path: Path) -> None:
+    shutil.copytree(duels, tmp_path / "run", ignore=shutil.ignore_patterns("rejudge"))
+    folders = [study(tmp_path / "run", *WEAK), study(tmp_path / "run", "judge=oracle")]
+    names = {table.name for section in load_rejudgings(tmp_path / "run") for table in section.tables}
+    assert names == {f"rejudged_{part}_{folder.name}" for part in ("duels", "choices") for folder in folders}
 
 
 # --- rewards ---

@@ -14,7 +14,7 @@ from evorun.errors import ConfigError
 from evorun.runs.directory import REPORT, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
-from evorun.runs.studies import Opinions, load_figures, load_rejudge
+from evorun.runs.studies import Opinions, load_rejudge
 from evorun.runs.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -60,9 +60,15 @@ def resume_rejudge(folder: Path, changes: Sequence[str], console: Terminal, *, t
 
 def report_rejudge(folder: Path, console: Terminal) -> None:
     """Print the figures of a rejudging that has ended. Raises RunDirectoryError."""
-    from evorun.reports.rejudged import make_rejudged_table
+    from evorun.reports.rejudged import load_rejudging
 
-    console.print_table(make_rejudged_table(load_rejudge(folder), load_figures(folder)).to_rich())
+    section = load_rejudging(folder)
+    if section.warning:
+        console.print(section.warning, style="bold yellow")
+    console.print(section.title)
+    for table in section.tables:
+        console.print_table(table.to_rich())
+    console.print(section.note)
 
 
 def _carry_out(

@@ -15,7 +15,7 @@ from evorun.reports.figures import JUDGE, RATINGS, SEARCH, has_judge, make_figur
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, export, markup, own_file, render, write_page
-from evorun.reports.rejudged import load_rejudged_tables
+from evorun.reports.rejudged import load_rejudgings
 from evorun.reports.rubrics.section import find_drawn_figures, load_rubric_section
 from evorun.reports.run_tables import (
     is_flat,
@@ -75,7 +75,7 @@ def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> li
             *context["tables"].values(),
             *sections.tables.values(),
             *rubrics.tables.values(),
-            *context["rejudged"],
+            *(table for section in context["rejudged"] for table in section.tables),
         )
         if table.rows
     ]
@@ -132,7 +132,7 @@ def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, An
         "plots": _draw_plots(outcome, curves, aggregates, axes),
         "sections": sections,
         "rubrics": load_rubric_section(outcome, curves),
-        "rejudged": load_rejudged_tables(run_dir),
+        "rejudged": load_rejudgings(run_dir),
         "browser": browser,
         "browser_note": _describe_browser(browser, aggregates, measure),
         "browser_index": markup(script_json(index)),

@@ -1,61 +1,107 @@
-"""The table of a rejudging: recorded opinions beside those of another judge, rubric or grader."""
+"""The tables of a rejudging: recorded opinions beside those of another judge, rubric or grader."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from evorun.errors import EvorunError
 from evorun.reports import text
-from evorun.reports.tables import Table, figure_columns, word_columns
+from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runs.schema import Metric
+from evorun.runs.scores import Score
 from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 
-_CAPTIONS: dict[Opinions, str] = {
-    "duels": "share of decided duels; agreement: share of equal winners among those that both decided",
-    "rewards": "mean share of the rubric's points; agreement: rank correlation within steps",
-    "grades": "mean scores; agreement: share of equal grades, or rank correlation",
+_SIMULATED = (
+    "Simulated: no language model gave these opinions, or none wrote the texts; figures say nothing about real models."
+)
+_NOTES: dict[Opinions, str] = {
+    "duels": "Recorded, now: the share of decided duels, unless the row names another. Agreement: the share of equal "
+    "winners among the duels that both decided; of choices, the share of problems with the same choice.",
+    "rewards": "Recorded, now: the mean share of the rubric's points. Agreement: the rank correlation within steps.",
+    "grades": "Recorded, now: mean scores. Agreement: the share of equal grades; of scores other than rates, the rank "
+    "correlation.",
 }
+_INTERVALS = "In parentheses: 95 % intervals, over problems."
 
 
-def make_rejudged_table(manifest: RejudgeManifest, figures: Sequence[RejudgedFigure]) -> Table:
-    """Return the figures with their intervals; the caption says what they measure."""
-    has_differences = any(figure.difference is not None for figure in figures)
-    return Table(
-        [
-            *word_columns(manifest.kind),
-            *figure_columns("n", "recorded", "now", *(["difference"] if has_differences else []), "agreement"),
-        ],
-        [
-            [
-                figure.group,
-                figure.n,
-                _format(figure.recorded),
-                _format(figure.now),
-                *([_format(figure.difference)] if has_differences else []),
-                _format(figure.agreement),
-            ]
-            for figure in figures
-        ],
-        title=f"{manifest.kind} again: {manifest.asked or 'as recorded'}",
-        caption=". ".join(filter(None, (_CAPTIONS[manifest.kind], manifest.ended_early))),
-        name=f"rejudged_{manifest.kind}",
-    )
+class RejudgedSection(NamedTuple):
+    """What a report says of a rejudging."""
+
+    title: str
+    warning: str | None
+    tables: list[Table]
+    note: str
 
 
-def load_rejudged_tables(run: Path) -> list[Table]:
-    """Return the tables of a run's completed rejudgings, the oldest first; unreadable ones are left out."""
+def load_rejudging(folder: Path) -> RejudgedSection:
+    """Return the tables of a rejudging: of duels, verdicts and the choices that follow from them apart.
+
+    Raises RunDirectoryError.
+    """
+    return _describe(folder, load_rejudge(folder))
+
+
+def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
+    figures = load_figures(folder)
+    verdicts = [figure for figure in figures if manifest.kind == "duels" and figure.by != "score"]
+    others = [figure for figure in figures if figure not in verdicts]
+    title = f"{manifest.kind} again: {manifest.asked or 'as recorded'}"
+    tables = [
+        _make_table(manifest.kind, heading, f"rejudged_{heading}_{folder.name}", part)
+        for heading, part in (("duels", verdicts), ("choices" if verdicts else manifest.kind, others))
+        if part
+    ]
+    notes = [_NOTES[manifest.kind], _INTERVALS]
+    if manifest.ended_early:
+        notes.append(f"{text.sentence(manifest.ended_early)}.")
+    return RejudgedSection(title, _SIMULATED if manifest.simulated else None, tables, " ".join(notes))
+
+
+def load_rejudgings(run: Path) -> list[RejudgedSection]:
+    """Return a run's completed rejudgings, the oldest first; unreadable ones are left out."""
     found = []
     for file in run.glob(f"rejudge/*/{REJUDGED}"):
         try:
             manifest = load_rejudge(file.parent)
             if manifest.status == "completed":
-                found.append((manifest.started, make_rejudged_table(manifest, load_figures(file.parent))))
+                found.append((manifest.started, _describe(file.parent, manifest)))
         except EvorunError:
             continue
-    return [table for _, table in sorted(found, key=lambda pair: pair[0])]
+    return [section for _, section in sorted(found, key=lambda pair: pair[0])]
 
 
-def _format(figure: Metric | None) -> str | None:
+def _make_table(kind: Opinions, heading: str, name: str, figures: Sequence[RejudgedFigure]) -> Table:
+    """Return a row per figure; a column that none has anything for is left out."""
+    has_differences = any(figure.difference is not None for figure in figures)
+    # opinions that agree or not can be fewer than those of either side
+    has_sizes = any(figure.agreement is not None and figure.agreement.n != figure.n for figure in figures)
+    columns = [*word_columns(heading), *figure_columns("n", "recorded", "now")]
+    columns += figure_columns(*(["difference"] if has_differences else []), "agreement")
+    columns += figure_columns(*(["both\ndecided"] if has_sizes else []))
+    table = Table(columns, name=name)
+    for figure in figures:
+        score = Score("", rate=figure.rate)
+        cells: list[Cell] = [figure.group, figure.n]
+        cells += [_format(score, figure.recorded), _format(score, figure.now)]
+        if has_differences:
+            cells.append(_format_difference(score, figure.difference))
+        is_share = kind == "duels" or (kind == "grades" and figure.rate)
+        cells.append(_format(Score("", rate=is_share), figure.agreement))
+        if has_sizes:
+            cells.append(None if figure.agreement is None else figure.agreement.n)
+        table.rows.append(cells)
+    return table
+
+
+def _format(score: Score, figure: Metric | None) -> str | None:
     if figure is None or figure.value is None:
         return None
-    interval = "" if figure.ci95 is None else f" ({text.number_interval(figure.ci95)})"
-    return f"{text.number(figure.value)}{interval}"
+    interval = "" if figure.ci95 is None else f" ({text.value_interval(score, figure.ci95)})"
+    return f"{text.value(score, figure.value)}{interval}"
+
+
+def _format_difference(score: Score, figure: Metric | None) -> str | None:
+    if figure is None or figure.value is None:
+        return None
+    interval = "" if figure.ci95 is None else f" ({text.difference_interval(score, figure.ci95)})"
+    return f"{text.difference(score, figure.value)}{interval}"

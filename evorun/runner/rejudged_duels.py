@@ -202,6 +202,7 @@ class RejudgedDuels(Rejudging):
             now=mean_score(self._primary, (now for _, now in pairs)),
             difference=Metric(sum(gains) / len(gains) if gains else None, mean_interval(gains), len(gains)),
             agreement=Proportion(same, len(choices)).metric(),
+            rate=self._primary.rate,
         )
 
 

@@ -156,6 +156,7 @@ class RejudgedGrades(Rejudging):
             now=mean_score(score, (score.value_in(now) for _, now in pairs)),
             difference=Metric(sum(gains) / len(gains), mean_interval(gains), len(gains)) if gains else None,
             agreement=agreement,
+            rate=score.rate,
         )
 
 

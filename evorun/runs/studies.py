@@ -93,6 +93,8 @@ class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of the paired differences, new less recorded."""
     agreement: Metric | None = None
     """The share of equal opinions; of rewards, and of scores other than rates, Spearman's rank correlation."""
+    rate: bool = True
+    """True where the measure is a share, which readers see as a percentage."""
 
 
 class RefittedRating(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,12 +56,12 @@ class Terminal(Console):
             if all(part.minimum <= self.width for part in measured):
                 break
         for part, width in zip(parts, measured, strict=True):
-            part.width = min(width.maximum, max(self.width, width.minimum))
+            _set_widths(part.columns, self.width - width.minimum)
         return parts
 
     def _split(self, table: Table) -> list[Table]:
         """Return a table's columns as tables of which each fits, as far as single columns do."""
-        names = list(itertools.takewhile(lambda column: column.justify == "left", table.columns)) or table.columns[:1]
+        names = list(itertools.takewhile(_is_text, table.columns)) or table.columns[:1]
         while len(names) > 1 and sum(column.min_width or 0 for column in names) > self.width // 2:
             names.pop()
         parts = [[*names]]
@@ -90,13 +90,40 @@ def _keep_whole(table: Table, max_word: int) -> None:
     max_word: maximum length of a word that a column of texts keeps unbroken.
     """
     for column in table.columns:
-        cells = [cell if isinstance(cell, str) else getattr(cell, "plain", "") for cell in column.cells]
-        words = [word for cell in cells for word in (cell.split() if column.justify == "left" else [cell])]
-        words += str(column.header).split("\n" if column.justify != "left" else None)
+        words = [word for line in _list_lines(column) for word in (line.split() if _is_text(column) else [line])]
         column.min_width = max(map(cell_len, words), default=0)
-        if column.justify == "left" and column.min_width > max_word:
+        if _is_text(column) and column.min_width > max_word:
             column.min_width = column.max_width = max_word
             column.overflow = "fold"
+
+
+def _set_widths(columns: Sequence[Column], room: int) -> None:
+    """Share the room beside the minimum widths out among the columns of texts, to the narrowest that needs it first.
+
+    Rich takes room from the widest columns, even from figures.
+    """
+    needs = [
+        min(max(map(cell_len, _list_lines(column)), default=0), column.max_width or _MAX_WIDTH) for column in columns
+    ]
+    widths = [column.min_width or 0 for column in columns]
+    for _ in range(room):
+        wanting = [place for place, width in enumerate(widths) if width < needs[place]]
+        if not wanting:
+            break
+        widths[min(wanting, key=widths.__getitem__)] += 1
+    for column, width in zip(columns, widths, strict=True):
+        column.width = width
+
+
+def _is_text(column: Column) -> bool:
+    return column.justify == "left"
+
+
+def _list_lines(column: Column) -> list[str]:
+    """Return the lines of a column's heading and cells."""
+    cells = [column.header, *column.cells]
+    texts = [cell if isinstance(cell, str) else getattr(cell, "plain", "") for cell in cells]
+    return [line for text in texts for line in text.split("\n")]
 
 
 def _with_columns(table: Table, columns: Sequence[Column]) -> Table:

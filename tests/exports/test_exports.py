@@ -19,7 +19,7 @@ from huggingface_hub import parse_eval_result_entries
 
 from evorun.exports.archive import write_archive
 from evorun.models.requirements import find_missing_packages
-from evorun.reports.rejudged import load_rejudged_tables
+from evorun.reports.rejudged import load_rejudgings
 from evorun.runs.journal_reader import read_journal
 from evorun_process import DRY_RUN, SMALL, evorun_here, records
 from run_fixture import RunSpec, write_run
@@ -94,8 +94,8 @@ def test_an_archive_keeps_what_a_report_shows_of_rejudgings(home: Path, tmp_path
         archive.extractall(tmp_path / "elsewhere")
         assert not [name for name in archive.namelist() if str(tmp_path).encode() in archive.read(name)]
     shutil.rmtree(run / "rejudge" / "stopped")
-    [table], [original] = load_rejudged_tables(tmp_path / "elsewhere" / "run"), load_rejudged_tables(run)
-    assert table == original
+    [section], [original] = load_rejudgings(tmp_path / "elsewhere" / "run"), load_rejudgings(run)
+    assert section == original
 
 
 def test_the_same_runs_give_the_same_archive(export: Callable[..., Path]) -> None:
