@@ -15,7 +15,8 @@ import pytest
 from evorun.cli import slurm_job, slurm_launcher
 from evorun.cli.given_job import GivenJob
 from evorun.runs.files import take_lock
-from evorun.runs.slurm import query_states
+from evorun.runs.slurm import RecentStates, query_states
+from evorun.runs.sweeps import job_statuses, read_sweep
 from evorun_process import DRY_RUN, SMALL, evorun_here
 
 SWEEP = ("-m", *DRY_RUN, *SMALL, "seed=0,1,2", "hydra/launcher=slurm", "hydra.sweep.dir=sweep")
@@ -152,6 +153,31 @@ def test_the_states_of_a_queue_and_of_accounts(programs: Programs) -> None:
     assert query_states(["12_0"]) == {}
     programs(squeue="echo 'squeue: error: Unable to contact slurm controller' >&2; exit 1")
     assert query_states(["12_0"]) is None
+
+
+def test_a_page_that_looks_every_second_asks_slurm_every_ten(programs: Programs, submitted: Path) -> None:
+    asked = submitted.parent / "asked"
+    programs(squeue=f"echo x >>{asked}; echo '12_0|RUNNING|None'; echo '12_1|PENDING|Priority'", sacct="exit 1")
+    now = [0.0]
+    states = RecentStates(lambda: now[0])
+    sweep = read_sweep(submitted)
+    seen = []
+    for second in range(31):
+        now[0] = float(second)
+        seen.append([job.scheduler_state for job in job_statuses(submitted, sweep, ask=states.query)])
+        if second == 4:
+            programs(squeue=f"echo x >>{asked}; echo '12_0|RUNNING|None'; echo '12_1|RUNNING|None'")
+    assert asked.read_text().count("x") == 4  # at 0, 10, 20 and 30 seconds
+    assert seen[:10] == [["RUNNING", "PENDING (Priority)", None]] * 10
+    assert seen[10:] == [["RUNNING", "RUNNING", None]] * 21
+    assert states.query(["12_1"]) == {"12_1": "RUNNING"}
+    assert asked.read_text().count("x") == 4  # known from the answer about all
+    states.query(["12_1", "13"])
+    assert asked.read_text().count("x") == 5
+    programs(squeue=f"echo x >>{asked}; exit 1")
+    now[0] = 45.0
+    assert [states.query(["12_1"]) for _ in range(3)] == [None] * 3  # nor is a controller that is down asked in a row
+    assert asked.read_text().count("x") == 6
 
 
 def test_a_job_is_what_slurm_makes_of_it(programs: Programs, submitted: Path) -> None:

@@ -3,7 +3,8 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 
 from evorun.models.keys import child_environment
 
@@ -42,6 +43,26 @@ def query_states(ids: Collection[str]) -> dict[str, str] | None:
             number, _, state = line.partition("|")
             states.setdefault(number, state)
     return {number: states[number] for number in wanted & states.keys()}
+
+
+class RecentStates:
+    """What SLURM has said of jobs, for somebody who looks at them more often than its controller should be asked."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answers: list[tuple[float, frozenset[str], dict[str, str] | None]] = []
+        """Times of the last answers, the jobs that they are about, and their states."""
+
+    def query(self, ids: Collection[str]) -> dict[str, str] | None:
+        """Return states as `query_states` does, at most `ASK_INTERVAL_S` seconds old."""
+        wanted, now = frozenset(ids), self._clock()
+        self._answers = [answer for answer in self._answers if now - answer[0] < ASK_INTERVAL_S]
+        for _, asked, states in self._answers:
+            if wanted <= asked:
+                return None if states is None else {number: states[number] for number in wanted & states.keys()}
+        states = query_states(wanted)
+        self._answers.append((self._clock(), wanted, states))
+        return states
 
 
 def has_ended(state: str | None) -> bool:

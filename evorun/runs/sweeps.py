@@ -2,7 +2,7 @@
 
 import logging
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -134,8 +134,16 @@ class Look(Protocol):
         ...
 
 
-def job_statuses(folder: Path, sweep: SweepManifest, look: Look = look_at) -> list[JobStatus]:
-    """Return the status of each job of a sweep in this folder. look: reads the files of one."""
+def job_statuses(
+    folder: Path,
+    sweep: SweepManifest,
+    look: Look = look_at,
+    ask: Callable[[Collection[str]], dict[str, str] | None] | None = None,
+) -> list[JobStatus]:
+    """Return the status of each job of a sweep in this folder.
+
+    look: reads the files of one. ask: SLURM's states of jobs, as `query_states`, which it is by default.
+    """
     starts_jobs = sweep.launcher != "slurm" and is_locked(folder / LOCK)
     seen = []
     for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True):
@@ -149,7 +157,7 @@ def job_statuses(folder: Path, sweep: SweepManifest, look: Look = look_at) -> li
             seen = [_unless_lost(status, unseen) for status in seen]
         return seen
     asked = [status.scheduler_id for status in seen if status.scheduler_id is not None and not status.is_done]
-    states = slurm.query_states(asked)
+    states = (ask or slurm.query_states)(asked)
     return [
         _in_slurm(folder, job, status, states, look) if status.scheduler_id in asked else status
         for job, status in zip(sweep.jobs, seen, strict=True)

@@ -17,6 +17,7 @@ from evorun.runs.files import is_locked, read_regular
 from evorun.runs.job_search import display_as_text, find_folders
 from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.schema import ModelInRun
+from evorun.runs.slurm import RecentStates
 from evorun.runs.sweeps import job_statuses
 from evorun.viewer.settings import Value, find_differing_keys, list_settings
 
@@ -113,6 +114,7 @@ class Index:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = folders
+        self._slurm = RecentStates()
         self._seen: dict[Path, _Seen] = {}
         self._entries: dict[str, _Entry] = {}
         self._keys: list[str] = []
@@ -183,7 +185,7 @@ class Index:
             if sweep is None:
                 yield folder, None, look(folder, shown)
             else:
-                statuses = job_statuses(folder, sweep, look)
+                statuses = job_statuses(folder, sweep, look, self._slurm.query)
                 yield from (
                     (folder / job.folder, shown, status) for job, status in zip(sweep.jobs, statuses, strict=True)
                 )
