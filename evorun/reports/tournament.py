@@ -181,31 +181,33 @@ def write_tournament_page(folder: Path) -> Path:
 
     Raises RunDirectoryError for a folder that is not a tournament's or cannot be written.
     """
+    return write_page(folder / REPORT, render_tournament(folder))
+
+
+def render_tournament(folder: Path) -> str:
+    """Return the page of a tournament that has ended. Raises RunDirectoryError for another folder."""
     manifest, results = load_tournament(folder), load_tournament_results(folder)
     judge = f"{manifest.judge.label}, engine {manifest.judge.engine}"
     about = [("task", manifest.task), ("judge", judge), ("started", manifest.started), *list_facts(results)]
     settings = [Column("setting", str, "code"), *word_columns("value")]
-    return write_page(
-        folder / REPORT,
-        render(
-            "tournament.html.j2",
-            {
-                "script_hash": None,
-                "title": f"Tournament of {len(results.players)} runs on {manifest.task}",
-                "warnings": list(list_warnings(results, simulated=manifest.simulated)),
-                "facts": [(sentence(name), value) for name, value in about],
-                "ratings": make_ratings_table(results),
-                "reported_note": reported_note(results),
-                "wins": make_wins_table(results),
-                "plot": draw_ratings(results),
-                "table": _make_data_table(results),
-                "runs": Table(word_columns("run", "folder"), list(manifest.runs.items())),
-                "settings": manifest.settings,
-                "settings_table": Table(settings, list(manifest.settings.items())),
-                "command": " ".join(manifest.command),
-                "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
-            },
-        ),
+    return render(
+        "tournament.html.j2",
+        {
+            "script_hash": None,
+            "title": f"Tournament of {len(results.players)} runs on {manifest.task}",
+            "warnings": list(list_warnings(results, simulated=manifest.simulated)),
+            "facts": [(sentence(name), value) for name, value in about],
+            "ratings": make_ratings_table(results),
+            "reported_note": reported_note(results),
+            "wins": make_wins_table(results),
+            "plot": draw_ratings(results),
+            "table": _make_data_table(results),
+            "runs": Table(word_columns("run", "folder"), list(manifest.runs.items())),
+            "settings": manifest.settings,
+            "settings_table": Table(settings, list(manifest.settings.items())),
+            "command": " ".join(manifest.command),
+            "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
+        },
     )
 
 

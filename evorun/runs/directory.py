@@ -29,8 +29,9 @@ from evorun.runs.schema import Manifest, Signed, StageInRun, Status
 log = logging.getLogger("evorun")
 
 MANIFEST = "manifest.json"
-LOCK = ".lock"
+RESULTS = "results.json"
 REPORT = "report.html"
+LOCK = ".lock"
 """Held by the process that works on a run, or carries out a sweep."""
 TOURNAMENT = "tournament.json"
 PROBLEMS = "problems.jsonl"

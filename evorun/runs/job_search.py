@@ -1,4 +1,4 @@
-"""The jobs below folders: of sweeps, by their manifests, and runs by themselves."""
+"""The jobs below folders: of sweeps, by their manifests, and runs and tournaments by themselves."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.directory import MANIFEST
+from evorun.runs.directory import MANIFEST, TOURNAMENT
 from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.paths import display
 from evorun.runs.sweeps import SweepManifest, is_sweep, job_statuses, read_sweep
@@ -38,11 +38,14 @@ class Overview(msgspec.Struct, frozen=True):
     sweeps: list[SweepStatus]
     """Sweeps, by folder."""
     runs: list[JobStatus]
-    """Runs that are no sweep's job, by folder."""
+    """Runs that are no sweep's job, and tournaments, by folder."""
 
 
 def find_jobs(folders: Sequence[Path]) -> Overview:
-    """Return the jobs of runs, sweeps and folders of them. Raises RunDirectoryError for what is no folder."""
+    """Return the jobs of runs, tournaments, sweeps and folders of them.
+
+    Raises RunDirectoryError for what is no folder.
+    """
     sweeps: dict[str, SweepStatus] = {}
     runs: dict[str, JobStatus] = {}
     for folder, sweep in (found for given in folders for found in find_folders(given)):
@@ -55,9 +58,10 @@ def find_jobs(folders: Sequence[Path]) -> Overview:
 
 
 def find_folders(given: Path) -> Iterator[tuple[Path, SweepManifest | None]]:
-    """Yield the folders of runs in a folder, and of sweeps with their manifests, by name; follow no links.
+    """Yield the folders of runs and tournaments in a folder, and of sweeps with their manifests; follow no links.
 
-    A sweep whose manifest cannot be read is left out with a warning. Raises RunDirectoryError for what is no folder.
+    They come by name. A sweep whose manifest cannot be read is left out with a warning. Raises RunDirectoryError for
+    what is no folder.
     """
     if not given.is_dir():
         raise RunDirectoryError(f"expected a folder of runs, found none at {display(given)}")
@@ -75,7 +79,7 @@ def display_as_text(folder: Path) -> str:
 def _walk(folder: Path, depth: int, left: Iterator[int]) -> Iterator[tuple[Path, SweepManifest | None]]:
     if next(left, None) is None:
         return
-    if (folder / MANIFEST).exists():
+    if (folder / MANIFEST).exists() or (folder / TOURNAMENT).exists():
         yield folder, None
         return
     if is_sweep(folder):

@@ -8,18 +8,20 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from evorun.errors import DataError
-from evorun.runs.directory import LOCK, MANIFEST, REPORT
+from evorun.runs.directory import LOCK, MANIFEST, REPORT, RESULTS, TOURNAMENT
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import ProgressRecord, read_progress
 from evorun.runs.prices import GpuPrice, Rate, gpu_seconds, price_run
 from evorun.runs.reading import read_results
-from evorun.runs.schema import Metric, ModelInRun, Results, Status, TrainingRecord
+from evorun.runs.schema import Metric, ModelInRun, Results, Spent, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
+
+T = TypeVar("T")
 
 State = Literal["waiting", "starting", "running", "reporting", "done", "failed", "interrupted", "lost"]
 
@@ -38,6 +40,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     """Its run directory."""
+    kind: Literal["run", "tournament"] = "run"
+    """A tournament has no score of its own."""
     name: str
     """Name that tells it from the sweep's other jobs; of a run by itself, its folder."""
     state: State
@@ -105,6 +109,19 @@ class _Manifest(msgspec.Struct):
     error: str | None = None
 
 
+class _Tournament(msgspec.Struct):
+    """The part of tournament.json that is read here."""
+
+    status: Status
+    error: str | None = None
+
+
+class _TournamentResults(msgspec.Struct):
+    """The part of a tournament's results.json that is read here."""
+
+    cost: Spent | None = None
+
+
 def count_states(jobs: Iterable[JobStatus]) -> str:
     """Return how many jobs are in which state: `9 done, 3 running`."""
     counts = Counter(job.state for job in jobs)
@@ -112,6 +129,8 @@ def count_states(jobs: Iterable[JobStatus]) -> str:
 
 
 _decoder = msgspec.json.Decoder(_Manifest)
+_tournament_decoder = msgspec.json.Decoder(_Tournament)
+_tournament_results_decoder = msgspec.json.Decoder(_TournamentResults)
 
 
 def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
@@ -124,7 +143,9 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     if run.is_symlink():
         return JobStatus(folder=folder, name=name, state="waiting", note="a symbolic link, which is not followed")
     locked = is_locked(run / LOCK)
-    manifest = _read_manifest(run)
+    manifest = _read(run / MANIFEST, _decoder)
+    if manifest is None and (tournament := _read(run / TOURNAMENT, _tournament_decoder)) is not None:
+        return _describe_tournament(run, JobStatus(folder=folder, name=name, state="running"), tournament, locked)
     if manifest is None:
         exists = (run / MANIFEST).exists()
         note = f"its {MANIFEST} cannot be read" if exists else None
@@ -168,9 +189,26 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     )
 
 
-def _read_manifest(run: Path) -> _Manifest | None:
+def _describe_tournament(run: Path, status: JobStatus, tournament: _Tournament, locked: bool) -> JobStatus:
+    """Return the status of a tournament: its state and its cost."""
+    results = _read(run / RESULTS, _tournament_results_decoder) if tournament.status == "completed" else None
+    cost = None if results is None else results.cost
+    state: State = "running" if locked else _STATES.get(tournament.status, "lost")
+    return msgspec.structs.replace(
+        status,
+        kind="tournament",
+        state=state,
+        share=1.0 if state == "done" else None,
+        calls=None if cost is None else cost.calls,
+        tokens=None if cost is None else cost.tokens,
+        error=next(iter((tournament.error or "").splitlines()), None) if state == "failed" else None,
+    )
+
+
+def _read(path: Path, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """Return a file's content; None where it cannot be read."""
     try:
-        return _decoder.decode(read_regular(run / MANIFEST))
+        return decoder.decode(read_regular(path))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

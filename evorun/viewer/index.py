@@ -7,17 +7,18 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from evorun.reports.packing import cut
-from evorun.runs.directory import LOCK, MANIFEST
+from evorun.runs.directory import LOCK, MANIFEST, RESULTS, TOURNAMENT, find_recording
 from evorun.runs.files import is_locked, read_regular
 from evorun.runs.job_search import display_as_text, find_folders
 from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.schema import ModelInRun
 from evorun.runs.slurm import RecentStates
+from evorun.runs.studies import FIGURES
 from evorun.runs.sweeps import job_statuses
 from evorun.viewer.settings import Value, find_differing_keys, list_settings
 
@@ -27,7 +28,7 @@ _MAX_ENTRIES = 1_000
 """Maximum entries of a run directory (ours): evorun writes some twenty."""
 _MAX_LINE = 300
 """Maximum characters of a name, an error or a note (ours)."""
-RESULTS = "results.json"
+_REJUDGINGS = "rejudge"
 _NOT_SHOWN = (LOCK, "evorun.log")
 """Files that are written without a change to what is shown."""
 
@@ -42,6 +43,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     status: JobStatus
     opens: bool
     """False where there is nothing to open yet, or something that is not opened."""
+    origin: str | None = None
+    """What it was made from: `fork of outputs/a from step 2`, `replay of outputs/a`; null for a run of its own."""
+    rejudged: int = 0
+    """Number of its completed rejudgings."""
     method: str | None = None
     task: str | None = None
     model: str | None = None
@@ -57,6 +62,15 @@ class Found(NamedTuple):
     folder: Path
     state: str
     """Differs once its files have changed."""
+    is_tournament: bool
+
+
+class _Origin(msgspec.Struct):
+    """The part of a manifest's origin that is shown."""
+
+    verb: Literal["fork", "extend"]
+    run: str
+    at: int | None = None
 
 
 class _Facts(msgspec.Struct):
@@ -64,14 +78,24 @@ class _Facts(msgspec.Struct):
 
     method: str
     task: str
-    seed: int
+    seed: int | None
     started: str
     models: dict[str, ModelInRun]
     config: dict[str, Any]
     seconds: float | None = None
+    origin: _Origin | None = None
+
+
+class _TournamentFacts(msgspec.Struct):
+    """The part of tournament.json that tells one tournament from another."""
+
+    task: str
+    started: str
+    judge: ModelInRun
 
 
 _decoder = msgspec.json.Decoder(_Facts)
+_tournament_decoder = msgspec.json.Decoder(_TournamentFacts)
 
 
 class _Scan(NamedTuple):
@@ -94,6 +118,7 @@ class _Seen:
     manifest: tuple[int, int]
     status: JobStatus
     facts: _Facts | None
+    rejudged: int
     settings: Mapping[str, Value]
 
 
@@ -136,7 +161,7 @@ class Index:
                 if known is not None and known.seen is seen and known.status == status:
                     entries.setdefault(number, known)
                 else:
-                    row = msgspec.Raw(msgspec.json.encode(_make_row(number, sweep, status, seen.facts)))
+                    row = msgspec.Raw(msgspec.json.encode(_make_row(number, sweep, status, seen)))
                     entries.setdefault(number, _Entry(seen, status, row, version))
         if list(entries) == list(before) and all(entry is before[number] for number, entry in entries.items()):
             return
@@ -170,7 +195,7 @@ class Index:
         entry = self._entries.get(number)
         if entry is None or entry.seen.facts is None:
             return None
-        return Found(entry.seen.run, entry.seen.state)
+        return Found(entry.seen.run, entry.seen.state, entry.status.kind == "tournament")
 
     def _find_jobs(self, root: Path, earlier: Mapping[Path, _Seen]) -> Iterator[tuple[Path, str | None, JobStatus]]:
         """Yield the jobs below a folder, each with the folder of its sweep and its status."""
@@ -218,14 +243,16 @@ def _look(run: Path, name: str, begun: bool, inside: _Inside, before: _Seen | No
         return before
     if scan.reason is not None:
         status = JobStatus(folder=display_as_text(run), name=name, state="waiting", note=scan.reason)
-        return _Seen(run, state, scan.manifest, status, None, {})
-    status, facts = look_at(run, name, begun=begun), _read_facts(run)
+        return _Seen(run, state, scan.manifest, status, None, 0, {})
+    status = look_at(run, name, begun=begun)
+    facts = _read_facts(run, status.kind)
     same = before is not None and before.manifest == scan.manifest
     settings = before.settings if before is not None and same else {} if facts is None else list_settings(facts.config)
-    return _Seen(run, state, scan.manifest, status, facts, settings)
+    return _Seen(run, state, scan.manifest, status, facts, _count_rejudgings(run), settings)
 
 
-def _make_row(number: str, sweep: str | None, status: JobStatus, facts: _Facts | None) -> Row:
+def _make_row(number: str, sweep: str | None, status: JobStatus, seen: _Seen) -> Row:
+    facts = seen.facts
     texts = {name: cut(getattr(status, name), _MAX_LINE) for name in ("name", "score", "error", "note")}
     status = msgspec.structs.replace(status, **texts)
     if facts is None:
@@ -235,7 +262,9 @@ def _make_row(number: str, sweep: str | None, status: JobStatus, facts: _Facts |
         id=number,
         sweep=sweep,
         status=status,
-        opens=True,
+        opens=status.kind == "run" or status.state == "done",
+        origin=cut(_describe_origin(facts), _MAX_LINE),
+        rejudged=seen.rejudged,
         method=cut(facts.method, _MAX_LINE),
         task=cut(facts.task, _MAX_LINE),
         model=None if model is None else cut(model.short, _MAX_LINE),
@@ -243,6 +272,18 @@ def _make_row(number: str, sweep: str | None, status: JobStatus, facts: _Facts |
         started=cut(facts.started, _MAX_LINE),
         seconds=facts.seconds,
     )
+
+
+def _describe_origin(facts: _Facts) -> str | None:
+    """Say which run a fork, an extension or a replay was made from."""
+    origin, recording = facts.origin, find_recording(facts.config)
+    if recording is not None:
+        return f"replay of {display_as_text(recording)}"
+    if origin is None:
+        return None
+    kind = "fork" if origin.verb == "fork" else "extension"
+    since = "" if origin.at is None else f" from step {origin.at}"
+    return f"{kind} of {display_as_text(Path(origin.run))}{since}"
 
 
 def _scan(run: Path, inside: _Inside) -> _Scan:
@@ -263,9 +304,9 @@ def _scan(run: Path, inside: _Inside) -> _Scan:
                     reason = f"it holds a symbolic link, {entry.name!r}, which is not followed"
                 elif not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
                     reason = f"it holds {entry.name!r}, which is no regular file"
-                elif entry.name in (MANIFEST, RESULTS) and found.st_size > MAX_SUMMARY_BYTES:
+                elif entry.name in (MANIFEST, RESULTS, TOURNAMENT) and found.st_size > MAX_SUMMARY_BYTES:
                     reason = f"its {entry.name} has more than {MAX_SUMMARY_BYTES:,} bytes"
-                if entry.name == MANIFEST:
+                if entry.name in (MANIFEST, TOURNAMENT):
                     manifest = found.st_mtime_ns, found.st_size
     except OSError:
         return _Scan("", manifest, None)
@@ -274,8 +315,20 @@ def _scan(run: Path, inside: _Inside) -> _Scan:
     return _Scan(" ".join(sorted(files)), manifest, reason)
 
 
-def _read_facts(run: Path) -> _Facts | None:
+def _read_facts(run: Path, kind: Literal["run", "tournament"]) -> _Facts | None:
     try:
-        return _decoder.decode(read_regular(run / MANIFEST))
+        if kind == "run":
+            return _decoder.decode(read_regular(run / MANIFEST))
+        found = _tournament_decoder.decode(read_regular(run / TOURNAMENT))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return _Facts("tournament", found.task, None, found.started, {"judge": found.judge}, {})
+
+
+def _count_rejudgings(run: Path) -> int:
+    """Return the number of a run's completed rejudgings; none where their folder is a link."""
+    folder = run / _REJUDGINGS
+    if folder.is_symlink() or not folder.is_dir():
+        return 0
+    found = itertools.islice(folder.glob(f"*/{FIGURES}"), _MAX_ENTRIES)
+    return sum(not file.parent.is_symlink() for file in found)

@@ -14,6 +14,7 @@ from evorun.runs.journal_reader import JournalReader, open_journal
 from evorun.runs.reading import read_metrics, read_steps_without_texts, read_training
 from evorun.runs.results import score_series
 from evorun.runs.scores import primary_score
+from evorun.runs.tournaments import load_tournament_results
 
 MAX_TEXTS = 6
 """Texts that are shown (ours)."""
@@ -23,6 +24,8 @@ MAX_LENGTH = 4_000
 """Maximum characters of one of them (ours): a long one is cut in its middle."""
 _MAX_SEARCHED = 2_000
 """Effects from a journal's end among which texts are looked for (ours): programs and updates have none."""
+_MAX_PLAYERS = 50
+"""Players whose ratings are shown (ours)."""
 TRAINING_CURVES = ("reward", "loss")
 """Figures of training steps that have a curve."""
 
@@ -100,6 +103,12 @@ def load_live(run: Path) -> Live:
     except (JournalError, RunDirectoryError) as error:
         texts, note = [], str(error)
     return Live([curve for curve in curves if curve.points], texts, note)
+
+
+def load_ratings(folder: Path) -> Live:
+    """Return the ratings of a tournament that has ended, the best first. Raises RunDirectoryError."""
+    players = load_tournament_results(folder).players
+    return Live([], [], f"Elo: {', '.join(f'{player.name} {player.elo:,.0f}' for player in players[:_MAX_PLAYERS])}")
 
 
 def _read_last_texts(journal: JournalReader) -> list[Text]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import EvorunError
+from evorun.runs.directory import MANIFEST, TOURNAMENT
 from evorun.runs.files import reject_symlinks
 
 LIMIT_S = 120.0
@@ -35,6 +36,14 @@ def draw_run(folder: Path) -> bytes:
     return render_report(folder).encode("utf-8", "replace")
 
 
+def draw_tournament(folder: Path) -> bytes:
+    """Return a tournament's page, as `evorun report` draws it. Raises EvorunError."""
+    from evorun.reports.tournament import render_tournament
+
+    reject_symlinks(folder)
+    return render_tournament(folder).encode("utf-8", "replace")
+
+
 def draw_comparison(links: Mapping[Path, str]) -> bytes:
     """Return the page that compares runs. links: from the page to each run's own, by its folder. Raises EvorunError."""
     from evorun.reports.comparison import compare, render_comparison
@@ -47,11 +56,12 @@ def draw_comparison(links: Mapping[Path, str]) -> bytes:
 
 
 def read_live(folder: Path) -> bytes:
-    """Return a run's curves and last texts as JSON. Raises EvorunError."""
-    from evorun.viewer.live import load_live
+    """Return a run's curves and last texts, or a tournament's ratings, as JSON. Raises EvorunError."""
+    from evorun.viewer.live import load_live, load_ratings
 
     reject_symlinks(folder)
-    return msgspec.json.encode(load_live(folder))
+    is_tournament = (folder / TOURNAMENT).exists() and not (folder / MANIFEST).exists()
+    return msgspec.json.encode(load_ratings(folder) if is_tournament else load_live(folder))
 
 
 class Workers:

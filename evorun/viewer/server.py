@@ -17,7 +17,7 @@ from evorun.reports.page import content_hash, markup, own_file, render
 from evorun.runs.job_search import display_as_text
 from evorun.runs.job_states import ORDER
 from evorun.viewer.index import Found, Index
-from evorun.viewer.pages import PageError, Workers, draw_comparison, draw_run, read_live
+from evorun.viewer.pages import PageError, Workers, draw_comparison, draw_run, draw_tournament, read_live
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -103,9 +103,9 @@ class Viewer:
         return _send_json(msgspec.json.encode(self.index.changes(since)))
 
     async def show_run(self, request: web.Request) -> web.Response:
-        """Send a run's own page."""
+        """Send the page of a run or a tournament."""
         found = self._find(request.match_info["id"])
-        page = await self._draw(found, draw_run, found.folder)
+        page = await self._draw(found, draw_tournament if found.is_tournament else draw_run, found.folder)
         return _send_page(page.decode(), _SANDBOX)
 
     async def show_comparison(self, request: web.Request) -> web.Response:

@@ -22,6 +22,23 @@
   const score = ({ status }) => (status.value === null ? "" : figure(status.value, status.rate));
   const interval = ({ status }) =>
     status.ci95 === null ? "" : status.ci95.map((bound) => figure(bound, status.rate)).join(" to ").replace(" % to ", " to ");
+  // Jobs of different sweeps may have equal names, and a job's tells it from those of its sweep alone.
+  let places = new Map(); // by sweep: the shortest end of its folder that no other sweep has
+  const nameOf = (run) => (run.sweep !== null && places.size > 1 ? `${run.status.name} in ${places.get(run.sweep)}` : run.status.name);
+  function namePlaces(all) {
+    const parts = [...new Set(all.map((run) => run.sweep))].filter((sweep) => sweep !== null).map((sweep) => sweep.split("/"));
+    const end = (folder, length) => folder.slice(-length).join("/");
+    places = new Map(parts.map((folder) => {
+      let length = 1;
+      while (length < folder.length && parts.some((other) => other !== folder && end(other, length) === end(folder, length))) length += 1;
+      return [folder.join("/"), end(folder, length)];
+    }));
+  }
+  const marksOf = (run) => [
+    ...(run.status.kind === "tournament" ? ["tournament"] : []),
+    ...(run.origin ? [run.origin.split(" ")[0]] : []),
+    ...(run.rejudged ? ["judged again"] : []),
+  ];
   const sentence = (name) => (name[0] || "").toUpperCase() + name.slice(1).replaceAll("_", " ");
   const progress = ({ status }) => {
     if (status.state === "done") return "";
@@ -30,28 +47,30 @@
     return (status.share !== null ? `${Math.round(100 * status.share)} %` : counted) + left;
   };
   const COLUMNS = [
-    { key: "run", value: (r) => r.status.name },
+    { key: "run", value: nameOf },
     { key: "state", value: (r) => r.status.state },
     { key: "progress", value: (r) => r.status.share, text: progress, number: true },
-    { key: "method", value: (r) => r.method, constant: true, minor: true },
-    { key: "task", value: (r) => r.task, constant: true, minor: true },
-    { key: "model", value: (r) => r.model, constant: true, minor: true },
-    { key: "seed", value: (r) => r.seed, constant: true, minor: true, number: true },
+    { key: "method", value: (r) => r.method, constant: true },
+    { key: "task", value: (r) => r.task, constant: true },
+    { key: "model", value: (r) => r.model, constant: true },
+    { key: "seed", value: (r) => r.seed, constant: true, number: true },
     { key: "score", value: (r) => r.status.value, text: score, number: true },
-    { key: "interval", value: (r) => r.status.ci95 && r.status.ci95[1] - r.status.ci95[0], text: interval, number: true, minor: true },
-    { key: "calls", value: (r) => r.status.calls, text: (r) => short(r.status.calls), number: true, minor: true },
-    { key: "tokens", value: (r) => r.status.tokens, text: (r) => short(r.status.tokens), number: true, minor: true },
-    { key: "price", value: (r) => r.status.price, text: (r) => (r.status.price === null ? "" : `$${r.status.price.toPrecision(3)}`), number: true, minor: true },
-    { key: "gpu_seconds", value: (r) => r.status.gpu_seconds, text: (r) => short(r.status.gpu_seconds), number: true, minor: true },
-    { key: "seconds", value: (r) => r.seconds, text: (r) => clock(r.seconds), number: true, minor: true },
-    { key: "started", value: (r) => r.started, text: (r) => (r.started || "").slice(5, 16).replace("T", " "), minor: true },
+    { key: "interval", value: (r) => r.status.ci95 && r.status.ci95[1] - r.status.ci95[0], text: interval, number: true },
+    { key: "calls", value: (r) => r.status.calls, text: (r) => short(r.status.calls), number: true },
+    { key: "tokens", value: (r) => r.status.tokens, text: (r) => short(r.status.tokens), number: true },
+    { key: "price", value: (r) => r.status.price, text: (r) => (r.status.price === null ? "" : `$${r.status.price.toPrecision(3)}`), number: true },
+    { key: "gpu_seconds", value: (r) => r.status.gpu_seconds, text: (r) => short(r.status.gpu_seconds), number: true },
+    { key: "seconds", value: (r) => r.seconds, text: (r) => clock(r.seconds), number: true },
+    { key: "started", value: (r) => r.started, text: (r) => (r.started || "").slice(5, 16).replace("T", " ") },
     { key: "sweep", value: (r) => r.sweep, hidden: true },
+    { key: "origin", value: (r) => r.origin, hidden: true },
+    { key: "kind", value: (r) => marksOf(r).join(", "), hidden: true },
     { key: "folder", value: (r) => r.status.folder, hidden: true },
     { key: "error", value: (r) => r.status.error || r.status.note, hidden: true },
   ];
   const own = new Map(COLUMNS.map((column) => [column.key, column]));
   const columnOf = (key) =>
-    own.get(key) || (settingKeys.includes(key) ? { key, value: (r) => r.settings[key], minor: true } : null);
+    own.get(key) || (settingKeys.includes(key) ? { key, value: (r) => r.settings[key] } : null);
   const textOf = (column, run) => {
     const value = column.value(run);
     return column.text ? column.text(run) : value === null || value === undefined ? "" : String(value);
@@ -153,6 +172,7 @@
 
   function draw() {
     const all = [...runs.values()];
+    namePlaces(all);
     const { unknown, passes } = filters();
     const groups = grouped(sorted(all.filter(passes)));
     shown = groups.flatMap(([, list]) => list.map((run) => run.id));
@@ -165,6 +185,9 @@
       const heading = name === null ? [] : [element("tr", {}, element("th", { colspan: columns.length + 1, scope: "rowgroup" }, summary(name, list)))];
       return element("tbody", {}, ...heading, ...list.map((run) => rowOf(run, columns)));
     });
+    if (!shown.length && all.length) {
+      bodies.push(element("tbody", {}, element("tr", {}, element("td", { class: "none", colspan: columns.length + 1 }, "No run matches the filter. ", clear()))));
+    }
     const table = byId("runs");
     table.replaceChildren(table.tHead, ...bodies);
     if (focused && focused !== document.activeElement && table.contains(focused)) focused.focus({ preventScroll: true });
@@ -174,9 +197,35 @@
       ...(ticked.size ? [`${ticked.size} ticked`] : []),
       ...unknown.map((key) => `no key ${key} differs among these runs`),
     ];
-    byId("said").textContent = visible(all.length ? parts.join(" · ") : "No runs yet.");
+    byId("said").textContent = visible(all.length ? [...parts, ...fit(columns)].join(" · ") : "No runs yet.");
     drawPanel();
     remember();
+  }
+
+  const clear = () => element("button", { type: "button", class: "button", onclick: () => { chosen.filter = ""; draw(); } }, "Clear the filter");
+
+  // Hide the columns that have no room, the last of these first, and say which; those that the reader has chosen stay.
+  const FIRST_TO_GO = ["started", "seconds", "gpu_seconds", "tokens", "model", "task", "price", "calls", "interval", "seed", "method", "progress"];
+  const hidden = new CSSStyleSheet();
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, hidden];
+
+  function fit(columns) {
+    hidden.replaceSync("");
+    const box = byId("runs").parentElement, heads = [...byId("runs").tHead.rows[0].cells].slice(1);
+    const style = getComputedStyle(box);
+    const room = box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    let width = byId("runs").scrollWidth;
+    const gone = [];
+    for (const key of FIRST_TO_GO) {
+      const place = columns.findIndex((column) => column.key === key);
+      if (width <= room || place < 0 || [chosen.sort, chosen.group, ...chosen.columns].includes(key)) continue;
+      width -= heads[place].offsetWidth;
+      gone.push([place, key]);
+    }
+    gone.sort(([a], [b]) => a - b);
+    hidden.replaceSync(gone.map(([place]) => `#runs tr > :nth-child(${place + 2}) { display: none; }`).join("\n"));
+    const names = gone.map(([, key]) => key.replaceAll("_", " ")).join(", ");
+    return gone.length ? [`no room for ${names}: sort by one to see it, or widen the window`] : [];
   }
 
   // A column that says nothing, or the same of all runs, would only take room.
@@ -200,7 +249,7 @@
     byId("runs").tHead.replaceChildren(element("tr", {}, element("th", {}, ""), ...heads));
   }
 
-  const classOf = (column) => [column.number ? "num" : "", column.minor ? "minor" : "", column.key === "run" ? "name" : ""].filter(Boolean).join(" ") || null;
+  const classOf = (column) => [column.number ? "num" : "", column.key === "run" ? "name" : ""].filter(Boolean).join(" ") || null;
 
   function sortBy(key) {
     chosen.order = chosen.sort === key && !chosen.order ? "descending" : "";
@@ -209,7 +258,7 @@
   }
 
   function rowOf(run, columns) {
-    const signature = `${run.version} ${columns.map((column) => column.key)}`;
+    const signature = `${run.version} ${nameOf(run)} ${columns.map((column) => column.key)}`;
     const known = drawnRows.get(run.id);
     const row = known && known.signature === signature ? known.row : makeRow(run, columns);
     drawnRows.set(run.id, { row, signature });
@@ -221,13 +270,14 @@
   }
 
   function makeRow(run, columns) {
-    const box = element("input", { type: "checkbox", "aria-label": `tick ${run.status.name}`, disabled: run.opens ? null : "" });
+    const box = element("input", { type: "checkbox", "aria-label": `tick ${visible(nameOf(run))}`, disabled: isComparable(run) ? null : "" });
     const cells = columns.map((column) => {
       const text = textOf(column, run);
       const content = column.key === "run" && run.opens ? element("a", { href: `run/${run.id}` }, text) : text;
+      const marks = column.key === "run" ? marksOf(run).map((mark) => element("span", { class: "mark", title: visible(run.origin || mark) }, mark)) : [];
       const classes = [classOf(column), column.key === "state" ? run.status.state : null].filter(Boolean).join(" ");
       const title = column.key === "run" ? run.status.folder : column.key === "state" ? run.status.error || run.status.note : text;
-      return element("td", { class: classes || null, title: title ? visible(title) : null }, content);
+      return element("td", { class: classes || null, title: title ? visible(title) : null }, content, ...marks);
     });
     const row = element("tr", {}, element("td", {}, box), ...cells);
     row.dataset.id = run.id;
@@ -269,7 +319,8 @@
     byId("untick").hidden = !ticked.size;
   }
 
-  const comparable = () => [...runs.keys()].filter((id) => ticked.has(id) && runs.get(id).opens);
+  const isComparable = (run) => run.opens && run.status.kind === "run";
+  const comparable = () => [...runs.keys()].filter((id) => ticked.has(id) && isComparable(runs.get(id)));
   const comparison = (ids) => `compare?${ids.map((id) => `run=${id}`).join("&")}`;
 
   /* ---- the run under the cursor ---- */
@@ -278,24 +329,25 @@
 
   function drawPanel() {
     const run = runs.get(cursor);
-    const wanted = run ? `${run.id} ${run.version}` : "";
+    const wanted = run ? `${run.id} ${run.version}` : `none of ${runs.size ? "some" : "none"}`;
     if (wanted === panelOf) return;
     const same = panelOf && run && panelOf.startsWith(`${run.id} `);
     panelOf = wanted;
     clearTimeout(waiting);
     if (asked) asked.abort();
-    if (!run) return byId("panel").replaceChildren();
+    if (!run) return byId("panel").replaceChildren(element("p", { class: "note" }, runs.size ? "No run is chosen." : "Runs appear here as they begin."));
     if (!same) byId("panel").replaceChildren(...heading(run));
     if (run.opens) waiting = setTimeout(() => load(run), CURSOR_MS);
   }
 
   function heading(run) {
     const { status } = run;
-    const name = run.opens ? element("a", { href: `run/${run.id}` }, status.name) : status.name;
+    const name = run.opens ? element("a", { href: `run/${run.id}` }, nameOf(run)) : nameOf(run);
+    const again = run.rejudged ? `${count(run.rejudged)} time${run.rejudged > 1 ? "s" : ""}: see its report` : "";
     const facts = [
       ["State", status.state], ["Progress", progress(run)], ["Error", status.error], ["Note", status.note],
       [sentence(status.score || "score"), [score(run), interval(run)].filter(Boolean).join(", ")],
-      ["Calls", count(status.calls)], ["Tokens", count(status.tokens)], ["Sweep", run.sweep], ["Folder", status.folder],
+      ["Calls", count(status.calls)], ["Tokens", count(status.tokens)], ["Origin", run.origin], ["Judged again", again], ["Sweep", run.sweep], ["Folder", status.folder],
     ].filter(([, value]) => value);
     return [element("h2", {}, name), element("dl", {}, ...facts.flatMap(([k, v]) => [element("dt", {}, k), element("dd", {}, v)]))];
   }
@@ -356,7 +408,7 @@
 
   function tick(id) {
     const run = runs.get(id);
-    if (!run || !run.opens) return;
+    if (!run || !isComparable(run)) return;
     if (!ticked.delete(id)) ticked.add(id);
     draw();
   }
@@ -423,7 +475,7 @@
   function take({ order, keys, runs: changed }) {
     settingKeys = keys;
     for (const { run, settings } of changed) {
-      const known = [run.status.name, run.status.folder, run.status.state, run.status.error, run.status.note, run.method, run.task, run.model];
+      const known = [run.status.name, run.status.folder, run.status.state, run.status.error, run.status.note, run.method, run.task, run.model, run.origin, ...marksOf(run)];
       const words = [...known, ...Object.entries(settings).map((pair) => pair.join("="))].join("\n").toLowerCase();
       runs.set(run.id, { ...run, settings, words, version });
     }
@@ -452,6 +504,7 @@
     setTimeout(look, POLL_MS);
   }
 
+  new ResizeObserver(() => { if (runs.size) draw(); }).observe(byId("runs").parentElement);
   restore();
   look();
 })();

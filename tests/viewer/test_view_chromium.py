@@ -121,6 +121,10 @@ def test_filter_sort_and_group_by_any_key(page: Any, folder: Path) -> None:
     press(page, "/", Keys.CONTROL + "a" + Keys.NULL, "nothing_of_the_kind=1 state=done", Keys.ESCAPE)
     assert names(page) == []
     assert "no key nothing_of_the_kind differs among these runs" in texts(page, "#said")[0]
+    assert "No run matches the filter." in texts(page, "#runs")[0]
+    assert texts(page, "#panel") == ["No run is chosen."]
+    page.find_element("css selector", "#runs td.none button").click()
+    assert len(names(page)) == SEEDS + 1
     page.find_element("xpath", "//div[@id='states']/button[starts-with(., 'all')]").click()
     choose(page, "group", "method.name")
     groups = texts(page, "#runs tbody > tr > th")
@@ -188,6 +192,42 @@ def test_a_run_appears_goes_on_and_ends(page: Any, folder: Path) -> None:
     wait(page, "return document.querySelectorAll('#panel circle').length === 3")
     shutil.rmtree(run)
     wait(page, "return document.querySelectorAll('#runs tr[data-id]').length === 0")
+
+
+def test_jobs_of_two_sweeps_and_what_was_made_of_runs_have_their_names(page: Any, folder: Path) -> None:
+    other, run = folder / "other" / "sweep", folder / "sweep" / "seed_0"
+    shutil.copytree(run, other / "seed_0")
+    manifest = json.loads((run / "manifest.json").read_text())
+    origin = {"verb": "fork", "run": str(run), "at": 1, "changes": [], "effects": 1, "calls": 1}
+    (other / "seed_0" / "manifest.json").write_text(json.dumps({**manifest, "origin": origin}))
+    jobs = [JobInSweep(f"seed_{seed}", (f"seed={seed}",)) for seed in (0, 1)]  # the other one has not begun
+    write_sweep(other, new_sweep(["evorun"], "basic", jobs))
+    appears = "return [...document.querySelectorAll('#runs .name a')].some((link) => link.textContent === arguments[0])"
+    wait(page, appears, "seed=0 in other/sweep")
+    links = texts(page, "#runs tr[data-id] .name a")
+    assert len(set(links)) == len(links)
+    assert {"seed=0 in other/sweep", "seed=0 in runs/sweep"} <= set(links)
+    press(page, "/", "kind=fork", Keys.ENTER)
+    assert names(page) == ["seed=0 in other/sweepfork"]
+    assert "fork of " in texts(page, "#panel")[0]
+    shutil.rmtree(other.parent)
+    wait(page, "return document.querySelectorAll('#runs tr[data-id]').length === 0")
+
+
+@pytest.mark.parametrize("width", [420, 1400])
+def test_columns_without_room_are_named(page: Any, width: int) -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    wait(page, "const box = document.querySelector('.list'); return box.scrollWidth <= box.clientWidth")
+    heads = "return [...document.querySelectorAll('#runs th')].filter((h) => !h.offsetParent).map((h) => h.textContent)"
+    hidden = page.execute_script(heads)
+    said = texts(page, "#said")[0]
+    assert (f"no room for {', '.join(hidden)}:" in said) == bool(hidden) == ("no room" in said)
+    assert ("calls" in hidden) == (width == 420)
+    if width == 420:
+        choose(page, "sort", "calls")
+        assert "calls ↑" in texts(page, "#runs thead th")
+        assert not any("calls" in head for head in page.execute_script(heads))
 
 
 @pytest.mark.parametrize("width", [420, 1400])

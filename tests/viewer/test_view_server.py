@@ -15,9 +15,11 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from building import simulated_run
+from evorun.cli.verbs import run_verb
 from evorun.errors import EvorunError, RunDirectoryError
 from evorun.reports.comparison import compare, render_comparison
 from evorun.reports.html import render_report
+from evorun.runs.job_search import display_as_text
 from evorun.runs.sweeps import JobInSweep, new_sweep, write_sweep
 from evorun.viewer import index, pages
 from evorun.viewer.index import Index
@@ -53,6 +55,15 @@ def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(name="folder")
 def _folder(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "runs"))
+
+
+@pytest.fixture(name="match")
+def _match(finished: Path, tmp_path: Path) -> Path:
+    """Return the folder of a tournament of a run with its copy."""
+    runs = [str(shutil.copytree(finished / "run", tmp_path / "players" / name)) for name in ("one", "two")]
+    words = [*runs, "judge=oracle", f"folder={tmp_path}/match", "resamples=9", "repetitions=1"]
+    assert run_verb("tournament", words) == 0
+    return tmp_path / "match"
 
 
 class Page:
@@ -350,6 +361,52 @@ async def test_a_sweep_leads_nowhere_else(page: Page, folder: Path, tmp_path: Pa
     assert (planted["opens"], planted["status"]["state"], planted["method"]) == (False, "waiting", None)
     assert "outside of" in planted["status"]["note"]
     assert (await page.get(f"run/{planted['id']}"))[0] == 404
+
+
+async def test_what_was_made_of_a_run_is_marked(page: Page, folder: Path) -> None:
+    """A fork, an extension, a replay and a rejudging look like runs of their own otherwise."""
+    manifest = json.loads((folder / "run" / "manifest.json").read_text())
+    origin = {"run": str(folder / "run"), "changes": [], "effects": 1, "calls": 1}
+    made = {
+        "fork": {"origin": {**origin, "verb": "fork", "at": 2}},
+        "longer": {"origin": {**origin, "verb": "extend", "at": None}},
+        "again": {"config": {**manifest["config"], "engine": {"name": "replay", "run": str(folder / "run")}}},
+    }
+    for name, changes in made.items():
+        shutil.copytree(folder / "run", folder / name)
+        (folder / name / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    (folder / "run" / "rejudge" / "0123").mkdir(parents=True)
+    (folder / "run" / "rejudge" / "0123" / "figures.json").write_text("[]")
+    found = by_name(await page.changes())
+    source = display_as_text(folder / "run")
+    assert {name: (each["run"]["origin"], each["run"]["rejudged"]) for name, each in found.items()} == {
+        "run": (None, 1),
+        "fork": (f"fork of {source} from step 2", 0),
+        "longer": (f"extension of {source}", 0),
+        "again": (f"replay of {source}", 0),
+    }
+
+
+async def test_a_tournament_has_a_row_and_its_page(page: Page, folder: Path, match: Path) -> None:
+    shutil.copytree(match, folder / "match")
+    found = by_name(await page.changes())["match"]["run"]
+    status = found["status"]
+    assert (status["kind"], status["state"], found["method"], found["opens"]) == (
+        "tournament",
+        "done",
+        "tournament",
+        True,
+    )
+    results = json.loads((folder / "match" / "results.json").read_text())
+    assert status["calls"] == results["cost"]["calls"]
+    answered, text, _ = await page.get(f"run/{found['id']}")
+    assert answered == 200
+    assert "Tournament of 2 runs" in text
+    assert results["players"][0]["name"] in json.loads((await page.get(f"live/{found['id']}"))[1])["note"]
+    changed = json.loads((folder / "match" / "tournament.json").read_text())
+    (folder / "match" / "tournament.json").write_text(json.dumps({**changed, "status": "running"}))
+    found = by_name(await page.changes())["match"]["run"]
+    assert (found["status"]["state"], found["opens"]) == ("lost", False)
 
 
 @pytest.mark.parametrize("linked", [False, True])
