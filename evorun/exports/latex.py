@@ -1,14 +1,16 @@
 r"""The tables of a comparison for a paper: LaTeX with booktabs, every cell escaped, figures aligned at their points."""
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
 from evorun.reports.comparison import ComparedRuns, notes, tables
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, make_overhead_table
 from evorun.reports.comparison.findings import describe_finding
-from evorun.reports.tables import Table
+from evorun.reports.tables import Column, Table
 from evorun.reports.text import MISSING, sentence
 
 _ESCAPES = {
@@ -36,24 +38,40 @@ _ESCAPES = {
 _NUMBER = re.compile(r"\d[\d,]*(?:\.(\d+))?")
 
 
+_TEXT_WIDTH = 345.0
+r"""Points of a line in LaTeX's article class at 10 pt, narrower than those of most journals' full-width tables."""
+_GAP = 6.0
+r"""Points between two columns: twice the `\tabcolsep` that is set."""
+_MAX_NAME = 130.0
+"""Points that a column of names takes before its cells wrap (ours)."""
+
+
 class _Part(NamedTuple):
     """A table of the file."""
 
     label: str
-    heading: str
-    note: str
+    caption: str
+    """Its first sentence, and what a reader must know beside it."""
+    notes: str
+    """How its figures were made: comments, for the text or an appendix."""
     table: Table
 
 
 def comparison_tables(comparison: ComparedRuns) -> str:
     r"""Return all tables of a comparison's page as `table` environments with captions, in the page's order.
 
-    Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page are comments;
-    what makes figures no benchmark result (simulated models, a sample set) is said in each caption, too.
+    Needs `\usepackage{booktabs}`, and `\usepackage[T1]{fontenc}` for quotes. The warnings of the page and the notes on
+    its tables are comments; what makes figures no benchmark result (simulated models, a sample set) is said in each
+    caption, too. No table is wider than a page of the article class: columns without room follow in a table of their
+    own.
     """
-    warnings = "".join(f"% {' '.join(line.split())}\n" for line in comparison.warnings)
     origins = _describe_origins(comparison)
-    return warnings + "\n".join(_environment(part, origins) for part in _list_parts(comparison) if part.table.rows)
+    parts = [_environment(part, origins) for part in _list_parts(comparison) if part.table.rows]
+    return _comment(comparison.warnings) + "\n".join(parts)
+
+
+def _comment(lines: Iterable[str]) -> str:
+    return "".join(f"% {' '.join(line.split())}\n" for line in lines)
 
 
 def _describe_origins(comparison: ComparedRuns) -> str:
@@ -73,60 +91,122 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     rows, runs, scores = comparison.rows, comparison.run_rows, comparison.common_scores
     main = tables.make_main_table(comparison, rows, [], scores)
     about = f"{notes.intervals_note(comparison)} {notes.cost_note(comparison)}"
-    yield _Part("main", f"{primary} and cost", about, main)
-    yield _Part("scores", "scores", "", tables.make_scores_table(rows))
+    means = " Means over seeds, n in seeds x problems." if comparison.has_seeds else ""
+    yield _Part("main", f"{primary} and cost.{means}", about, main)
+    yield _Part("scores", f"scores.{means}", "", tables.make_scores_table(rows))
     search = tables.make_search_table(rows, comparison.step)
-    yield _Part("search", "search and judge", notes.search_note(comparison), search)
+    yield _Part("search", "search and judge.", notes.search_note(comparison), search)
     if comparison.strata:
         strata = tables.make_strata_table(comparison, rows, with_intervals=True)
-        yield _Part("strata", f"{primary} by stratum", "With 95 % intervals.", strata)
-    yield _Part("reported-strata", "reported by stratum", "", tables.make_reported_strata_table(comparison))
-    yield _Part("reported-steps", "reported by training step", "", tables.make_reported_steps_table(comparison))
-    findings = [notes.pairs_note(comparison), *map(describe_finding, pairs.main_pairs)]
-    yield _Part("pairs", against, " ".join(findings), tables.make_pairs_table(pairs.main_pairs))
+        bracketed = any("[" in str(cell) for row in strata.rows for cell in row[1:])
+        yield _Part("strata", f"{primary} by stratum{', with 95 % intervals' if bracketed else ''}.", "", strata)
+    yield _Part("reported-strata", "reported by stratum.", "", tables.make_reported_strata_table(comparison))
+    yield _Part("reported-steps", "reported by training step.", "", tables.make_reported_steps_table(comparison))
+    findings = " ".join([notes.pairs_note(comparison), *map(describe_finding, pairs.main_pairs)])
+    adjusted = "95 % intervals are not adjusted, p (Holm) is, for the comparisons of the table."
+    yield _Part("pairs", f"{against}. {adjusted}", findings, tables.make_pairs_table(pairs.main_pairs))
     score_pairs = tables.make_score_pairs_table(pairs.main_pairs)
-    yield _Part("score-pairs", f"{against}: scores", notes.SCORE_PAIRS_NOTE, score_pairs)
-    yield _Part("rubrics", "cost of refinement", OVERHEAD_NOTE, make_overhead_table(comparison))
-    yield _Part("run-cost", "cost of whole runs", "", tables.make_run_cost_table(comparison))
-    yield _Part("cost", "cost per problem, by role", "", tables.make_cost_table(comparison))
+    yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)
+    yield _Part("rubrics", "cost of refinement.", OVERHEAD_NOTE, make_overhead_table(comparison))
+    yield _Part("run-cost", "cost of whole runs.", "", tables.make_run_cost_table(comparison))
+    yield _Part("cost", "cost per problem, by role.", "", tables.make_cost_table(comparison))
     if runs:
-        yield _Part("runs", "single runs", "", tables.make_main_table(comparison, runs, [], scores))
-        yield _Part("run-pairs", f"{against}, seed by seed", "", tables.make_pairs_table(pairs.seed_pairs))
+        yield _Part("runs", "single runs.", "", tables.make_main_table(comparison, runs, [], scores))
+        yield _Part("run-pairs", f"{against}, seed by seed.", "", tables.make_pairs_table(pairs.seed_pairs))
 
 
 def _environment(part: _Part, origins: str) -> str:
-    caption = escape(" ".join(filter(None, (f"{sentence(part.heading)}.", origins, part.note))))
+    """Return a table as one or more `table` environments, which fit a page."""
+    caption = " ".join(filter(None, (sentence(part.caption), origins)))
+    environments = [_comment(re.split(r"(?<=\.) ", part.notes) if part.notes else ())]
+    for number, tabular in enumerate(render(part.table)):
+        said = f"{sentence(part.caption).partition('.')[0]} (continued). {origins}".strip() if number else caption
+        environments += [
+            r"\begin{table}",
+            r"\centering\small\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{_let_break(escape(said))}}}",
+            rf"\label{{tab:{part.label}{f'-{number + 1}' if number else ''}}}",
+            tabular + "\\end{table}\n",
+        ]
+    return environments[0] + "\n".join(environments[1:])
+
+
+def render(table: Table) -> list[str]:
+    """Return a table as `tabular`s that fit a page, figures aligned to the right and at their decimal points.
+
+    Each begins with the columns that name the rows; columns without any figure are left out.
+    """
+    shown = [list(column) for column in zip(*table.shown(), strict=True)]
+    columns = [
+        _Column(column, cells)
+        for column, cells in zip(table.columns, shown, strict=True)
+        if column.kind != "figure" or any(cell != MISSING for cell in cells)
+    ]
+    names = list(itertools.takewhile(lambda column: not column.is_figure, columns)) or columns[:1]
+    while len(names) > 1 and sum(column.width + _GAP for column in names) > _TEXT_WIDTH / 2:
+        names.pop()
+    parts = [[*names]]
+    for column in columns[len(names) :]:
+        if len(parts[-1]) > len(names) and sum(each.width + _GAP for each in [*parts[-1], column]) > _TEXT_WIDTH:
+            parts.append([*names])
+        parts[-1].append(column)
+    return [_render_columns(part) for part in parts]
+
+
+class _Column:
+    """A column as LaTeX has it."""
+
+    def __init__(self, column: Column, cells: Sequence[str]) -> None:
+        self.is_figure = column.kind == "figure"
+        words = column.heading.split("\n")
+        if len(words) == 1 and len(column.heading) > 12:  # two lines of about the same length
+            words = textwrap.wrap(column.heading, max(len(column.heading) // 2 + 2, *map(len, column.heading.split())))
+        self.heading = [escape(word) for word in words]
+        widths = [*map(_estimate_width, [*cells, *words])]
+        self.wraps = not self.is_figure and max(widths) > _MAX_NAME
+        self.width = _MAX_NAME if self.wraps else max(widths)
+        self.cells = [escape(cell) for cell in cells]
+        if self.wraps:
+            self.cells = [rf"\raggedright {_let_break(cell)}" if cell else "" for cell in self.cells]
+        if self.is_figure:
+            self.cells = _align(self.cells)
+
+    @property
+    def alignment(self) -> str:
+        """The column's letter in a `tabular`."""
+        return f"p{{{self.width:g}pt}}" if self.wraps else "r" if self.is_figure else "l"
+
+
+def _let_break(escaped: str) -> str:
+    """Let a long name break after its underscores, slashes, points and equals signs."""
+    return re.sub(r"(\\_|[/=.])(?=[^ ])", r"\1\\allowbreak{}", escaped)
+
+
+def _render_columns(columns: Sequence[_Column]) -> str:
+    lines = max(len(column.heading) for column in columns)
+    headings = [[*[""] * (lines - len(column.heading)), *column.heading] for column in columns]
     return "\n".join(
         [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\label{{tab:{part.label}}}",
-            render(part.table) + r"\end{table}",
+            rf"\begin{{tabular}}{{@{{}}{''.join(column.alignment for column in columns)}@{{}}}}",
+            r"\toprule",
+            *map(_line, zip(*headings, strict=True)),
+            r"\midrule",
+            *map(_line, zip(*(column.cells for column in columns), strict=True)),
+            r"\bottomrule",
+            r"\end{tabular}",
             "",
         ]
     )
 
 
-def render(table: Table) -> str:
-    """Return a table as a `tabular`, figures aligned to the right and at their decimal points."""
-    alignment = "".join("r" if column.kind == "figure" else "l" for column in table.columns)
-    headings = [escape(heading.replace("\n", " ")) for heading in table.headings]
-    cells = [[escape(cell) for cell in column] for column in zip(*table.shown(), strict=True)]
-    for place, column in enumerate(table.columns):
-        if column.kind == "figure" and cells:
-            cells[place] = _align(cells[place])
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{alignment}}}",
-            r"\toprule",
-            _line(headings),
-            r"\midrule",
-            *map(_line, zip(*cells, strict=True)),
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
+_WIDTHS = {"ijl.,:;'|!": 2.6, "frtIs()[]-/ ": 3.7, "mwMW%+=<>\u2212": 7.8}
+"""Points of characters of Computer Modern at 9 pt (`\\small`), rounded up."""
+
+
+def _estimate_width(text: str) -> float:
+    """Return about how many points a text takes, rather more than less."""
+    return sum(
+        next((width for group, width in _WIDTHS.items() if c in group), 6.6 if c.isupper() else 4.9) for c in text
     )
 
 
@@ -161,4 +241,4 @@ def _align(cells: Sequence[str]) -> list[str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    return " & ".join(cells) + r" \tabularnewline"

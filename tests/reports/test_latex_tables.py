@@ -1,8 +1,13 @@
 """The tables of a comparison as LaTeX, read back by another reader of LaTeX."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from comparison_fixture import write_method
 from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
@@ -10,24 +15,29 @@ from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
 from evorun.exports.latex import comparison_tables, render
 from evorun.reports import text
 from evorun.reports.comparison import compare
+from evorun.reports.comparison.tables import make_strata_table
 from evorun.reports.tables import Table, figure_columns, word_columns
+from evorun.runs.schema import Metric
+from evorun.runs.scores import ACCURACY
 
 
 def test_latex_escapes_every_cell() -> None:
     hostile = r"\input{x}%_&#$^~{}"
     table = Table([*word_columns("run"), *figure_columns("95 % interval")], [(hostile, "10 to 20 %")])
-    lines = render(table).splitlines()
-    assert lines[0] == r"\begin{tabular}{lr}"
-    assert lines[2] == r"run & 95 \% interval \\"
+    [tabular] = render(table)
+    lines = tabular.splitlines()
+    assert lines[0] == r"\begin{tabular}{@{}lr@{}}"
+    assert lines[2:4] == [r" & 95 \% \tabularnewline", r"run & interval \tabularnewline"]
     # another reader of LaTeX finds the text, not its commands
-    cell, interval = lines[4].split(" & ")
-    assert (read_latex(cell).replace("\u02c6", "^"), interval) == (hostile, r"10 to 20 \% \\")
+    cell, interval = lines[5].split(" & ")
+    assert (read_latex(cell).replace("\u02c6", "^"), interval) == (hostile, r"10 to 20 \% \tabularnewline")
 
 
 def test_latex_aligns_figures_at_their_points() -> None:
     shown = ["0.0123", "3.7", "12.3", "347", "1.5 to 10.2", text.MISSING]
     table = Table(figure_columns("score"), [(cell,) for cell in shown])
-    cells = [line.removesuffix(r" \\") for line in render(table).splitlines()[4:-2]]
+    [tabular] = render(table)
+    cells = [line.removesuffix(r" \tabularnewline") for line in tabular.splitlines()[4:-2]]
     aligned = [
         "0.0123",
         r"3.70\phantom{00}",
@@ -51,9 +61,82 @@ def test_latex_has_all_tables_of_the_comparison(tmp_path: Path) -> None:
     found = [node for node in nodes if node.isNodeType(LatexEnvironmentNode)]
     labels = re.findall(r"\\label\{tab:(.*?)\}", document)
     assert [node.environmentname for node in found] == ["table"] * len(labels)
-    assert labels == ["main", "scores", "search", "strata", "pairs", "score-pairs", "run-cost", "cost"]
+    assert [label for label in labels if not label.endswith("-2")] == [
+        "main",
+        "scores",
+        "search",
+        "strata",
+        "pairs",
+        "score-pairs",
+        "run-cost",
+        "cost",
+    ]
     pairs = read_latex(document[document.index("tab:pairs") :])
     assert re.search(r"an_other\s+10\s+.50\.0 pp", pairs)
+
+
+def test_columns_that_do_not_fit_a_page_follow_beside_the_names() -> None:
+    name = "duel_evolve, engine.judge_skill=0.9 from step 1, method.temperature=0.3"
+    headings = [f"figure {letter}" for letter in "ABCDEFGH"]
+    figures = [f"{number}.0 to 99.9 %" for number in range(8)]
+    table = Table([*word_columns("run"), *figure_columns(*headings, "empty")], [[name, *figures, text.MISSING]])
+    tabulars = render(table)
+    assert len(tabulars) > 1
+    assert sum(tabular.count("figure") for tabular in tabulars) == 8
+    for figure in figures:
+        assert sum(tabular.count(figure.replace("%", r"\%")) for tabular in tabulars) == 1
+    assert "empty" not in "".join(tabulars)
+    for tabular in tabulars:
+        assert read_latex(tabular.replace(r"\allowbreak{}", "").replace(r"\raggedright ", "")).count(name) == 1
+
+
+PDFLATEX = shutil.which("pdflatex")
+
+
+@pytest.mark.skipif(PDFLATEX is None, reason="no pdflatex on the PATH")
+def test_latex_sets_all_tables_within_a_page(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{method}_{seed}", right[seed:] + right[:seed], method=method, config={"seed": seed})
+        for method in ("a_method_whose_name_is_as_long_as_names_of_methods_become", "another_one")
+        for seed, right in enumerate([[True] * 7 + [False] * 3, [False, True] * 5])
+    ]
+    (tmp_path / "tables.tex").write_text(comparison_tables(compare(runs)))
+    (tmp_path / "paper.tex").write_text(
+        r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}\input{tables.tex}\end{document}"
+    )
+    done = subprocess.run(
+        [str(PDFLATEX), "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Output written" in done.stdout
+    assert "Overfull" not in done.stdout
+
+
+def test_a_caption_is_short_and_the_notes_are_comments(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / method, right, method=method)
+        for method, right in (("one_way", [True] * 8 + [False] * 2), ("an_other", [True] * 3 + [False] * 7))
+    ]
+    document = comparison_tables(compare(runs))
+    captions = re.findall(r"\\caption\{(.*)\}", document)
+    assert max(len(re.findall(r"\.( |$)", caption)) for caption in captions) <= 3
+    comments = [line for line in document.splitlines() if line.startswith("% ")]
+    assert any("McNemar" in line for line in comments)
+    assert not any("McNemar" in caption for caption in captions)
+
+
+def test_strata_have_an_interval_in_each_cell_or_in_none() -> None:
+    rate, few = Metric(0.5, (0.2, 0.8), 4), Metric(0.25, None, 4)
+    for metrics, said in (([rate, few], ["50.0 % [20.0 to 80.0 %]", "25.0 % [\u2013]"]), ([few, few], ["25.0 %"] * 2)):
+        row = SimpleNamespace(name="a", primary=ACCURACY, by_stratum=dict(zip("xy", metrics, strict=True)))
+        compared = SimpleNamespace(strata=["x", "y"], primaries=[ACCURACY])
+        [cells] = make_strata_table(cast(Any, compared), cast(Any, [row]), with_intervals=True).rows
+        assert cells[1:] == said
 
 
 def test_each_caption_says_what_is_simulated(tmp_path: Path) -> None:

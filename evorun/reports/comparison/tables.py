@@ -133,15 +133,18 @@ def _beside_reported(row: Row, score: Score, measured: float | None, reported: f
 
 
 def make_strata_table(comparison: ComparedRuns, rows: Sequence[Row], *, with_intervals: bool) -> Table:
-    """Return a row per arm or run: the primary score by stratum."""
+    """Return a row per arm or run: the primary score by stratum. with_intervals: all cells have one, or none has."""
+    cells = [
+        [format_score(row.primary, row.by_stratum.get(stratum))[:2] for stratum in comparison.strata] for row in rows
+    ]
+    bracketed = with_intervals and any(interval != text.MISSING for row in cells for _, interval in row)
 
-    def format_cell(row: Row, stratum: str) -> str:
-        mean, interval, _ = format_score(row.primary, row.by_stratum.get(stratum))
-        return f"{mean} [{interval}]" if with_intervals and interval != text.MISSING else mean
+    def format_cell(mean: str, interval: str) -> str:
+        return f"{mean} [{interval}]" if bracketed and mean != text.MISSING else mean
 
     return Table(
         [*word_columns("run"), *figure_columns(*comparison.strata, verbatim=True)],
-        [[row.name, *(format_cell(row, stratum) for stratum in comparison.strata)] for row in rows],
+        [[row.name, *(format_cell(*cell) for cell in of_row)] for row, of_row in zip(rows, cells, strict=True)],
         title=f"{primary_words(comparison)} by stratum",
     )
 
