@@ -44,13 +44,16 @@ def test_an_engine_that_only_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     run = (*DRY_RUN, *SMALL, "hydra.run.dir=run")
     line = refused(tmp_path, *run, "judge=qwen2_5_7b", "judge_engine=vllm")
-    assert line.startswith("error: engine=vllm: vLLM is not installed; run ")
+    assert line.startswith("error: judge_engine=vllm: vLLM is not installed; run ")
     line = refused(tmp_path, *run, "judge=gpt_4o_mini", "judge_engine=server", "judge_engine.api_key_env=NO_SUCH_KEY")
-    assert "expected the API key in the environment variable NO_SUCH_KEY, which is not set" in line
+    assert line.startswith("error: judge_engine.api_key_env: expected the API key in the environment variable NO_SUCH")
+    assert "or set judge_engine.api_key_env=null for" in line
     line = refused(tmp_path, *run, "judge=local", "judge.id=./nowhere", "judge_engine=transformers")
     assert "/nowhere': expected a folder with weights, found none" in line
     line = refused(tmp_path, *run, "judge=gpt_4o_mini", "judge_engine=transformers")
-    assert "is served by its vendor only: use engine=server" in line
+    assert "is served by its vendor only: use judge_engine=server" in line
+    line = refused(tmp_path, *run, "judge=gpt_4o_mini", "judge_engine=server", "judge_engine.base_urls=[]")
+    assert line == "error: judge_engine.base_urls: expected at least one URL, got an empty list"
 
 
 @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])

@@ -20,15 +20,16 @@ from evorun.cli.plain import composed
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import LanguageModel, Reply, Request
-from evorun.models.config import ServedModel
+from evorun.models.lazy import LazyModel
 from evorun.runner import registry
 from evorun.runner.gold import GraderTools, MethodTools
-from evorun.runner.served import open_lazily, read_gold
+from evorun.runner.served import find_engine_key, open_lazily, read_gold
 from evorun.runner.typed import typed
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
+from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
@@ -55,7 +56,7 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     as_json = JSON in arguments
     options = _options([argument for argument in arguments if argument != JSON])
     responses, output = _files(options)
-    loaded, programs, judge = _load([f"{key}={value}" for key, value in options.items()])
+    loaded, programs, model = _load([f"{key}={value}" for key, value in options.items()])
     given = list(given_records("responses", responses, GivenResponse, '{"id": "...", "response": "..."}'))
     if not given:
         source = "standard input" if responses is None else str(responses)
@@ -63,7 +64,7 @@ def grade_file(arguments: Sequence[str], console: Terminal) -> int:
             f'{source}: expected {{"id": "...", "response": "..."}} per line, got no line; nothing is graded'
         )
     _refuse_unknown(given, loaded)
-    graded = asyncio.run(_grade(loaded, programs, judge, [record for _, record in given]))
+    graded = asyncio.run(_grade(loaded, programs, model, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     if as_json:
         document = summarise(graded, loaded.task.scores, len(loaded.problems))
@@ -104,7 +105,7 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
     return None if given == "-" else Path(given), target
 
 
-def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, ServedModel | None]:
+def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, LazyModel | None]:
     config = composed(overrides)
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
     sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
@@ -114,7 +115,10 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, ServedModel | 
         if not found.full and found.isolation != "none":  # without any isolation, the first program's error says why
             _log.warning(isolation_warning(found.isolation, found.note))
     programs = LazySandbox(sandbox, task.private_files)
-    return loaded, programs, read_gold(config) if task.task_class.graded_by_opinion else None
+    if not task.task_class.graded_by_opinion:
+        return loaded, programs, None
+    gold, key = read_gold(config), find_engine_key(config, GOLD)
+    return loaded, programs, open_lazily(gold, gold.engine, loaded, MethodTools(programs), key)
 
 
 def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTask) -> None:
@@ -133,11 +137,10 @@ def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTa
 
 
 async def _grade(
-    loaded: LoadedTask, programs: LazySandbox, judge: ServedModel | None, given: Sequence[GivenResponse]
+    loaded: LoadedTask, programs: LazySandbox, model: LazyModel | None, given: Sequence[GivenResponse]
 ) -> list[GradedResponse]:
     problems = {problem.id: problem for problem in loaded.problems}
     task = loaded.task
-    model = None if judge is None else open_lazily(judge, judge.engine, loaded, MethodTools(programs))
     tools = MethodTools(programs) if model is None else GraderTools(programs, _Unrecorded(model), seed=0)
 
     async def graded(sample: int, record: GivenResponse) -> GradedResponse:

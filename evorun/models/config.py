@@ -1,14 +1,17 @@
 """Typed configuration of models and of the engines that serve them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, EvorunError
 from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
+
+E = TypeVar("E", bound=EvorunError)
 
 OTHER_ROLES = ("judge", "reward", "meta", "reflection", "gold")
 """Roles of models in a run, other than the policy and its reference. Two configuration groups give such a role its
@@ -152,3 +155,8 @@ class ServedModel(NamedTuple):
 
     model: ModelConfig
     engine: EngineConfig
+
+
+def name_engine_key(error: E, key: str) -> E:
+    """Return the error of an engine with its configuration key: `judge_engine.api_key_env` for `engine.api_key_env`."""
+    return type(error)(re.sub(r"\bengine(?=[.=])", key, str(error)))

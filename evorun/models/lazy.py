@@ -5,16 +5,19 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from evorun.errors import EngineError
+from evorun.errors import EngineError, EvorunError
 from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters
+from evorun.models.config import name_engine_key
 
 
 class LazyModel:
     """A model that opens its engine once, on first use. If that fails, every later call raises the same error."""
 
-    def __init__(self, name: str, open_engine: Callable[[], Awaitable[LanguageModel]]) -> None:
+    def __init__(self, name: str, open_engine: Callable[[], Awaitable[LanguageModel]], key: str = "engine") -> None:
+        """key: the configuration key of the engine, which its errors name."""
         self.name = name
         self._open_engine = open_engine
+        self._key = key
         self._engine: LanguageModel | None = None
         self._failure: Exception | None = None
         self._opening = asyncio.Lock()
@@ -27,7 +30,10 @@ class LazyModel:
     async def complete(self, request: Request) -> Reply:
         """Answer a request. Raises EngineError when the engine cannot be opened."""
         engine = self._engine or await self._opened()
-        return await engine.complete(request)
+        try:
+            return await engine.complete(request)
+        except EngineError as error:
+            raise name_engine_key(error, self._key) from error
 
     async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return the model under an adapter. Raises EngineError if the engine does not open or takes no adapters."""
@@ -54,6 +60,9 @@ class LazyModel:
             if self._engine is None:
                 try:
                     self._engine = await self._open_engine()
+                except EvorunError as error:
+                    self._failure = name_engine_key(error, self._key)
+                    raise self._failure from error
                 except Exception as error:
                     self._failure = error
                     raise

@@ -21,7 +21,7 @@ from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
 from evorun.runner.requirements import require_parts
-from evorun.runner.served import crowded_gpus, in_manifest, open_lazily, role_warnings
+from evorun.runner.served import crowded_gpus, find_engine_key, in_manifest, open_lazily, role_warnings
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
@@ -255,7 +255,7 @@ def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, too
         served = others.get(role, opened[0][0])
         known = next((engine for other, engine in opened if other == served), None)
         if known is None:
-            known = open_lazily(served, served.engine, loaded, tools)
+            known = open_lazily(served, served.engine, loaded, tools, find_engine_key(config.raw, role))
             opened.append((served, known))
         engines[role] = known
     if isinstance(policy, Policy):

@@ -9,6 +9,7 @@ from evorun.models.adapters import OUTPUT_LAYER_SERVED
 from evorun.models.chat import load_tokenizer, require_tool_turn
 from evorun.models.config import ServedModel
 from evorun.models.devices import device_environment
+from evorun.runner.served import require_engine
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
 from evorun.runner.training_runs import serving, trainer_engine
@@ -28,8 +29,8 @@ def require_parts(config: RunConfig) -> None:
     model = config.model
     if config.student is not None:
         model = dataclasses.replace(model, adapter="made by the stages")
-    for served in (ServedModel(model, serving(config)), *config.others.values()):
-        served.engine.require(served.model)
+    for role, served in {"policy": ServedModel(model, serving(config)), **config.others}.items():
+        require_engine(served, config.raw, role)
     if config.engine.replays:
         return
     renders = config.engine.renders_prompts(config.model, trains=config.training is not None)

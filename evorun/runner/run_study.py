@@ -15,7 +15,7 @@ import msgspec
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import LanguageModel
 from evorun.models.config import ServedModel
-from evorun.runner.served import open_lazily
+from evorun.runner.served import find_engine_key, open_lazily
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.work import Effects, Engines, carry_out_study, open_effects
 from evorun.runs.budget import Meter
@@ -102,9 +102,10 @@ class RunStudy:
     ) -> None:
         def open_engines(tools: GradingTools) -> Engines:
             opened: list[tuple[ServedModel, LanguageModel]] = []
-            for model in served.values():
+            for role, model in served.items():
                 if all(known != model for known, _ in opened):
-                    opened.append((model, open_lazily(model, model.engine, loaded, tools)))
+                    key = find_engine_key(self._config, role)
+                    opened.append((model, open_lazily(model, model.engine, loaded, tools, key)))
             return Engines({role: next(e for known, e in opened if known == model) for role, model in served.items()})
 
         async with open_effects(

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, TypeVar
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, EvorunError
 from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
 from evorun.models.base import LanguageModel
-from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel, name_engine_key
 from evorun.models.devices import visible_gpus
 from evorun.models.lazy import LazyModel
 from evorun.runner import registry
@@ -46,16 +46,34 @@ class PanelConfig:
 
 def read_engine(config: Mapping[str, Any], key: str) -> EngineConfig:
     """Return the engine of a group. Raises ConfigError."""
-    name, values = read_name(config, key), config[key]
-    if name != AUTOMATIC:
-        return typed(registry.engine_config_class(name), values, key)
-    name = automatic_engine()
+    chosen, values = read_name(config, key), config[key]
+    name = automatic_engine() if chosen == AUTOMATIC else chosen
     try:
         return typed(registry.engine_config_class(name), {**values, "name": name}, key)
     except ConfigError as error:
+        error = name_engine_key(error, key)
+        if chosen != AUTOMATIC:
+            raise error from None
         raise ConfigError(
             f"{error}; {key}=auto means {key}={name} on this machine, set {key}=NAME to use another engine's keys"
         ) from error
+
+
+def find_engine_key(config: Mapping[str, Any], role: str) -> str:
+    """Return the configuration key of the engine that serves a role: its own, or the policy's.
+
+    role: `policy`, another one, or a judge of a panel (`judge.0`).
+    """
+    key = f"{role.partition('.')[0]}_engine"
+    return key if key in config and not _is_policy(config[key], key) else "engine"
+
+
+def require_engine(served: ServedModel, config: Mapping[str, Any], role: str) -> None:
+    """Check what the engine of a role needs to open. Raises EngineError with its key; see `find_engine_key`."""
+    try:
+        served.engine.require(served.model)
+    except EvorunError as error:
+        raise name_engine_key(error, find_engine_key(config, role)) from error
 
 
 def served_by(asked: ServedModel) -> ServedModel:
@@ -213,9 +231,11 @@ def read_judge_by_code(config: Mapping[str, Any], role: str, task: TaskConfig) -
     return ServedModel(ModelConfig(name=name, id=name), typed(registry.judge_config_class(name), config[role], role))
 
 
-def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: GradingTools) -> LazyModel:
-    """Return a model whose engine starts when it is first needed."""
-    return LazyModel(served.engine.journal_name(served.model), lambda: _open(engine, served.model, loaded, tools))
+def open_lazily(
+    served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: GradingTools, key: str = "engine"
+) -> LazyModel:
+    """Return a model whose engine starts when it is first needed. key: that of the engine; see `find_engine_key`."""
+    return LazyModel(served.engine.journal_name(served.model), lambda: _open(engine, served.model, loaded, tools), key)
 
 
 @singledispatch

@@ -18,11 +18,13 @@ from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings, read_entrants
 from evorun.runner.served import (
     SAME_AS_POLICY,
+    find_engine_key,
     in_manifest,
     is_judge_by_code,
     open_lazily,
     read_engine,
     read_judge_by_code,
+    require_engine,
     served_by,
 )
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
@@ -89,7 +91,7 @@ def prepare(config: Mapping[str, Any]) -> Tournament:
         raise ConfigError(
             f"task={task.name}: expected a task whose responses a judge can compare, it has no judge_prompt"
         )
-    judge.engine.require(judge.model)
+    require_engine(judge, config, JUDGE)
     loaded = task.load()
     known = {problem.id for problem in loaded.problems}
     missing = next((problem for problem in problems if problem not in known), None)
@@ -191,12 +193,13 @@ def _begin(tournament: Tournament, folder: Path, command: Sequence[str]) -> Tour
 async def _judge_all(tournament: Tournament, directory: RunDirectory, console: Terminal) -> None:
     """Ask for the judgments repetition by repetition, then write matches, judgments and results."""
     settings, loaded, served = tournament.settings, tournament.loaded, tournament.judge
+    key = find_engine_key(tournament.config, JUDGE)
     drawn = draw_pairings(settings, len(tournament.entrants), tournament.problems)
     async with open_effects(
         directory,
         tournament.sandbox,
         tournament.private_files,
-        lambda tools: Engines({JUDGE: open_lazily(served, served.engine, loaded, tools)}),
+        lambda tools: Engines({JUDGE: open_lazily(served, served.engine, loaded, tools, key)}),
     ) as effects:
         judge = PairJudge(
             tournament.entrants,

@@ -79,6 +79,19 @@ async def test_fifty_callers_share_one_failure() -> None:
     assert opener.engine.closed == 0
 
 
+async def test_an_error_names_the_key_of_its_engine() -> None:
+    refusal = EngineError("401; set engine.api_key_env, or judge_engine=server")
+
+    class Refusing(Engine):
+        async def complete(self, request: Request) -> Reply:
+            raise refusal
+
+    for opener in (Opener(engine=Refusing()), Opener(refusal)):
+        with pytest.raises(EngineError) as caught:
+            await LazyModel("m", opener, "reward_engine").complete(REQUEST)
+        assert str(caught.value) == "401; set reward_engine.api_key_env, or judge_engine=server"
+
+
 async def test_a_cancelled_opening_is_no_failure() -> None:
     opener = Opener(asyncio.CancelledError())
     model = LazyModel("m", opener)
