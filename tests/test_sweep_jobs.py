@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +24,7 @@ from evorun.cli.status_table import status_table
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
-from evorun.runs.job_states import JobStatus
+from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, write_sweep
 from evorun_process import environment, evorun_here, records, reopen, start
 from journals import effects_in
@@ -215,23 +216,51 @@ def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> 
     )
 
 
+def test_what_a_stopped_job_has_cost_and_how_it_goes_on(sweep: Path) -> None:
+    _, lost, stopped = jobs_of(sweep)
+    price = {"prompt": 2.5, "cached": 1.25, "completion": 10.0, "date": "2026-11-01", "source": "a list"}
+    for run, state in ((lost, "running"), (stopped, "interrupted")):
+        set_status(run, state)
+        manifest = json.loads((run / "manifest.json").read_text())
+        (run / "manifest.json").write_text(json.dumps({**manifest, "prices": {"policy": price, "judge": None}}))
+        cost = {
+            "generate": {"calls": 3, "prompt_tokens": 400_000, "completion_tokens": 7, "cached_tokens": 100_000},
+            "judge": {"calls": 5, "prompt_tokens": 50, "completion_tokens": 5},
+            "gold": {"calls": 9, "prompt_tokens": 900, "completion_tokens": 9},
+        }
+        progress = {"share": 0.25, "ended": 0, "problems": 2, "seconds": 3, "left_seconds": None, "cost": cost}
+        (run / ".progress.json").write_text(json.dumps(progress))
+    dollars = Fraction(300_000 * 250 + 100_000 * 125 + 7 * 1000, 100 * 10**6)
+    for job, state in zip(statuses(sweep, sweep.parent)[1:], ("lost", "interrupted"), strict=True):
+        assert (job["state"], job["calls"], job["tokens"], job["price_unknown"]) == (state, 8, 400_062, False)
+        assert job["price"] == pytest.approx(float(dollars))
+    shown = evorun_here("status", sweep, cwd=sweep.parent).stdout
+    assert shown.splitlines()[-1] == "continue with: evorun resume sweep"
+    alone = evorun_here("status", lost, stopped, cwd=sweep.parent).stdout
+    assert alone.splitlines()[-2:] == [
+        f"continue with: evorun resume {run.relative_to(sweep.parent)}" for run in (lost, stopped)
+    ]
+
+
 def test_a_run_tells_its_progress_while_it_goes_on(tmp_path: Path) -> None:
     from evorun.runs import progress
 
-    found: list[dict[str, Any]] = []
+    found: list[JobStatus] = []
     written = progress.write_progress
 
     def look(file: Path, record: Any) -> None:
         written(file, record)
-        found.extend(statuses(tmp_path, tmp_path))
+        found.append(look_at(tmp_path / "run", "run"))
 
-    with mock.patch.object(progress, "WRITE_INTERVAL_S", 0.0), mock.patch.object(progress, "write_progress", look):
+    with mock.patch.object(progress, "WRITE_INTERVAL_S", 0.01), mock.patch.object(progress, "write_progress", look):
         done = evorun_here(*TINY, "run.concurrency=1", "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {job["state"] for job in found} == {"running"}
-    assert [(job["done"], job["planned"]) for job in found][-1] == (2, 2)
-    assert [job["calls"] for job in found] == sorted(job["calls"] for job in found)
-    assert found[-1]["share"] == 1.0
+    assert {job.state for job in found} <= {"starting", "running"}
+    calls = [job.calls or 0 for job in found]
+    assert calls == sorted(calls)
+    last = found[-1]
+    assert (last.state, last.done, last.planned, last.share, last.calls) == ("running", 2, 2, 1.0, 2)
+    assert not (tmp_path / "run" / ".progress.json").exists()
 
 
 def test_folders_of_many_are_searched_and_links_are_not_followed(sweep: Path) -> None:

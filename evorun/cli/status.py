@@ -1,5 +1,6 @@
 """`evorun status`: how far runs and the jobs of sweeps are."""
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,19 +37,26 @@ def print_status(arguments: Sequence[str], console: Terminal) -> None:
         overview = find_jobs(folders)
         if not overview.sweeps and not overview.runs:
             console.print(f"no runs below {', '.join(map(str, folders))}", soft_wrap=True)
-        for title, jobs in _groups(overview):
+        for title, jobs, stopped in _groups(overview):
             console.print_table(status_table(jobs, title))
             console.print()
-            for line in list_notes(jobs):
+            for line in [*list_notes(jobs), *map(_describe_resume, stopped)]:
                 console.print(line, soft_wrap=True)
 
 
-def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus]]]:
+def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus], list[str]]]:
+    """Yield the title of each table, its jobs and the folders that a resume would continue."""
     for sweep in overview.sweeps:
         launcher = "" if sweep.launcher == "basic" else f" ({sweep.launcher})"
-        yield title_of(f"{sweep.folder}{launcher}", sweep.jobs), sweep.jobs
+        stopped = any(job.is_stopped for job in sweep.jobs) and not any(job.is_expected for job in sweep.jobs)
+        yield title_of(f"{sweep.folder}{launcher}", sweep.jobs), sweep.jobs, [sweep.folder] if stopped else []
     if overview.runs:
-        yield title_of("runs", overview.runs), overview.runs
+        stopped_runs = [job.name for job in overview.runs if job.is_stopped]
+        yield title_of("runs", overview.runs), overview.runs, stopped_runs
+
+
+def _describe_resume(folder: str) -> str:
+    return f"continue with: evorun resume {shlex.quote(folder)}"
 
 
 def _watch(folders: Sequence[Path], console: Terminal) -> None:
@@ -60,7 +68,7 @@ def _watch(folders: Sequence[Path], console: Terminal) -> None:
         overview = find_jobs(folders)
         asks_slurm = any(sweep.launcher == "slurm" for sweep in overview.sweeps)
         pause = slurm.ASK_INTERVAL_S if asks_slurm else WATCH_INTERVAL_S
-        for title, jobs in _groups(overview):
+        for title, jobs, _ in _groups(overview):
             table = status_table(sorted(jobs, key=lambda job: ORDER.index(job.state)), title)
             parts += [*console.fit_table(table), *map(Text, list_notes(jobs))]
         ending = Text(f"every {pause:.0f} s; Ctrl-C ends this view, not the jobs", "dim")

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ from evorun.errors import EngineError
 from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, cut_long_texts, round_logprobs
 from evorun.models.encoding import encode_request
 from evorun.models.lazy import LazyModel
+from evorun.runs.budget import Usage
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
 from evorun.runs.replay import RecordedRun
@@ -24,6 +25,8 @@ class Traffic:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     replayed: int = 0
+    cost: defaultdict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
+    """By role, with those of recorded answers: the run's cost so far, once it has asked for all of them again."""
     in_flight: Counter[str] = field(default_factory=Counter)
     """Calls that are waiting for their answer, by role."""
     first_answer: float | None = None
@@ -31,13 +34,31 @@ class Traffic:
     sequential: SequentialTokens = field(default_factory=SequentialTokens)
     """Of recorded answers, too: a resumed run asks for each of them again, and for no others that its journal holds."""
 
-    def count(self, reply: Reply) -> None:
-        """Count an answer."""
+    def count(self, key: str, reply: Reply) -> None:
+        """Count an answer to the call under a key."""
         if self.first_answer is None:
             self.first_answer = time.monotonic()
         self.calls += 1
         self.prompt_tokens += reply.prompt_tokens
         self.completion_tokens += reply.completion_tokens
+        self._add_cost(key, reply)
+
+    def count_replayed(self, key: str, reply: Reply) -> None:
+        """Count an answer that this run's journal held already."""
+        self.replayed += 1
+        self._add_cost(key, reply)
+
+    def _add_cost(self, key: str, reply: Reply) -> None:
+        spent = self.cost[read_role(key)]
+        spent.calls += 1
+        spent.prompt_tokens += reply.prompt_tokens
+        spent.completion_tokens += reply.completion_tokens
+        spent.cached_tokens += reply.cached_tokens or 0
+
+
+def read_role(key: str) -> str:
+    """Return the role of the call under a key (`problem|step|role|index|attempt`, say)."""
+    return key.rsplit("|", 3)[1] if key.count("|") > 2 else key
 
 
 MAX_INITIAL_REFUSALS = 20
@@ -69,7 +90,7 @@ class JournaledModel:
             return self._replay(key, request, step) if self._replayed else None
         reply = self._journal.recall(key, encode_request(self._at(step).name, request), Reply, once=True)
         if reply is not None:
-            self._traffic.replayed += 1
+            self._traffic.count_replayed(key, reply)
             self._traffic.sequential.add(key, reply.completion_tokens)
             self._answered_before |= reply.error is None
         return reply
@@ -81,7 +102,7 @@ class JournaledModel:
         if not isinstance(engine, RecordedRun):
             return None
         reply = engine.reply(request)
-        self._traffic.count(reply)
+        self._traffic.count(key, reply)
         self._traffic.sequential.add(key, reply.completion_tokens)
         return reply
 
@@ -94,7 +115,7 @@ class JournaledModel:
         if once and (recorded := self.recorded(key, request, step)) is not None:
             return recorded
         model = self._at(step)
-        role = key.rsplit("|", 3)[1] if key.count("|") > 2 else key
+        role = read_role(key)
 
         async def ask() -> Reply:
             self._traffic.in_flight[role] += 1
@@ -102,7 +123,7 @@ class JournaledModel:
                 reply = round_logprobs(cut_long_texts(await model.complete(request), request))
             finally:
                 self._traffic.in_flight[role] -= 1
-            self._traffic.count(reply)
+            self._traffic.count(key, reply)
             return reply
 
         if self._replayed:

@@ -16,10 +16,11 @@ from evorun.errors import DataError
 from evorun.runs.directory import LOCK, MANIFEST, REPORT, RESULTS, TOURNAMENT
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import ProgressRecord, read_progress
-from evorun.runs.prices import GpuPrice, Rate, gpu_seconds, price_run
+from evorun.runs.prices import GpuPrice, Rate, Rates, gpu_seconds, price_calls, price_run, to_dollars
 from evorun.runs.reading import read_results
 from evorun.runs.schema import Metric, ModelInRun, Results, Spent, Status, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.spending import GOLD
 
 T = TypeVar("T")
 
@@ -66,11 +67,11 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     ci95: tuple[float, float] | None = None
     """Its 95 % interval."""
     calls: int | None = None
-    """Model calls, without those of a gold judge; as last written, of a job that is not done."""
+    """Model calls, without those of a gold judge; of a job that is not done, those so far."""
     tokens: int | None = None
     """Prompt and completion tokens of these calls."""
     price: float | None = None
-    """Price in dollars of tokens and GPUs, of a job that is done; null where it is unknown, or there is none."""
+    """Price in dollars of its tokens and GPUs so far; null where it is unknown, or there is none."""
     price_unknown: bool = False
     """True where a vendor bills tokens at a price that is not known yet, or at all."""
     gpu_seconds: float | None = None
@@ -93,6 +94,16 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     def is_under_way(self) -> bool:
         """True while a process works on it."""
         return self.state in ("starting", "running", "reporting")
+
+    @property
+    def is_stopped(self) -> bool:
+        """True for a job that began, did not complete, and is worked on by no process: a resume continues it."""
+        return self.state in ("failed", "interrupted", "lost")
+
+    @property
+    def is_expected(self) -> bool:
+        """True while a process works on it, or a scheduler will start one."""
+        return self.is_under_way or (self.state == "waiting" and self.scheduler_state is not None)
 
 
 class _Manifest(msgspec.Struct):
@@ -163,9 +174,10 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     note = "no report yet" if state == "done" and not (run / REPORT).exists() else None
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
-    calls, tokens = _cost(run, results, live)
-    total = None if results is None else results.cost.get("total")
-    price = None if results is None else price_run(manifest, None if total is None else total.price)
+    calls, tokens, of_tokens = _cost(run, manifest.prices, results, live)
+    if live is not None and manifest.status == "running":  # the manifest has the seconds of earlier processes
+        manifest.seconds = (manifest.seconds or 0.0) + live.seconds
+    price = price_run(manifest, of_tokens)
     return JobStatus(
         folder=folder,
         name=name,
@@ -231,14 +243,19 @@ def _progress(
     return _count_lines(run / "predictions.jsonl"), _count_lines(run / "problems.jsonl") or None, "problems"
 
 
-def _cost(run: Path, results: Results | None, live: ProgressRecord | None) -> tuple[int | None, int | None]:
+def _cost(
+    run: Path, rates: Rates, results: Results | None, live: ProgressRecord | None
+) -> tuple[int | None, int | None, float | None]:
+    """Return calls and tokens, without those of a gold judge, and the price of these tokens in dollars."""
     if results is not None:
         total = results.cost.get("total")
-        return (0, 0) if total is None else (total.calls, total.tokens)
-    if live is not None:
-        return live.calls, live.tokens
+        return (0, 0, None) if total is None else (total.calls, total.tokens, total.price)
+    if live is not None and live.cost:
+        spent = {role: cost for role, cost in live.cost.items() if role != GOLD}
+        calls, tokens = (sum(getattr(cost, unit) for cost in spent.values()) for unit in ("calls", "tokens"))
+        return calls, tokens, to_dollars(price_calls(rates, spent))
     last = _last_training(run)
-    return (None, None) if last is None else (last.calls, last.tokens)
+    return (None, None, None) if last is None else (last.calls, last.tokens, None)
 
 
 def _last_training(run: Path) -> TrainingRecord | None:

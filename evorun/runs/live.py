@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.runs.files import read_regular
+from evorun.runs.schema import Spent
 
 PROGRESS = ".progress.json"
 
@@ -19,10 +20,8 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Problems that have ended."""
     problems: int
     """Problems in all."""
-    calls: int
-    """Model calls, those of earlier processes included."""
-    tokens: int | None
-    """Prompt and completion tokens of these calls; null in a resumed run, whose earlier ones are not counted again."""
+    cost: dict[str, Spent] = {}
+    """Model calls and their tokens by role, those of earlier processes included."""
     seconds: float
     """Seconds since this process began the run."""
     left_seconds: float | None

@@ -16,6 +16,7 @@ from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.formats import value
 from evorun.runs.live import ProgressRecord, write_progress
+from evorun.runs.schema import Spent
 from evorun.runs.scores import Score
 from evorun.runs.terminal import Terminal
 
@@ -128,9 +129,6 @@ class Progress:
         self.write_line: Callable[[str], None] | None = None
         """Called with a plain line after progress, at most every `PLAIN_INTERVAL_S`; None: no lines."""
         self._next_line_s = 0.0
-        self.file: Path | None = None
-        """Where others can read the progress while the run goes on; None: nowhere."""
-        self._next_write_s = WRITE_INTERVAL_S
         self._counted_shares: dict[str, float] = {}
         self._done = 0.0
         """The sum of `_counted_shares`."""
@@ -163,19 +161,15 @@ class Progress:
         if self.write_line is not None and self.seconds >= self._next_line_s:
             self._next_line_s = self.seconds + PLAIN_INTERVAL_S
             self.write_line(describe_progress(self.fields()))
-        if self.file is not None and self.seconds >= self._next_write_s:
-            self._next_write_s = self.seconds + WRITE_INTERVAL_S
-            with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
-                write_progress(self.file, self._record())
 
-    def _record(self) -> ProgressRecord:
-        traffic, share = self.traffic, self.share
+    def record(self) -> ProgressRecord:
+        """Return the progress as other processes read it."""
+        share = self.share
         return ProgressRecord(
             share=round(share, 6),
             ended=len(self._ended),
             problems=self.problems,
-            calls=traffic.calls + traffic.replayed,
-            tokens=None if traffic.replayed else traffic.prompt_tokens + traffic.completion_tokens,
+            cost={role: Spent(**usage.counts()) for role, usage in sorted(dict(self.traffic.cost).items())},
             seconds=round(self.seconds, 1),
             left_seconds=self._time_left.estimate(self.seconds) if share < 1 else 0.0,
         )
@@ -305,16 +299,32 @@ def describe_progress(shown: Mapping[str, str]) -> str:
 def show_progress(progress: Progress, console: Terminal, mode: str, file: Path | None = None) -> Iterator[Progress]:
     """Show the progress of a run while it goes on; `mode` is auto, plain or off.
 
-    file: others may read it there, whatever the mode.
+    file: others may read it there, whatever the mode; a run that has not ended in order leaves it there.
     """
-    progress.file = file
 
+    def write() -> None:
+        if file is not None:
+            with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
+                write_progress(file, progress.record())
+
+    with _repeatedly(write, WRITE_INTERVAL_S), _displayed(progress, console, mode):
+        yield progress
+    if file is not None:
+        file.unlink(missing_ok=True)  # results.json says it all
+
+
+@contextmanager
+def _displayed(progress: Progress, console: Terminal, mode: str) -> Iterator[None]:
     def shown() -> dict[str, str]:
         return {"evorun": progress.title, **progress.about, **progress.fields()}
 
+    def report() -> None:
+        for follower in _followers:
+            follower(shown())
+
     if mode != "off" and _followers:
-        with _reporting(shown):
-            yield progress
+        with _repeatedly(report, FOLLOWED_INTERVAL_S):
+            yield
         return
     if mode == "auto" and console.is_terminal:
         # transient: the summary of the finished run replaces the table on the screen
@@ -322,34 +332,31 @@ def show_progress(progress: Progress, console: Terminal, mode: str, file: Path |
             get_renderable=lambda: render_progress(shown()), console=console, refresh_per_second=4, transient=True
         )
         with table:
-            yield progress
+            yield
         return
     if mode != "off":
         progress.write_line = lambda line: console.print(line, soft_wrap=True)
         progress.write_line("; ".join([progress.title, describe_progress(progress.about)]))
-    yield progress
+    yield
 
 
 @contextmanager
-def _reporting(shown: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """Call the followers regularly while the block runs, and once at its end."""
+def _repeatedly(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call a function at this interval while the block runs, and once at its end, however it ends."""
     ended = threading.Event()
 
-    def report() -> None:
-        while True:
-            last = ended.wait(FOLLOWED_INTERVAL_S)
-            for follower in _followers:
-                follower(shown())
-            if last:
-                return
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            action()
 
-    reporter = threading.Thread(target=report, daemon=True)
-    reporter.start()
+    repeating = threading.Thread(target=repeat, daemon=True)
+    repeating.start()
     try:
         yield
     finally:
         ended.set()
-        reporter.join()
+        repeating.join()
+        action()
 
 
 def format_clock(seconds: float) -> str:

@@ -2,13 +2,16 @@
 
 import io
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
+from evorun.runs.live import PROGRESS, read_progress
 from evorun.runs.progress import Progress, TimeLeft, show_progress
+from evorun.runs.schema import Spent
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.terminal import Terminal
 
@@ -231,7 +234,7 @@ def test_tokens_are_those_that_budgets_count_and_calls_in_flight_name_the_phase(
     assert progress.fields()["phase"] == "starting"
     progress.traffic.in_flight.update(generate=3, judge=0)
     assert progress.fields()["phase"] == "waiting for the first answer: 3 generate"
-    progress.traffic.count(_reply())
+    progress.traffic.count("generate", _reply())
     progress.traffic.in_flight.update(judge=12)
     assert progress.fields()["phase"] == "in flight: 3 generate, 12 judge"
     assert progress.fields()["tokens"] == "100, prompts and completions (10/s)"
@@ -252,6 +255,24 @@ def test_both_displays_name_model_engine_and_folder(*, terminal: bool) -> None:
         pass
     for text in ("a run", *about.values()):
         assert text in screen.getvalue()
+
+
+def test_other_processes_read_what_an_interrupted_run_has_cost(tmp_path: Path) -> None:
+    progress, file = _progress(2, 4)[0], tmp_path / PROGRESS
+
+    def run() -> None:
+        with show_progress(progress, Terminal(file=io.StringIO()), "off", file):
+            progress.traffic.count_replayed("p0|0|generate|0|0", _reply())
+            progress.traffic.count("p0|1|generate|0|0", _reply())
+            progress.traffic.count("p0|1|judge|0|0", _reply())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    found = read_progress(tmp_path)
+    assert found is not None
+    one = (_reply().prompt_tokens, _reply().completion_tokens)
+    assert found.cost == {"generate": Spent(2, 2 * one[0], 2 * one[1]), "judge": Spent(1, *one)}
 
 
 def test_the_work_at_a_step_does_not_grow_with_the_problems() -> None:
