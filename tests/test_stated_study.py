@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from building import composed
+from evorun.cli.composed_jobs import compose_jobs, compose_runs
 from evorun.cli.overrides import parse
 from evorun.cli.planning import plan
 from evorun.cli.stated_study import compose_sweep, start_study
@@ -66,11 +67,36 @@ def test_texts_of_a_file_are_values_and_no_overrides(tmp_path: Path) -> None:
         ("method.samples: 2", "method.samples: 1", "differ from each other and from the control"),
         ("control: {method: self_consistency, method.samples: 1}", "control: zero_shot", "all with the same keys"),
         ("question: Is", "question: [", "study.yaml"),
+        ("seeds: [3]", "seeds: 3", r"seeds: expected a list; write seeds: \[\.\.\.\]"),
+        (
+            "task: mathbench",
+            "task: [mathbench, aime]",
+            "task: expected one value, got a list; .* file for each",
+        ),
+        ("budget: {calls: 20}", "budget: {calls: [20, 40]}", "budget.calls: .* write calls: 20, and a study file for"),
+        ("settings: {", "settings: {seed: [0, 1], ", r"settings.seed: .* write seeds: \[0, 1\] at the top"),
+        ("method.samples: 1}", "seed: 1}", r"control.seed: .* write seeds: \[1\] at the top"),
+        ("method.samples: 1}", "method.samples: [1, 4]}", "control.method.samples: .* and the others under methods"),
+        (
+            "settings: {",
+            "settings: {model: [a, b], ",
+            r"settings.model: .* write model: a here for all of them, or {method: NAME, model: \[a, b\]} under methods",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_reason(tmp_path: Path, before: str, after: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         record_study(_write(tmp_path, SMALL.replace(before, after)))
+
+
+def test_a_list_among_a_methods_settings_is_a_method_with_each_value(tmp_path: Path) -> None:
+    file = _write(tmp_path, SMALL.replace("samples: 2", "samples: [2, 4], method.temperature: [0.5, 1]"))
+    control = "control: {method: self_consistency, method.samples: 1"
+    file.write_text(file.read_text().replace(control, f"{control}, method.temperature: 1"))
+    settings = [(arm["method.samples"], arm["method.temperature"]) for arm in record_study(file).study.arms]
+    assert settings == [(1, 1), (2, 0.5), (2, 1), (4, 0.5), (4, 1)]
+    planned = compose_jobs(compose_runs(record_study(file).study))
+    assert [(job["method"]["samples"], job["method"]["temperature"]) for job in planned] == settings
 
 
 @pytest.mark.parametrize("word", ["method.samples=8", "task.limit=9", "seed=4", "experiment=quickstart"])

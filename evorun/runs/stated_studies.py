@@ -1,7 +1,8 @@
 """Study files: a study's question, methods and budget, stated before its runs."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +16,8 @@ from evorun.runs.schema import Setting
 from evorun.runs.scores import Score
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-Settings = dict[Annotated[str, msgspec.Meta(pattern=r"^[a-z_][\w.]*$")], Setting]
-"""Values by key, as on a command line; for a group its choice."""
+Settings = dict[Annotated[str, msgspec.Meta(pattern=r"^[a-z_][\w.]*$")], Setting | list[Setting]]
+"""Values by key, as on a command line; for a group its choice. Under `methods`, a list stands for a method each."""
 
 
 class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,7 +26,9 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     question: Text
     """The question of the study."""
     methods: Annotated[tuple[Text | Settings, ...], msgspec.Meta(min_length=1)]
-    """Methods to compare with the control: a name, or one with settings (`{method: duel_evolve, method.duels: 8}`)."""
+    """Methods to compare with the control: a name, or one with settings (`{method: duel_evolve, method.duels: 8}`).
+
+    A list among these settings (`method.duels: [8, 16]`) stands for a method with each of its values."""
     control: Text | Settings
     """The method that each of them is compared with."""
     task: Text
@@ -46,6 +49,13 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def __post_init__(self) -> None:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: expected each seed once")
+        for part, arm in (*(("methods", arm) for arm in self.methods), ("control", self.control)):
+            if isinstance(arm, dict):
+                _refuse_seeds(part, arm)
+        for part, given in (("control", self.control), ("budget", self.budget), ("settings", self.settings)):
+            if isinstance(given, dict):
+                _refuse_seeds(part, given)
+                _refuse_lists(part, given)
         if any(arm in self.arms[:place] for place, arm in enumerate(self.arms)):
             raise ValueError("methods: expected methods that differ from each other and from the control")
         for arm in self.arms:
@@ -58,7 +68,7 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def arms(self) -> list[dict[str, Any]]:
         """Settings that tell the compared methods apart, the control's first."""
-        return [{"method": arm} if isinstance(arm, str) else dict(arm) for arm in (self.control, *self.methods)]
+        return [arm for stated in (self.control, *self.methods) for arm in _expand(stated)]
 
     @property
     def common(self) -> dict[str, Any]:
@@ -69,6 +79,40 @@ class StatedStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             else {f"budget.{key}": value for key, value in self.budget.items()}
         )
         return {"task": self.task, **budget, **self.settings}
+
+
+def _expand(stated: str | Settings) -> list[dict[str, Any]]:
+    """Return the arms that an entry stands for: one for each combination of its lists' values."""
+    if isinstance(stated, str):
+        return [{"method": stated}]
+    choices = [value if isinstance(value, list) else [value] for value in stated.values()]
+    return [dict(zip(stated, values, strict=True)) for values in product(*choices)]
+
+
+def _refuse_seeds(part: str, given: Settings) -> None:
+    if "seed" in given:
+        seeds = given["seed"] if isinstance(given["seed"], list) else [given["seed"]]
+        raise ValueError(
+            f"{part}.seed: all methods have the same seeds; write seeds: {_write(seeds)} at the top, and no seed here"
+        )
+
+
+def _refuse_lists(part: str, given: Settings) -> None:
+    for key, value in given.items():
+        if isinstance(value, list):
+            first = _write(value[:1]).strip("[]") or "VALUE"
+            advice = {
+                "control": f"the control is a single method; write {key}: {first} here, and the others under methods",
+                "budget": f"all runs have the same budget; write {key}: {first}, and a study file for each other value",
+                "settings": f"all runs have the same settings; write {key}: {first} here for all of them, or "
+                f"{{method: NAME, {key}: {_write(value)}}} under methods for one with each value, and {key} in the "
+                "control",
+            }
+            raise ValueError(f"{part}.{key}: expected one value, got the list {_write(value)}; {advice[part]}")
+
+
+def _write(values: Sequence[Setting]) -> str:
+    return f"[{', '.join(map(str, values))}]"
 
 
 class RecordedStudy(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,11 +136,26 @@ def record_study(path: Path) -> RecordedStudy:
     except OSError as error:
         raise ConfigError(f"study={display(path)}: cannot read the study file: {error.strerror}") from error
     except msgspec.DecodeError as error:  # a ValidationError, or no YAML
-        _, lacks, key = str(error).partition("missing required field ")
-        reason = f"expected the key {key.strip('`')}, got none; write {key.strip('`')}: ..." if lacks else str(error)
-        raise ConfigError(f"study={display(path)}: {reason}") from error
+        raise ConfigError(f"study={display(path)}: {_explain(str(error))}") from error
     digest = hashlib.sha256(content).hexdigest()
     return RecordedStudy(file=str(path.resolve()), digest=digest, recorded=current_time(), study=study)
+
+
+_LISTS = ("methods", "seeds")
+
+
+def _explain(error: str) -> str:
+    """Return msgspec's error in the words of a study file: the key, what was expected, and what to write."""
+    _, lacks, key = error.partition("missing required field ")
+    if lacks:
+        return f"expected the key {key.strip('`')}, got none; write {key.strip('`')}: ..."
+    reason, _, place = error.partition(" - at `$.")
+    key = place.strip("`")
+    if key in _LISTS and reason.startswith("Expected `array`, got"):
+        return f"{key}: expected a list; write {key}: [...]"
+    if key and reason.endswith("got `array`"):
+        return f"{key}: expected one value, got a list; all runs of a study share it, so write a study file for each"
+    return f"{key}: {reason}" if key else reason
 
 
 def find_study(config: Mapping[str, Any]) -> RecordedStudy | None:
