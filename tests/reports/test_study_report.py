@@ -112,6 +112,19 @@ def test_runs_that_are_missing_added_doubled_or_unfinished_are_named(tmp_path: P
     assert any("is not completed" in line for line in _report(runs).deviations)
 
 
+def test_added_seeds_leave_the_answer_over_the_stated_ones_as_it_was(tmp_path: Path) -> None:
+    runs = _four(tmp_path)
+    *_, stated = _report(runs).lines
+    added = [_write(tmp_path, "gepa", 7, 10), _write(tmp_path, "zero_shot", 7, 0)]
+    report = _report([*runs, *added])
+    *_, answer, beside = report.lines
+    assert answer == stated.replace("Answer:", "Answer over the stated seeds (0, 1):")
+    assert "3 seeds x 10 shared problems" in beside
+    assert beside.startswith("Beside it, with what was added, which was not stated: ")
+    with_another = _report([*runs, _write(tmp_path, "duel_evolve", 0, 9)])
+    assert with_another.lines[3] == stated  # a further comparison would have changed Holm's adjustment
+
+
 def test_a_malformed_study_of_a_foreign_run_is_none(tmp_path: Path) -> None:
     runs = [
         _write(tmp_path, method, 0, settings={"study": {"file": 3}}, started="yesterday")

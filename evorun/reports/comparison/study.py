@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from evorun.reports import text
-from evorun.reports.comparison.arms import Arm
+from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.findings import describe_finding
+from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.paired import adjust_by_holm
-from evorun.reports.comparison.pairs import Pair
+from evorun.reports.comparison.pairs import Pair, pair_all
 from evorun.reports.comparison.reported import has_values
 from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import LEVEL
@@ -28,7 +29,11 @@ class StudyReport:
     deviations: Sequence[str]
     """Deviations of the runs from the file, a line each; empty where they kept to it."""
     answers: Sequence[str]
-    """The result of each method against the control, a line each."""
+    """The result of each method against the control over the stated runs, a line each."""
+    answers_over_all: Sequence[str] = ()
+    """The same with the runs that were added; empty where none was."""
+    added_seeds: Sequence[int] = ()
+    """Seeds of the study's methods that it does not state."""
 
     @property
     def lines(self) -> list[str]:
@@ -41,17 +46,29 @@ class StudyReport:
             f"Study: {study.question}",
             f"Its file was recorded at {self.recorded.recorded} (SHA-256 {self.recorded.digest[:12]}). {kept}",
             f"Stopping rule, as stated: {study.stopping_rule}",
-            *(f"Answer{', although not as stated' if self.deviations else ''}: {answer}" for answer in self.answers),
+            *(f"{self._label}: {answer}" for answer in self.answers),
+            *(f"Beside it, with what was added, which was not stated: {answer}" for answer in self.answers_over_all),
         ]
+
+    @property
+    def _label(self) -> str:
+        seeds = self.recorded.study.seeds
+        over = f" over the stated seed{'s' if len(seeds) > 1 else ''} ({', '.join(map(str, seeds))})"
+        by_others = [line for line in self.deviations if not line.endswith(_ADDED)]
+        return f"Answer{over if self.added_seeds else ''}{', although not as stated' if by_others else ''}"
+
+
+_ADDED = " was added"
 
 
 def find_control(runs: Sequence[Run]) -> Run | None:
-    """Return the run of the lowest seed of the control of the runs' study; None without a study or its control."""
+    """Return the control's run of the lowest stated seed, else of the lowest seed; None without a study or control."""
     recorded = _find_recorded(runs)
     if recorded is None:
         return None
-    controls = [run for run in runs if not run.is_baseline and _is_arm(recorded.study.arms[0], run)]
-    return min(controls, key=lambda run: run.manifest.seed, default=None)
+    study = recorded.study
+    controls = [run for run in runs if not run.is_baseline and _is_arm(study.arms[0], run)]
+    return min(controls, key=lambda run: (run.manifest.seed not in study.seeds, run.manifest.seed), default=None)
 
 
 def report_study(arms: Sequence[Arm], pairs: Sequence[Pair]) -> StudyReport | None:
@@ -64,6 +81,28 @@ def report_study(arms: Sequence[Arm], pairs: Sequence[Pair]) -> StudyReport | No
     if recorded is None:
         return None
     study = recorded.study
+    over_all = describe_answers(study, _find_compared(study, arms, pairs))
+    stated = [run for run in runs if run.is_baseline or _find_arm(study, run) is not None]
+    as_stated = [run for run in stated if run.is_baseline or run.manifest.seed in study.seeds]
+    answers = over_all
+    if len(as_stated) < len(runs):
+        stated_arms = group_into_arms(as_stated)
+        stated_pairs = pair_all(make_groups(as_stated, find_control(as_stated)), stated_arms) if as_stated else None
+        answers = describe_answers(
+            study, {} if stated_pairs is None else _find_compared(study, stated_arms, stated_pairs.main_pairs)
+        )
+    seeds = {run.manifest.seed for run in stated if not run.is_baseline} - {*study.seeds}
+    return StudyReport(
+        recorded,
+        _list_deviations(recorded, runs),
+        answers,
+        answers_over_all=over_all if answers != over_all else (),
+        added_seeds=sorted(seeds),
+    )
+
+
+def _find_compared(study: StatedStudy, arms: Sequence[Arm], pairs: Sequence[Pair]) -> dict[int, Pair]:
+    """Return the pair of each of the study's methods, by its place in the study file."""
     by_name = {pair.name: pair for pair in pairs}
     compared: dict[int, Pair] = {}
     for number, stated in enumerate(study.arms[1:]):
@@ -72,7 +111,14 @@ def report_study(arms: Sequence[Arm], pairs: Sequence[Pair]) -> StudyReport | No
         ]
         if names:
             compared[number] = by_name[names[0]]
-    return StudyReport(recorded, _list_deviations(recorded, runs), describe_answers(study, compared))
+    return compared
+
+
+def _find_arm(study: StatedStudy, run: Run) -> int | None:
+    """Return the place of a run's method among the study's arms; None where the study does not state it."""
+    if run.is_baseline or run.manifest.task != study.task:
+        return None
+    return next((at for at, arm in enumerate(study.arms) if _is_arm(arm, run)), None)
 
 
 def _find_recorded(runs: Sequence[Run]) -> RecordedStudy | None:
@@ -104,10 +150,10 @@ def _list_deviations(recorded: RecordedStudy, runs: Sequence[Run]) -> list[str]:
     lines = []
     for run in runs:
         manifest = run.manifest
-        number = next((at for at, arm in enumerate(study.arms) if not run.is_baseline and _is_arm(arm, run)), None)
+        number = _find_arm(study, run)
         own = find_study(manifest.config)
-        if number is None or (number, manifest.seed) not in wanted or manifest.task != study.task:
-            lines.append(f"{run.name} was added")
+        if number is None or (number, manifest.seed) not in wanted:
+            lines.append(f"{run.name}{_ADDED}")
             continue
         found[number, manifest.seed] += 1
         if own is None or own.digest != recorded.digest:
