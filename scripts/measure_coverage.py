@@ -1,6 +1,10 @@
 """Measure how often the 95 % intervals over seeds and problems (`evorun.runs.crossed`) contain the true mean.
 
-Usage: python scripts/measure_coverage.py [data sets per cell, by default 400]
+Usage: python scripts/measure_coverage.py [data sets per cell, by default 400] [satterthwaite]
+
+With `satterthwaite` the quantile is Student's with the degrees of freedom of F. E. Satterthwaite (1946), "An
+approximate distribution of estimates of variance components", for the sum of the two variances, in place of evorun's
+own. The data sets are the same.
 
 Data sets are drawn with known variances. Continuous values: mean + seed + problem + rest, all normal; the variance of
 the rest is 1. Rates: right or wrong, with these effects on the logit; a difference is that of two methods, which share
@@ -9,18 +13,20 @@ problems (columns), and with one seed; an asterisk marks what is outside .93 to 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, stdtrit
 
-from evorun.runs.crossed import crossed_mean
+from evorun.runs.crossed import CrossedMean, crossed_mean
 
 SEEDS = (1, 2, 3, 5, 10)
 PROBLEMS = (20, 60, 200, 500)
 TARGET = (0.93, 0.97)
+SATTERTHWAITE = "satterthwaite"
+Interval = Callable[[CrossedMean], tuple[float, float]]
 
 
 class World(NamedTuple):
@@ -80,26 +86,36 @@ def true_mean(world: World, seeds: int) -> float:
     return rate(world.effect, variance) - (rate(0.0, variance) if world.kind == "difference" else 0.0)
 
 
-def coverage(world: World, seeds: int, problems: int, repetitions: int) -> float:
+def satterthwaite(found: CrossedMean) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by Satterthwaite's degrees of freedom."""
+    shares = ((found.seed_weight, found.seeds - 1), (1 - found.seed_weight, found.problems - 1))
+    degrees = 1 / sum(share**2 / own for share, own in shares if share)
+    half = float(stdtrit(degrees, 0.975)) * found.standard_error
+    return found.mean - half, found.mean + half
+
+
+def coverage(world: World, seeds: int, problems: int, repetitions: int, interval: Interval) -> float:
     """Return the share of data sets whose interval contains the true mean; one without an interval does not."""
     rng, mean = np.random.default_rng([seeds, problems]), true_mean(world, seeds)
     hits = 0
     for _ in range(repetitions):
         found = crossed_mean(draw(world, rng, seeds, problems))
-        low, high = found.interval() if found else (np.nan, np.nan)
+        low, high = interval(found) if found else (np.nan, np.nan)
         hits += low <= mean <= high
     return hits / repetitions
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print a table for each world."""
-    repetitions = int(arguments[0]) if arguments else 400
+    numbers = [word for word in arguments if word != SATTERTHWAITE]
+    repetitions = int(numbers[0]) if numbers else 400
+    interval = satterthwaite if SATTERTHWAITE in arguments else CrossedMean.interval
     slack = 2 * np.sqrt(0.05 * 0.95 / repetitions)
     for world in WORLDS:
         print(f"{world.name} (variances: seed {world.seed:g}, problem {world.problem:g})")
         print("seeds  " + "".join(f"{problems:>8}" for problems in PROBLEMS) + "  problems")
         for seeds in SEEDS:
-            found = [coverage(world, seeds, problems, repetitions) for problems in PROBLEMS]
+            found = [coverage(world, seeds, problems, repetitions, interval) for problems in PROBLEMS]
             marks = ["*" if not TARGET[0] - slack <= share <= TARGET[1] + slack else " " for share in found]
             print(f"{seeds:>5}  " + "".join(f"{share:>7.3f}{mark}" for share, mark in zip(found, marks, strict=True)))
         print()
