@@ -1,11 +1,13 @@
 """`evorun plan`: its calls against the journal of a run of that size, its price against arithmetic with fractions."""
 
 import json
+import shutil
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from building import simulated_run, task_config
@@ -13,10 +15,16 @@ from evorun.cli import planning
 from evorun.cli.composed_jobs import compose_jobs
 from evorun.errors import ConfigError
 from evorun.models.config import ModelConfig
+from evorun.reports.text import dollars
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plans import make_plan
-from evorun.runs.statistics import smallest_difference, worst_spread
+from evorun.runner.settings import check
+from evorun.runner.stages import name_stage, run_digest
+from evorun.runner.student import teacher_composition
+from evorun.runs.directory import identity
+from evorun.runs.statistics import estimate_spread, smallest_difference, worst_spread
 from evorun.runs.terminal import Terminal
+from evorun.testing.runs import carry_out
 
 SMALL = ("task=mathbench", "task.source=sample", "task.limit=3")
 API = ("engine=openai", "model=gpt_4o")
@@ -135,6 +143,66 @@ def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run").exists()
 
 
+def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(tmp_path: Path) -> None:
+    words = ["method=self_consistency,zero_shot", "method.samples=3", "task=arithmetic", "task.limit=6"]
+    words.append("engine=simulated")
+    right: dict[tuple[str, int], dict[str, bool]] = {}
+    for config in compose_jobs(["-m", *words, "seed=0,1"]):
+        name, seed = config["method"]["name"], config["seed"]
+        run = carry_out(check(config), tmp_path / "outputs" / f"{name}_{seed}")
+        lines = map(json.loads, (run.path / "predictions.jsonl").read_text().splitlines())
+        right[name, seed] = {line["problem"]: line["correct"] for line in lines}
+    ours, theirs = (
+        np.array([list(right[name, seed].values()) for seed in (0, 1)]) for name in ("self_consistency", "zero_shot")
+    )
+    spread = estimate_spread(ours.astype(float) - theirs)
+    assert spread.rest > 0
+    for arm in make_plan(compose_jobs(["-m", *words, "seed=0,1,2"]), tmp_path / "outputs").arms:
+        assert "from self_consistency and zero_shot" in arm.difference_note
+        assert "paired differences on 6 problems x 2 seeds" in arm.difference_note
+        assert arm.smallest_difference == pytest.approx(smallest_difference(spread, 6, 3))
+
+
+def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Path) -> None:
+    student = ("student=dpft", "model=llama3_2_3b", "engine=transformers", "student.tuning.eval_every=null")
+    sizes = ("task.instances=3", "task.training_instances=4")
+    words = ("method=zero_shot", "task=sudoku", *sizes, *student, "teacher=gpt_4o", "teacher_engine=openai")
+    configs = compose_jobs(["-m", *words, f"run.stages={tmp_path}", "seed=0,1"])
+    teacher, tuning, own = make_plan(configs, tmp_path).arms
+    questions = 4
+    assert (teacher.stage, tuning.stage, own.stage) == ("teacher", "student", None)
+    assert [(arm.model, arm.engine) for arm in (teacher, tuning)] == [
+        ("gpt_4o", "openai"),
+        ("llama3_2_3b", "transformers"),
+    ]
+    (asked,) = teacher.roles
+    assert (asked.model_role, asked.calls) == ("teacher", 2 * questions)  # one answer each, for either seed
+    price = Fraction("2.5") * (asked.prompt_tokens or 0) + 10 * asked.completion_tokens
+    assert teacher.price == pytest.approx(float(price / 10**6), rel=1e-12)
+    assert tuning.calls == 2 * 2 * questions  # before and after
+    assert (tuning.price, own.price, own.calls) == (None, None, 2 * own.problems)
+    done = name_stage(
+        "teacher", "zero_shot", "sudoku", run_digest(raw := teacher_composition(configs[0]), identity(raw))
+    )
+    (tmp_path / done).mkdir()
+    manifest = simulated_run(tmp_path / "other", "method=zero_shot", *SMALL).path / "manifest.json"
+    shutil.copy(manifest, tmp_path / done)
+    reused = make_plan(configs, tmp_path)
+    assert reused.arms[0].calls == questions
+    assert any(done in note for note in reused.notes)
+
+
+def test_a_table_has_the_price_of_each_role(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["method=best_of_n", "method.samples=4", *SMALL, "engine=openai", "model=gpt_4o_mini", "judge=gpt_4o"]
+    (arm,) = make_plan(compose_jobs(words), Path("outputs")).arms
+    assert [(role.model_role, role.model) for role in arm.roles] == [("policy", "gpt_4o_mini"), ("judge", "gpt_4o")]
+    planning.plan(words, Terminal(width=80))
+    shown = capsys.readouterr().out
+    for role in arm.roles:
+        line = next(line for line in shown.splitlines() if line.split()[:2] == [role.model_role, role.model])
+        assert dollars(role.price) in line
+
+
 @pytest.mark.parametrize(("calls", "says"), [(60, True), (61, False)])
 def test_a_budget_that_ends_in_generation_0_is_noted(tmp_path: Path, calls: int, says: bool) -> None:
     words = ("method=duel_evolve", "method.initial_candidates=12", "method.duels=24", "method.generations=1", *SMALL)
@@ -146,7 +214,7 @@ def test_it_is_a_table_of_80_columns_or_a_document(capsys: pytest.CaptureFixture
     planning.plan(["method=zero_shot", *SMALL, *API, "--max-price=5"], Terminal(width=80))
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
-    assert "Hours: unknown, no run of gpt_4o on engine=server is recorded." in said
+    assert "Hours: unknown, no run of gpt_4o on engine=openai is recorded." in said
     planning.plan(["method=zero_shot", *SMALL, *API, "--json"], Terminal())
     document = json.loads(capsys.readouterr().out)
     assert (document["runs"], document["calls"], document["price_unknown"]) == (1, 3, [])

@@ -12,7 +12,7 @@ from evorun.cli.output import JSON, print_json
 from evorun.errors import ConfigError
 from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
-from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory
+from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, UncountedCalls, add_known
 from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
@@ -67,6 +67,11 @@ def require_max_price(configs: Sequence[Mapping[str, Any]], limit: float) -> Non
 def refuse_price(made: Plan, limit: float) -> None:
     """Raise ConfigError where a plan's price is above the limit in dollars, or unknown."""
     most = text.dollars(limit)
+    if billed := [one for one in made.uncounted if one.billed]:
+        raise ConfigError(
+            f"{MAX_PRICE}: expected at most {most}, {_describe_uncounted(billed[0])} cannot be counted; limit what the "
+            "run itself may cost: budget.price"
+        )
     if made.price is None and any(arm.billed for arm in made.arms):
         unknown = ", ".join(made.price_unknown)
         raise ConfigError(f"{MAX_PRICE}: expected at most {most}, the price of {unknown} is unknown; see prices=FILE")
@@ -80,12 +85,20 @@ def refuse_price(made: Plan, limit: float) -> None:
 def print_plan(made: Plan, console: Terminal) -> None:
     """Print a plan as tables and lines."""
     console.print_table(_make_table(made).to_rich())
+    roles = _make_role_table(made)
+    if len(roles.rows) > 1:
+        console.print()
+        console.print_table(roles.to_rich())
     lines = [
         _describe_tokens(made),
+        *(
+            f"In no figure: {_describe_uncounted(one)}, since a small simulated run made none."
+            for one in made.uncounted
+        ),
         *_describe_price(made),
-        *dict.fromkeys(_describe_hours(arm) for arm in made.arms),
+        *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
         *(_describe_memory(one) for one in made.memory),
-        *dict.fromkeys(_describe_difference(arm) for arm in made.arms),
+        *dict.fromkeys(_describe_difference(arm) for arm in made.arms if arm.stage is None),
         *made.notes,
     ]
     for line in lines:
@@ -94,9 +107,8 @@ def print_plan(made: Plan, console: Terminal) -> None:
 
 def _make_table(made: Plan) -> Table:
     billed = any(arm.billed for arm in made.arms)
-    several = {
-        name: len({getattr(arm, name) for arm in made.arms}) > 1 for name in ("method", "task", "model", "engine")
-    }
+    asked = [arm for arm in made.arms if arm.stage is None]
+    several = {name: len({getattr(arm, name) for arm in asked}) > 1 for name in ("method", "task", "model", "engine")}
     named = [name for name, varies in several.items() if varies] or ["method"]
     table = Table(
         [
@@ -110,13 +122,36 @@ def _make_table(made: Plan) -> Table:
     )
     for arm in made.arms:
         price = ("unknown" if arm.price is None else arm.price) if arm.billed else None
-        name = ", ".join(getattr(arm, part) for part in named)
+        name = arm.stage or ", ".join(getattr(arm, part) for part in named)
         row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
         table.rows.append([*row, *([price] if billed else [])])
     if len(made.arms) > 1:
         price = "unknown" if made.price is None else made.price
         row = ["total", made.runs, None, made.calls, made.prompt_tokens, made.completion_tokens]
         table.rows.append([*row, *([price] if billed else [])])
+    return table
+
+
+def _make_role_table(made: Plan) -> Table:
+    """Return calls, tokens and price by the role of the model that answers, all arms together."""
+    billed = any(arm.billed for arm in made.arms)
+    by_role: dict[tuple[str, str], list[PlannedRole]] = {}
+    for role in (role for arm in made.arms for role in arm.roles):
+        by_role.setdefault((role.model_role, role.model), []).append(role)
+    table = Table(
+        [
+            *word_columns("role", "model"),
+            *figure_columns("calls", "prompt", "completion", format=_compact),
+            *(figure_columns("price", format=text.dollars) if billed else []),
+        ],
+        title="plan by role: all arms together",
+    )
+    for (name, model), roles in by_role.items():
+        prompt = add_known([role.prompt_tokens for role in roles])
+        counts: list[Cell] = [sum(role.calls for role in roles), prompt, sum(role.completion_tokens for role in roles)]
+        price = add_known([role.price for role in roles if role.billed])
+        of_role: Cell = ("unknown" if price is None else price) if any(role.billed for role in roles) else None
+        table.rows.append([name, model, *counts, *([of_role] if billed else [])])
     return table
 
 
@@ -139,6 +174,10 @@ def _describe_tokens(made: Plan) -> str:
         for name, (field, words) in by.items()
     ]
     return f"{'; '.join(parts)}."
+
+
+def _describe_uncounted(one: UncountedCalls) -> str:
+    return f"calls as {one.role} of method.reward_source={one.reward}"
 
 
 def _describe_price(made: Plan) -> list[str]:

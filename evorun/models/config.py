@@ -108,6 +108,11 @@ class EngineConfig(Checked):
     name: str
 
     @property
+    def choice(self) -> str:
+        """Name of the engine as a user chooses it: `openai` for the engine `server` at that vendor's address."""
+        return self.name
+
+    @property
     def recorded(self) -> Path | None:
         """Directory of the recorded run that answers, or None."""
         return None

@@ -150,13 +150,18 @@ IN_ORDER = ("few_shot", "best_of_n", "feedback_descent", "duel_evolve")
 """Methods whose calls are counted in the order in which they make them, so that a budget leaves out the last ones."""
 
 
-def count_calls(config: Mapping[str, Any]) -> list[Part]:
+def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[Part]:
     """Return the calls of a run without those of its students' stages, by role; a limit on calls bounds them.
 
+    problems: those of the run; None: as many as the configuration states.
     Those of GEPA, of E-SPL's reflections and of turns with a tool are their maximum. Raises ConfigError for a method or
     task whose calls or problems have no formula here.
     """
-    train, test = count_problems(config["task"])
+    if problems is None:
+        train, test = count_problems(config["task"])
+    else:
+        test = problems
+        train, _ = count_problems({**config["task"], "limit": problems})
     method, limit = settle_budget(config, test)
     if train is None and (method["name"] == "gepa" or not method.get("steps", 1)):
         raise ConfigError(
@@ -307,8 +312,9 @@ def estimate(configs: Sequence[Mapping[str, Any]]) -> Cost:
         total.hours += count_training_hours(config, parts)
         if config.get("student"):
             composition = teacher_composition(config)
-            split = {**composition["task"], "instances": composition["task"]["training_instances"], "limit": None}
-            taught = count_calls({**composition, "task": split, "judge": None, "student": None})
+            taught = count_calls(
+                {**composition, "judge": None, "student": None}, composition["task"]["training_instances"]
+            )
             if repr(taught) not in teachers:
                 total.add(taught)
             teachers.add(repr(taught))

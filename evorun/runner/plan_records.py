@@ -7,6 +7,8 @@ import msgspec
 
 N = TypeVar("N", int, float)
 
+StageName = Literal["teacher", "student"]
+
 Source = Literal["formula", "trial", "recorded", "limit", "unknown"]
 
 
@@ -14,6 +16,9 @@ class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of a role in an arm's runs together."""
 
     role: str
+    """Of the calls: `generate`, `judge`, ..."""
+    model_role: str
+    """Role of the model that answers: `policy`, `judge`, `reward`, `meta`, ...; of a student's teacher `teacher`."""
     model: str
     calls: int
     calls_by: Source
@@ -32,16 +37,30 @@ class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
     """True where a vendor may bill the tokens."""
 
 
+class UncountedCalls(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """Calls whose number is not known: those that a plug-in's reward declares, and did not make in a trial."""
+
+    role: str
+    reward: str
+    """The reward's name (`method.reward_source`)."""
+    billed: bool
+    """True where a vendor may bill the tokens."""
+
+
 class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that differ in their seed only."""
 
+    stage: StageName | None
+    """`teacher` and `student` are the runs that make a student; null for those that were asked for."""
     method: str
     task: str
     model: str
     engine: str
+    """As a user chooses it."""
     runs: int
     problems: int
     roles: list[PlannedRole]
+    uncounted: list[UncountedCalls]
     hours: float | None
     """Wall-clock hours of its runs, one after another, at the speed of earlier runs; null where none are recorded."""
     hours_note: str
@@ -92,6 +111,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of runs, and the differences that they could show; `evorun plan --json` prints it."""
 
     runs: int
+    """Runs, with those that make students."""
     calls: int
     prompt_tokens: int | None
     cached_tokens: int | None
@@ -102,6 +122,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Models whose tokens a vendor may bill at a price that is not known."""
     price_date: str | None
     """Date of the oldest price."""
+    uncounted: list[UncountedCalls]
+    """Calls that are in no figure."""
     hours: float | None
     arms: list[PlannedArm]
     memory: list[PlannedMemory]

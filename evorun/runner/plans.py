@@ -2,48 +2,58 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.reports.facts import count_first_generation
-from evorun.runner.estimates import Part, count_calls, count_problems, limit_calls
+from evorun.runner.estimates import count_calls, count_problems, limit_calls
 from evorun.runner.memory import estimate_memory
-from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, Source, add_known
+from evorun.runner.plan_records import (
+    Plan,
+    PlannedArm,
+    PlannedMemory,
+    PlannedRole,
+    StageName,
+    UncountedCalls,
+    add_known,
+)
+from evorun.runner.planned_differences import plan_difference
+from evorun.runner.planned_roles import (
+    RoleCalls,
+    add_reward_calls,
+    count_by_formula,
+    count_by_trial,
+    find_uncounted,
+    plan_roles,
+)
+from evorun.runner.planned_stages import PlannedStudent, count_tuning_calls, describe_tuning, list_students
 from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.trials import Trial, try_out
-from evorun.runs.prices import UNKNOWN, Rate, TokenPrice, find_rate, oldest_date, price_calls, to_dollars
-from evorun.runs.schema import Spent
-from evorun.runs.scores import Score
+from evorun.runs.directory import identity
+from evorun.runs.prices import find_rate, oldest_date
 from evorun.runs.spending import GOLD
-from evorun.runs.statistics import Spread, smallest_difference, worst_spread
-
-UNSTATED_TOKENS = 1024
-"""Completion tokens of a call whose method states no limit (ours)."""
 
 
 def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
     """Plan runs by their composed configurations; outputs: the folder of earlier runs. Raises ConfigError."""
-    recorded = read_recorded(outputs)
-    by_arm = _group_by_arm(configs)
-    notes: dict[str, None] = {}
-    trials: dict[str, Trial | None] = {}
-    checked = [check(members[0]) for members in by_arm]
-    for one in checked:
-        _require_weights(one)
-    arms = [_plan_arm(one, members, recorded, notes, trials) for one, members in zip(checked, by_arm, strict=True)]
-    if any(config.student is not None for config in checked):
-        notes["The stages that make students (teacher, traces, fine-tuning) are left out."] = None
+    planner = _Planner(read_recorded(outputs))
+    methods = {config["method"]["name"] for config in configs}
+    arms = planner.plan_students(configs)
+    arms += [planner.plan_arm(members, methods) for members in _group_by_arm(configs)]
     roles = [role for arm in arms for role in arm.roles]
     unknown = sorted({role.model for role in roles if role.billed and role.calls and role.price is None})
     billed = [arm for arm in arms if arm.billed]
-    oldest = min((day for one in checked if (day := oldest_date(find_rates(one))) is not None), default=None)
+    oldest = min((day for one in planner.configs if (day := oldest_date(find_rates(one))) is not None), default=None)
     return Plan(
-        runs=len(configs),
+        runs=sum(arm.runs for arm in arms),
         calls=sum(arm.calls for arm in arms),
         prompt_tokens=add_known([role.prompt_tokens for role in roles]),
         cached_tokens=add_known([role.cached_tokens for role in roles]),
@@ -51,10 +61,11 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
         price=None if unknown else add_known([arm.price for arm in billed] or [None]),
         price_unknown=unknown,
         price_date=None if oldest is None else oldest.isoformat(),
+        uncounted=sorted({one for arm in arms for one in arm.uncounted}),
         hours=add_known([arm.hours for arm in arms]),
         arms=arms,
-        memory=_plan_memory(checked),
-        notes=list(notes),
+        memory=_plan_memory(planner.configs),
+        notes=list(planner.notes),
     )
 
 
@@ -62,8 +73,12 @@ def _group_by_arm(configs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     """Return the configurations that differ in their seed alone together."""
     by_arm: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for config in configs:
-        by_arm[repr({key: value for key, value in config.items() if key != "seed"})].append(config)
+        by_arm[_without_seed(config)].append(config)
     return list(by_arm.values())
+
+
+def _without_seed(config: Mapping[str, Any]) -> str:
+    return repr({key: value for key, value in config.items() if key != "seed"})
 
 
 def _require_weights(config: RunConfig) -> None:
@@ -79,68 +94,138 @@ def _require_weights(config: RunConfig) -> None:
             )
 
 
-def _plan_arm(
-    config: RunConfig,
-    members: Sequence[Mapping[str, Any]],
-    recorded: Recorded,
-    notes: dict[str, None],
-    trials: dict[str, Trial | None],
-) -> PlannedArm:
-    raw, runs = members[0], len(members)
-    problems = _count_problems(config)
-    counted: list[Part] | None = None
-    if not config.panel:  # the formulas count one judge
-        with contextlib.suppress(ConfigError):
-            counted = count_calls({**raw, "task": {**raw["task"], "limit": problems}})
-    # simulated models are alike, whatever model they stand for, and seeds hardly differ
-    alike = repr({key: value for key, value in raw.items() if key not in ("seed", "model", "engine")})
-    if alike not in trials:
-        trials[alike] = try_out(raw, problems, short=counted is not None)
-    trial = trials[alike]
-    if counted is not None:
-        roles = _merge_parts(config, counted, trial, recorded, runs)
-    elif trial is not None:
-        max_tokens = raw["method"].get("max_tokens") or UNSTATED_TOKENS
-        roles = _scale_trial(config, trial, problems, recorded, runs, max_tokens)
-    else:
-        raise ConfigError(
-            f"method={config.method.name}: expected calls with a formula (docs/guides/costs.md), or a small run on "
-            "simulated models, which cannot begin here; evorun doctor says what is missing"
+class _Planner:
+    """Plans arms by the same earlier runs, with one trial for those that ask alike."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        self._trials: dict[str, Trial | None] = {}
+        self._of_teachers: dict[str, Trial | None] = {}
+        """By task."""
+        self.configs: list[RunConfig] = []
+        """Of each arm."""
+        self.notes: dict[str, None] = {}
+
+    def plan_arm(self, members: Sequence[Mapping[str, Any]], methods: Collection[str]) -> PlannedArm:
+        """Plan the runs of an arm. methods: of all arms, which it may be compared with."""
+        config = self._check(members[0])
+        problems = _count_problems(config)
+        calls, trial = self._count(config, members[0], problems)
+        arm = self._make_arm(config, len(members), problems, calls, trial)
+        if (never := _describe_unevolved(config, problems)) is not None:
+            self.notes[never] = None
+        if config.budget.limits_price:
+            self.notes["budget.price ends runs earlier where the plan says more."] = None
+        difference, note = plan_difference(config, problems, len(members), self._recorded, methods)
+        return replace(arm, smallest_difference=difference, difference_note=note)
+
+    def plan_students(self, configs: Sequence[Mapping[str, Any]]) -> list[PlannedArm]:
+        """Plan the runs that make the students of these runs; those that differ in their seed alone are an arm."""
+        by_teacher: dict[str, list[PlannedStudent]] = defaultdict(list)
+        for student in list_students(configs):
+            by_teacher[_without_seed(student.teacher)].append(student)
+        return [arm for students in by_teacher.values() for arm in self._plan_students(students)]
+
+    def _plan_students(self, students: Sequence[PlannedStudent]) -> Iterator[PlannedArm]:
+        """Plan the runs of students of one teacher."""
+        raw = students[0].teacher
+        teacher = self._check(raw)
+        questions = _count_problems(teacher)
+        calls, trial = self._count(teacher, raw, questions)
+        self._of_teachers[teacher.task.name] = trial
+        if left := {repr(identity(student.teacher)) for student in students if student.recorded is None}:
+            yield self._make_arm(teacher, len(left), questions, calls, trial, "teacher")
+        for folder in dict.fromkeys(student.recorded for student in students if student.recorded is not None):
+            self.notes[f"A teacher's run is complete already and costs nothing: {folder}"] = None
+        written = next((one for one in calls if one.role == "generate"), None)
+        responses, max_tokens = (0, 0.0) if written is None else (ceil(written.calls), written.max_tokens)
+        names = {_without_seed(student.tuning): student.name for student in students}
+        for members in _group_by_arm([student.tuning for student in students]):
+            tuning = self._check(members[0])
+            evaluations = count_by_formula(count_tuning_calls(tuning, questions, responses))
+            arm = self._make_arm(tuning, len(members), questions, evaluations, trial, "student")
+            yield replace(arm, hours=None, hours_note="")  # the weights' updates take most of them
+            name = names[_without_seed(members[0])]
+            self.notes[describe_tuning(name, tuning, responses, max_tokens)] = None
+
+    def _check(self, raw: Mapping[str, Any]) -> RunConfig:
+        config = check(raw)
+        _require_weights(config)
+        self.configs.append(config)
+        return config
+
+    def _count(self, config: RunConfig, raw: Mapping[str, Any], problems: int) -> tuple[list[RoleCalls], Trial | None]:
+        """Return the calls of one of an arm's runs by role, and the trial by which they were counted, if any was."""
+        parts = None
+        if not config.panel:  # the formulas count one judge
+            with contextlib.suppress(ConfigError):
+                parts = count_calls(raw, problems)
+        # simulated models are alike, whatever model they stand for, and seeds hardly differ
+        alike = repr({key: value for key, value in raw.items() if key not in ("seed", "model", "engine")})
+        if alike not in self._trials:
+            self._trials[alike] = try_out(raw, problems, short=parts is not None)
+        trial = self._trials[alike]
+        if trial is None and config.student is not None:  # nothing plays a student, whose prompts are its teacher's
+            trial = self._of_teachers.get(config.task.name)
+        if parts is not None:
+            return add_reward_calls(config, count_by_formula(parts), trial, problems), trial
+        if trial is None:
+            raise ConfigError(
+                f"method={config.method.name}: expected calls with a formula (docs/guides/costs.md), or a small run on "
+                "simulated models, which cannot begin here; evorun doctor says what is missing"
+            )
+        return count_by_trial(trial, problems), trial
+
+    def _make_arm(
+        self,
+        config: RunConfig,
+        runs: int,
+        problems: int,
+        calls: Sequence[RoleCalls],
+        trial: Trial | None,
+        stage: StageName | None = None,
+    ) -> PlannedArm:
+        roles = plan_roles(config, calls, runs, trial, self._recorded)
+        if stage == "teacher":
+            roles = [replace(role, model_role=stage) for role in roles]
+        if trial is not None and trial.sample and any(role.prompt_by == "trial" for role in roles):
+            self.notes[
+                f"Prompts of {config.task.name} are those of evorun's sample: its data is not on this machine."
+            ] = None
+        rates, reward = find_rates(config), config.method.reward_source or ""
+        uncounted = [
+            UncountedCalls(role=role, reward=reward, billed=find_rate(rates, role) is not None)
+            for role in find_uncounted(config, calls)
+        ]
+        hours, hours_note = _plan_hours(config, roles, self._recorded)
+        score = config.task.task_class.scores[0]
+        return PlannedArm(
+            stage=stage,
+            method=config.method.name,
+            task=config.task.name,
+            model=config.model.name,
+            engine=config.engine.choice,
+            runs=runs,
+            problems=problems,
+            roles=roles,
+            uncounted=uncounted,
+            hours=hours,
+            hours_note=hours_note,
+            smallest_difference=None,
+            difference_note="",
+            score=score.name,
+            rate=score.rate,
         )
-    if (never := _describe_unevolved(config, problems)) is not None:
-        notes[never] = None
-    if config.budget.limits_price:
-        notes["budget.price ends runs earlier where the plan says more."] = None
-    if trial is not None and trial.sample and any(role.prompt_by == "trial" for role in roles):
-        notes[f"Prompts of {config.task.name} are those of evorun's sample: its data is not on this machine."] = None
-    source, asked = config.method.reward_source, config.method.active_roles.keys() - config.method.roles.keys()
-    if source is not None and (uncounted := asked - {role.role for role in roles}):
-        notes[f"Calls of method.reward_source={source} are not in the plan ({', '.join(sorted(uncounted))})."] = None
-    hours, hours_note = _plan_hours(config, roles, recorded)
-    difference, difference_note = _plan_difference(config, problems, runs, recorded)
-    score = config.task.task_class.scores[0]
-    return PlannedArm(
-        method=config.method.name,
-        task=config.task.name,
-        model=config.model.name,
-        engine=config.engine.name,
-        runs=runs,
-        problems=problems,
-        roles=roles,
-        hours=hours,
-        hours_note=hours_note,
-        smallest_difference=difference,
-        difference_note=difference_note,
-        score=score.name,
-        rate=score.rate,
-    )
 
 
 def _count_problems(config: RunConfig) -> int:
     try:
         return len(config.task.load().problems)
     except DataError:  # not on this machine: the number that the configuration states
-        return count_problems(config.raw["task"])[1]
+        train, test = count_problems(config.raw["task"])
+        split = config.task.training_split
+        trains = split is not None and config.raw["task"].get("split") == split
+        return train if trains and train is not None else test
 
 
 def _describe_unevolved(config: RunConfig, problems: int) -> str | None:
@@ -164,10 +249,11 @@ def list_shortfalls(
     outputs: see `make_plan`. Raises ConfigError.
     """
     recorded, lines = read_recorded(outputs), dict[str, None]()
+    methods = {config["method"]["name"] for config in configs}
     for members in _group_by_arm(configs):
         config = check(members[0])
         problems = _count_problems(config)
-        difference, _ = _plan_difference(config, problems, seeds, recorded)
+        difference, _ = plan_difference(config, problems, seeds, recorded, methods)
         if (never := _describe_unevolved(config, problems)) is not None:
             lines[never] = None
         if difference is not None and difference > smallest_effect:
@@ -182,97 +268,6 @@ def list_shortfalls(
     return list(lines)
 
 
-def _merge_parts(
-    config: RunConfig,
-    parts: Sequence[Part],
-    trial: Trial | None,
-    recorded: Recorded,
-    runs: int,
-) -> list[PlannedRole]:
-    """Return the roles whose calls have a formula."""
-    calls, limits = defaultdict[str, float](float), defaultdict[str, float](float)
-    models: dict[str, str] = {}
-    for part in parts:
-        calls[part.role] += part.calls
-        limits[part.role] += part.calls * part.max_tokens
-        models[part.role] = part.model
-    served = {one.model.name: one for one in _list_served(config)}
-    rates = find_rates(config)
-    planned = []
-    for role, number in calls.items():
-        if not number:
-            continue
-        model = served.get(models[role])
-        rate: Rate = None
-        if model is not None and model.engine.billed:
-            rate = config.prices.models.get(model.model.id, UNKNOWN)
-        elif model is None:
-            rate = find_rate(rates, role)
-        limit = limits[role] / number
-        planned.append(
-            _plan_role(config, role, models[role], rate, round(number * runs), limit, "formula", trial, recorded)
-        )
-    return planned
-
-
-def _scale_trial(
-    config: RunConfig, trial: Trial, problems: int, recorded: Recorded, runs: int, limit: int
-) -> list[PlannedRole]:
-    """Return the roles of a trial, scaled by problems; limit: completion tokens of a call."""
-    rates, scale = find_rates(config), runs * problems / trial.problems
-    planned = []
-    for role, spent in trial.cost.items():
-        rate, calls = find_rate(rates, role), round(spent.calls * scale)
-        planned.append(_plan_role(config, role, config.model.name, rate, calls, limit, "trial", trial, recorded))
-    return planned
-
-
-def _plan_role(
-    config: RunConfig,
-    role: str,
-    model: str,
-    rate: Rate,
-    calls: int,
-    max_tokens: float,
-    calls_by: Source,
-    trial: Trial | None,
-    recorded: Recorded,
-) -> PlannedRole:
-    earlier = recorded.per_call(config.method.name, config.task.name, config.model.identity, role)
-    prompt, prompt_by = _prompt_of(trial, role)
-    if earlier is not None:
-        prompt, prompt_by = earlier.prompt, "recorded"
-    prompt_tokens = None if prompt is None else round(prompt * calls)
-    cached = None if earlier is None else round(earlier.cached * calls)
-    completion = round((earlier.completion if earlier else max_tokens) * calls)
-    price = None
-    if isinstance(rate, TokenPrice) and prompt_tokens is not None:
-        spent = {role: Spent(calls, prompt_tokens, completion, cached or 0)}
-        price = to_dollars(price_calls({role: rate}, spent))
-    return PlannedRole(
-        role=role,
-        model=model,
-        calls=calls,
-        calls_by=calls_by,
-        prompt_tokens=prompt_tokens,
-        prompt_by=prompt_by,
-        cached_tokens=cached,
-        completion_tokens=completion,
-        completion_by="recorded" if earlier else "limit",
-        price=price,
-        billed=rate is not None,
-    )
-
-
-def _prompt_of(trial: Trial | None, role: str) -> tuple[float | None, Source]:
-    """Return the mean prompt tokens of a role in a trial, of one that it does not name those of all roles."""
-    if trial is None:
-        return None, "unknown"
-    cost = [trial.cost[role]] if role in trial.cost else list(trial.cost.values())
-    calls = sum(spent.calls for spent in cost)
-    return (sum(spent.prompt_tokens for spent in cost) / calls, "trial") if calls else (None, "unknown")
-
-
 def _list_served(config: RunConfig) -> list[ServedModel]:
     return [*config.others.values(), ServedModel(config.model, config.engine)]
 
@@ -280,45 +275,16 @@ def _list_served(config: RunConfig) -> list[ServedModel]:
 def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recorded) -> tuple[float | None, str]:
     """Return the hours of an arm's runs, one after another, and their source."""
     speed = recorded.speed(config.engine.name, config.model.identity)
-    about = f"{config.model.name} on engine={config.engine.name}"
+    about = f"{config.model.name} on engine={config.engine.choice}"
     if speed is None:
         return None, f"no run of {about} is recorded"
     tokens = sum(role.completion_tokens for role in roles if role.role != GOLD)
     return tokens / speed[0] / 3600, f"{speed[0]:,.0f} completion tokens/s, as in {speed[1]} runs of {about}"
 
 
-def _plan_difference(config: RunConfig, problems: int, seeds: int, recorded: Recorded) -> tuple[float | None, str]:
-    """Return the smallest difference of an arm to another on the same problems and seeds, and what it assumes."""
-    score = config.task.task_class.scores[0]
-    spread, note = _find_spread(score, config, recorded)
-    if spread is None:
-        return None, note
-    if seeds > 1:
-        note += "; seeds are taken to agree on each problem, and where they do not, it can be larger"
-    return smallest_difference(spread, problems, seeds), note
-
-
-def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[Spread | None, str]:
-    task = config.task.name
-    earlier = recorded.score(task, simulated=config.engine.simulated)
-    if earlier is not None:
-        metric, about = earlier
-        if score.rate and metric.value is not None:
-            return worst_spread(mean=metric.value), f"from {about}: {100 * metric.value:.1f} % of {metric.n} problems"
-        if metric.ci95 is not None:
-            variance = ((metric.ci95[1] - metric.ci95[0]) / (2 * 1.96)) ** 2 * metric.n
-            return Spread(problem=2 * variance), f"from the interval of {about} over {metric.n} problems"
-    if score.low is None or score.high is None:
-        return None, f"{score.name} has no bounds, and no run on {task} is recorded"
-    widest = "p (1 - p) at p = 1/2" if score.rate else f"scores at {score.low:g} and {score.high:g} alone"
-    return worst_spread(score.low, score.high), f"largest spread over problems, {widest}: no run on {task} is recorded"
-
-
 def _plan_memory(configs: Sequence[RunConfig]) -> list[PlannedMemory]:
-    local: dict[str, ModelConfig] = {
-        one.model.name: one.model
-        for config in configs
-        for one in _list_served(config)
-        if not (one.engine.billed or one.engine.simulated or one.engine.replays or one.model.random)
-    }
+    local: dict[str, ModelConfig] = {}
+    for one in (one for config in configs for one in _list_served(config)):
+        if not (one.engine.billed or one.engine.simulated or one.engine.replays or one.model.random):
+            local.setdefault(one.model.id, one.model)  # a student is its base model under an adapter
     return [estimate_memory(model) for model in local.values()]

@@ -15,7 +15,7 @@ def find_rates(config: RunConfig) -> dict[str, Rate]:
     """
     if config.engine.recorded is not None:
         return dict(load_manifest(config.engine.recorded).prices)
-    models = _models(config)
+    models = serve_calls(config)
     if not any(engine.billed for _, engine in models.values()):
         return {}
     return {
@@ -35,7 +35,7 @@ def require_prices(config: RunConfig, rates: dict[str, Rate]) -> None:
         return
     key = "price" if config.budget.price is not None else "price_per_problem"
     if config.engine.recorded is None:
-        for role, (model, engine) in _models(config).items():
+        for role, (model, engine) in serve_calls(config).items():
             if role != GOLD and not isinstance(rates.get(role), TokenPrice):
                 known = f"{model.id} has none" if engine.billed else f"engine={engine.name} bills no tokens"
                 advice = "give its price with prices=FILE" if engine.billed else "limit calls or tokens"
@@ -47,7 +47,7 @@ def require_prices(config: RunConfig, rates: dict[str, Rate]) -> None:
         )
 
 
-def _models(config: RunConfig) -> dict[str, ServedModel]:
+def serve_calls(config: RunConfig) -> dict[str, ServedModel]:
     """Return the model that answers each call role, and the policy, which answers all others."""
     own = ServedModel(config.model, config.engine)
     panel = config.panel

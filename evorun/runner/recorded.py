@@ -1,13 +1,18 @@
 """Measurements of earlier runs: tokens per call and per second, and scores, by their manifests and results."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from evorun.errors import EvorunError
 from evorun.runs.directory import MANIFEST, load_manifest
-from evorun.runs.reading import read_results
+from evorun.runs.reading import read_predictions, read_results
 from evorun.runs.schema import Manifest, Metric, Results
+from evorun.runs.scores import Score
 
 MAX_RUNS = 1000
 """Most recent runs that are read (ours): reading one takes a few milliseconds."""
@@ -21,10 +26,28 @@ class PerCall(NamedTuple):
     completion: float
 
 
-class Recorded(NamedTuple):
-    """Completed runs below a folder."""
+class CompletedRun(NamedTuple):
+    """A completed run."""
 
-    runs: Sequence[tuple[Manifest, Results]]
+    folder: Path
+    manifest: Manifest
+    results: Results
+
+
+class PairedDifferences(NamedTuple):
+    """Differences between runs of two methods on the same problems with the same seeds."""
+
+    ours: str
+    theirs: str
+    model: str
+    differences: NDArray[np.float64]
+    """[seeds, problems], ours minus theirs."""
+
+
+class Recorded(NamedTuple):
+    """Completed runs below a folder, the most recent first."""
+
+    runs: Sequence[CompletedRun]
 
     def per_call(self, method: str, task: str, model: str, role: str) -> PerCall | None:
         """Return the mean tokens of a role's calls in runs of a method on a task with a policy model, by its id."""
@@ -59,7 +82,7 @@ class Recorded(NamedTuple):
         """
         known = [
             (metric, f"{manifest.method} with {manifest.models['policy'].short}")
-            for manifest, results in self.runs
+            for _, manifest, results in self.runs
             if manifest.task == task
             and "policy" in manifest.models
             and manifest.models["policy"].name != "random"
@@ -69,11 +92,61 @@ class Recorded(NamedTuple):
         ]
         return max(known, key=lambda found: found[0].n, default=None)
 
+    def find_differences(
+        self, method: str, others: Collection[str], task: str, model: str, score: Score, *, simulated: bool
+    ) -> PairedDifferences | None:
+        """Return the differences in a score between a method and another one with the same model, over most values.
+
+        others: methods that are preferred to all others. simulated: see `score`. Of several runs of a method with the
+        same seed the most recent counts. None where no two methods share a seed and two problems.
+        """
+        by_method: dict[str, dict[int, CompletedRun]] = defaultdict(dict)
+        for run in self.runs:
+            manifest, policy = run.manifest, run.manifest.models.get("policy")
+            if manifest.task != task or policy is None or policy.id != model or manifest.scores[0].name != score.name:
+                continue
+            if simulated or not manifest.simulated:
+                by_method[manifest.method].setdefault(manifest.seed, run)
+        own = by_method.pop(method, {})
+        wanted = [name for name in by_method if name in others] or list(by_method)
+        found = [
+            PairedDifferences(method, name, next(iter(own.values())).manifest.models["policy"].short, differences)
+            for name in wanted
+            if own and (differences := _subtract(own, by_method[name], score)) is not None
+        ]
+        return max(found, key=lambda paired: paired.differences.size, default=None)
+
     def _of_model(self, model: str) -> Iterator[tuple[Manifest, Results]]:
-        for manifest, results in self.runs:
+        for _, manifest, results in self.runs:
             policy = manifest.models.get("policy")
             if policy is not None and policy.id == model and policy.engine not in ("simulated", "replay"):
                 yield manifest, results
+
+
+def _subtract(
+    ours: Mapping[int, CompletedRun], theirs: Mapping[int, CompletedRun], score: Score
+) -> NDArray[np.float64] | None:
+    """Return the differences [seeds, problems] of runs by seed on the problems that all have.
+
+    None below two problems, and where all differ by the same amount, which says nothing of how far they vary.
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    pairs = [(_read_scores(ours[seed].folder, score), _read_scores(theirs[seed].folder, score)) for seed in seeds]
+    shared = set[str].intersection(*(own.keys() & other.keys() for own, other in pairs)) if pairs else set()
+    if len(shared) < 2:
+        return None
+    problems = sorted(shared)
+    differences = np.array([[own[problem] - other[problem] for problem in problems] for own, other in pairs])
+    return differences if np.ptp(differences) > 0 else None
+
+
+def _read_scores(folder: Path, score: Score) -> dict[str, float]:
+    """Return a run's score by problem; none of a run whose records cannot be read."""
+    try:
+        values = {record.problem: score.value_in(record) for record in read_predictions(folder)}
+    except EvorunError:
+        return {}
+    return {problem: value for problem, value in values.items() if value is not None}
 
 
 def read_recorded(folder: Path) -> Recorded:
@@ -87,5 +160,5 @@ def read_recorded(folder: Path) -> Recorded:
         except EvorunError:
             continue
         if manifest is not None and results is not None and manifest.status == "completed":
-            runs.append((manifest, results))
+            runs.append(CompletedRun(file.parent, manifest, results))
     return Recorded(runs)

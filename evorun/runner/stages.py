@@ -114,7 +114,7 @@ class _Stages:
     def _teacher(self) -> StageInRun:
         raw = teacher_composition(self._config.raw)
         folder = self._folder(TEACHER, raw["method"]["name"], run_digest(raw, identity(raw)))
-        if not _is_complete(folder):  # otherwise its answers might be paid for in vain
+        if not is_complete(folder):  # otherwise its answers might be paid for in vain
             require_student(self._config)
         self._carry_out_run(TEACHER, folder, raw)
         made = load_manifest(folder)
@@ -154,7 +154,7 @@ class _Stages:
         return StageInRun(str(folder), read_adapter(folder / ADAPTER).digest, load_manifest(folder).models["policy"])
 
     def _folder(self, stage: str, what: str, digest: str) -> Path:
-        return self._root / f"{stage}_{what}_{self._config.task.name}_{digest}"
+        return self._root / name_stage(stage, what, self._config.task.name, digest)
 
     def _carry_out_run(self, stage: str, folder: Path, raw: Mapping[str, Any]) -> None:
         """Complete a stage that is a run. Raises its error, or KeyboardInterrupt when it is interrupted."""
@@ -163,7 +163,7 @@ class _Stages:
         from evorun.reports.text import duration
 
         with self._alone(stage, folder):
-            if _is_complete(folder):
+            if is_complete(folder):
                 self._say(stage, f"reused {display(folder)}")
             else:
                 self._say(stage, f"{'continued' if (folder / MANIFEST).exists() else 'started'} in {display(folder)}")
@@ -201,7 +201,13 @@ class _Stages:
         self._console.print(line, soft_wrap=True)
 
 
-def _is_complete(folder: Path) -> bool:
+def name_stage(stage: str, what: str, task: str, digest: str) -> str:
+    """Return the name of a stage's folder; digest: see `run_digest`."""
+    return f"{stage}_{what}_{task}_{digest}"
+
+
+def is_complete(folder: Path) -> bool:
+    """Return whether a stage's run has ended well."""
     return (folder / MANIFEST).exists() and load_manifest(folder).status == "completed"
 
 

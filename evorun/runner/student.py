@@ -51,7 +51,7 @@ class StudentConfig:
 
 
 _POLICY = {"name": "policy"}
-_AS_THE_RUN = ("seed", "sandbox", "run", "evorun")
+_AS_THE_RUN = ("seed", "sandbox", "run", "evorun", "prices")
 """Keys that the stages take from the run."""
 
 

@@ -4,15 +4,23 @@ import copy
 import io
 import logging
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
+
+import msgspec
 
 from evorun.errors import ConfigError, DataError, EvorunError
 from evorun.models.config import OTHER_ROLES
+from evorun.models.encoding import RecordedRequest
 from evorun.runner.experiment import run_experiment
 from evorun.runner.served import SAME_AS_POLICY
 from evorun.runner.settings import check
+from evorun.runs.effects import read_role
+from evorun.runs.journal_file import JOURNAL
+from evorun.runs.journal_reader import read_journal
 from evorun.runs.reading import read_results
 from evorun.runs.schema import RoleCost
 from evorun.runs.terminal import Terminal
@@ -27,6 +35,8 @@ class Trial(NamedTuple):
     problems: int
     cost: Mapping[str, RoleCost]
     """By call role, without the total."""
+    max_tokens: Mapping[str, float]
+    """Completion tokens that a call may have, by role: the mean of its requests' limits."""
     sample: bool
     """True where the task's own sample stood in for data that is not on this machine."""
 
@@ -67,12 +77,23 @@ def _carry_out(config: Mapping[str, Any], *, sample: bool) -> Trial:
             outcome = run_experiment(check(config), path, ["evorun"], Terminal(file=io.StringIO()))
             outcome.raise_error()
             results = read_results(path)
+            max_tokens = _read_limits(path / JOURNAL)
     finally:
         logging.disable(disabled)
     if results is None:
         raise ConfigError("expected a trial with results, got none")
     cost = {role: spent for role, spent in results.cost.items() if role != "total"}
-    return Trial(results.counts["problems"], cost, sample)
+    return Trial(results.counts["problems"], cost, max_tokens, sample)
+
+
+def _read_limits(journal: Path) -> dict[str, float]:
+    """Return the mean limit on a call's completion tokens, by role."""
+    limits: dict[str, list[int]] = defaultdict(list)
+    for effect in read_journal(journal):
+        if effect.usage is not None:  # a model call
+            sampling = msgspec.json.decode(effect.request, type=RecordedRequest).sampling
+            limits[read_role(effect.key)].append(sampling.n * sampling.max_tokens)
+    return {role: fmean(found) for role, found in limits.items()}
 
 
 def _simulate(config: Mapping[str, Any], problems: int | None) -> dict[str, Any]:

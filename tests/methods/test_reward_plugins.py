@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import pytest
 
 from building import composed
+from evorun.cli.planning import refuse_price
 from evorun.errors import ConfigError, PluginError
 from evorun.fields import NonNegativeFloat
-from evorun.methods.learning.parts import RewardSource
+from evorun.methods.learning.parts import RewardSource, TaskReward
 from evorun.methods.learning.reward_plugins import RewardConfig
-from evorun.rollouts.calls import Role
-from evorun.rollouts.rewards import Reward
+from evorun.models.base import Reply, Sampling
+from evorun.rollouts.calls import Calls, Role
+from evorun.rollouts.rewards import Graded, Reward
 from evorun.runner import registry
 from evorun.runner.plans import make_plan
 from evorun.runner.settings import check
@@ -48,11 +50,43 @@ class OwnReward(RewardConfig):
         return source
 
 
+class TwoOpinions(Graded):
+    """Asks a model twice about each response."""
+
+    def __init__(self, calls: Calls, *of_grade: Any) -> None:
+        super().__init__(calls, *of_grade)
+        self.calls, self.owed = calls, dict[int, list[Reply]]()
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        prompt, sampling = self.calls.task.generation_prompt(problem), Sampling(max_tokens=77)
+        self.owed[index] = [
+            await self.calls.ask(prompt, sampling, role="opinion", step=step, index=index, attempt=attempt)
+            for attempt in range(2)
+        ]
+        return await super().reward(step, index, problem, response)
+
+    def charge(self, step: int, index: int) -> None:
+        self.calls.charge("opinion", self.owed.pop(index))
+
+
+class TwoOpinionsSource(TaskReward):
+    def max_calls(self, episodes: int, step: int) -> int:
+        return 2 * episodes
+
+
+@dataclass
+class AskingReward(RewardConfig):
+    roles: ClassVar = {"opinion": Role("reward")}
+
+    def make(self, ctx: Any, settings: Any) -> RewardSource:
+        return TwoOpinionsSource(ctx, settings, TwoOpinions)
+
+
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = {
         name: EntryPoint(name, f"{__name__}:{target}", "evorun.rewards")
-        for name, target in (("own", "OwnReward"), ("no_reward", "check"))
+        for name, target in (("own", "OwnReward"), ("asking", "AskingReward"), ("no_reward", "check"))
     }
     monkeypatch.setattr(registry, "plugins", lambda kind: points if kind == "reward" else {})
 
@@ -72,9 +106,28 @@ def test_its_calls_are_answered_by_the_model_that_it_names() -> None:
         check(composed("method=grpo", *ON_SUMS[:2], "reward=smollm2_135m"))
 
 
-def test_a_plan_says_that_it_does_not_count_the_calls_of_a_reward(tmp_path: Path) -> None:
-    notes = make_plan([composed("method=grpo", *ON_SUMS, "method.steps=1", "task.test_problems=2")], tmp_path).notes
-    assert "Calls of method.reward_source=own are not in the plan (opinion)." in notes
+PLANNED = ("method=grpo", "task=arithmetic", "method.steps=3", "method.problems_per_step=4", "method.group=5")
+JUDGED = ("task.test_problems=2", "engine=simulated", "reward=gpt_4o", "reward_engine=openai", "training=lora")
+
+
+def test_a_plan_counts_the_calls_of_a_reward_for_each_rollout(tmp_path: Path) -> None:
+    plan = make_plan([composed(*PLANNED, *JUDGED, "method.reward_source=asking")], tmp_path)
+    roles = {role.role: role for role in plan.arms[0].roles}
+    assert (roles["rollout"].calls, roles["opinion"].calls) == (3 * 4 * 5, 2 * 3 * 4 * 5)
+    opinion = roles["opinion"]
+    assert (opinion.model_role, opinion.model, opinion.completion_tokens) == ("reward", "gpt_4o", opinion.calls * 77)
+    assert plan.price == pytest.approx((2.5 * (opinion.prompt_tokens or 0) + 10 * opinion.completion_tokens) / 10**6)
+    assert plan.uncounted == []
+    refuse_price(plan, 10.0)
+    limited = [composed(*PLANNED, *JUDGED, "method.reward_source=asking", "budget.calls=60")]
+    assert make_plan(limited, tmp_path).calls == pytest.approx(60, abs=2)
+
+
+def test_a_price_is_not_capped_where_the_calls_of_a_reward_are_not_known(tmp_path: Path) -> None:
+    plan = make_plan([composed(*PLANNED, *JUDGED, "method.reward_source=own")], tmp_path)
+    assert [(one.role, one.reward, one.billed) for one in plan.uncounted] == [("opinion", "own", True)]
+    with pytest.raises(ConfigError, match=r"calls as opinion of method\.reward_source=own cannot be counted"):
+        refuse_price(plan, 10.0)
 
 
 def test_one_that_sees_no_answers_suits_tasks_that_are_graded_by_opinion(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,12 @@ class ServerConfig(EngineConfig):
         read_duration("engine.max_outage", self.max_outage)
 
     @property
+    def choice(self) -> str:
+        return "openai" if any("//api.openai.com" in url for url in self.base_urls) else self.name
+
+    @property
     def lacks_digits(self) -> str | None:
-        if any("//api.openai.com" in url for url in self.base_urls):
+        if self.choice == "openai":
             return "OpenAI's API, whose schemas describe only objects"
         return None if self.structured_outputs == "json_schema" else f"structured_outputs={self.structured_outputs}"
 
