@@ -145,7 +145,9 @@ def forked_trainers(*, launched: bool = False) -> Iterator[None]:
     targets = {(sys.executable, "-m", WORKER), *([(sys.executable, "-m", LAUNCH)] if launched else [])}
 
     async def fork_or_start(*command: Any, **options: Any) -> Any:
-        if command[:3] not in targets:
+        if command[1].endswith(".py"):  # a test's own trainer
+            command = (command[0], "-m", *command[1:])
+        elif command[:3] not in targets:
             return await start(*command, **options)
         read, write = os.pipe()
         output = options["stdout"].fileno()
@@ -261,7 +263,8 @@ def fork_launched(handler: Any, command: Sequence[str], environment: Mapping[str
         0,
         *(number if file is None else file.fileno() for file, number in ((handler._stdout, 1), (handler._stderr, 2))),
     ]
-    return Forked(*fork(WORKER, command[-1:], environment, os.getcwd(), streams), None)
+    target = command[-2] if command[-2].endswith(".py") else WORKER
+    return Forked(*fork(target, command[-1:], environment, os.getcwd(), streams), None)
 
 
 def become(streams: Sequence[int], order: dict[str, Any]) -> None:

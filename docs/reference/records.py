@@ -101,6 +101,7 @@ OTHERS = {
     ".lock": "Held by the process that works on the run; empty.",
     "evorun.log": "The program's log.",
     "trainer.log": "The trainer's own output, in runs that train a real model.",
+    "trainer.rankN.log": "The output of each of several processes that train together.",
     "report.html": "The report: one page, without a network.",
     "artifacts/adapter/": "The trained LoRA adapter in PEFT's format; `evorun.json` names its model, seed and updates.",
     "artifacts/adapters/step_N/": "The adapters of earlier steps (`method.transplant=true`).",

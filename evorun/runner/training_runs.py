@@ -67,6 +67,7 @@ def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirec
         run=directory.path,
         journal=directory.journal,
         past=None if recorded is None else RecordedRun(recorded),
+        note_reduction=directory.note_smaller_passes,
     )
 
 

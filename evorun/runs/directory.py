@@ -24,7 +24,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.records import RecordFile, write_atomically, write_json
-from evorun.runs.schema import Manifest, Signed, StageInRun, Status
+from evorun.runs.schema import Manifest, Signed, SmallerPasses, StageInRun, Status
 
 log = logging.getLogger("evorun")
 
@@ -56,6 +56,7 @@ TRAINING_EXECUTION_KEYS = (
     "micro_batch_tokens",
     "gradient_checkpointing",
     "num_processes",
+    "hang_timeout",
     "devices",
     "accelerate_config",
     "save_every",
@@ -202,6 +203,7 @@ class RunDirectory:
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
+            fresh.smaller_passes = earlier.smaller_passes
             fresh.origin = earlier.origin
             fresh.prices, fresh.gpu_price = earlier.prices, earlier.gpu_price
         self._journal = Journal(self.path / JOURNAL)  # before the manifest, so that a manifest implies a journal
@@ -254,6 +256,12 @@ class RunDirectory:
         self.manifest.stages = dict(stages)
         self.manifest.models["policy"].id = model
         self._save_manifest()
+
+    def note_smaller_passes(self, made: SmallerPasses) -> None:
+        """Record that the trainer's passes were reduced after memory had run out."""
+        if self.manifest is not None:
+            self.manifest.smaller_passes = [*self.manifest.smaller_passes, made]
+            self._save_manifest()
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
         """Record the end of this process's work on the run; its seconds add to those of earlier processes."""

@@ -119,6 +119,21 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return self.forked_at if self.at is None else self.at
 
 
+class SmallerPasses(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of the trainer's passes that was reduced after memory had run out."""
+
+    update: int
+    """The update in which it ran out, or the last one before."""
+    command: str
+    """train | generate | evaluate."""
+    setting: str
+    configured: int
+    """The setting's value in the configuration."""
+    reduced: int
+    """The value from now on, until the configuration changes."""
+    reason: str
+
+
 class Signed(Protocol):
     """A manifest by which a folder can be resumed."""
 
@@ -154,6 +169,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """None for a run that began with an empty journal."""
     stages: dict[str, StageInRun] = {}
     """In order; empty until a student has been fine-tuned, and where none is."""
+    smaller_passes: list[SmallerPasses] = []
+    """In order; empty unless memory ran out in the trainer."""
     prices: dict[str, Rate] = {}
     """Prices of tokens by call role, as known when the run began; `policy` for all roles that are not listed. `unknown`
     where a vendor may bill them at a price that is not known, null where none does; empty where none bills any."""

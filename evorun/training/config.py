@@ -62,6 +62,9 @@ class TrainingConfig(Checked):
     """Number of checkpoints to keep (the newest ones)."""
     num_processes: PositiveInt
     """Processes that share each batch: one per GPU, or this many on the CPU. `accelerate launch` starts several."""
+    hang_timeout: PositiveFloat | None
+    """Seconds without progress of any process (a pass, a decoded token) during a command, after which the run ends and
+    names the process that hangs; null: wait for ever."""
     max_lag: Annotated[int, Meta(ge=0, le=1)]
     """0: rollouts and updates alternate. 1: the rollouts of a step run during the previous step's update, without its
     weights; importance ratios correct for that (the sampler's log-probabilities). Useful with engine=vllm or server on

@@ -6,7 +6,8 @@ Imports TRL: only the trainer process imports this module.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from evorun.models.transformers.batch_decoder import eos_tokens
 from evorun.runs.streams import stream
 from evorun.training.chat_template import NOT_LEARNED, TokenizedExample, tokenize_example
 from evorun.training.conversations import read_conversations
+from evorun.training.ranks import RANK
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.settings import count_processes, micro_batch, require_share, shared_arguments
 from evorun.training.weights import adapter
@@ -101,6 +103,20 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         """The model that is trained."""
         return self.accelerator.unwrap_model(self.model)
 
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Accumulate the gradient of a pass; return its loss."""
+        rows, tokens = inputs["input_ids"].shape
+        RANK.note("pass", rows=rows, tokens=rows * tokens)
+        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
+        return loss
+
+    @contextmanager
+    def compute_loss_context_manager(self) -> Iterator[None]:
+        """Note the end of the forward pass: in the backward pass, processes wait for each other's gradients."""
+        with super().compute_loss_context_manager():
+            yield
+        RANK.note("backward pass", rows=RANK.status.rows, tokens=RANK.status.tokens)
+
     def evaluate(self) -> dict[str, float]:
         """Return the numbers of steps and conversations, and `held_out_loss` if any conversations are held out.
 
@@ -115,6 +131,7 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         sums = []
         with torch.no_grad(), self.compute_loss_context_manager():
             for batch in self.get_eval_dataloader():
+                RANK.note("held-out conversations", rows=len(batch["input_ids"]), tokens=batch["input_ids"].numel())
                 # Like SFTTrainer's loss: log-probabilities without all logits in memory.
                 output = self.model_wrapped(**self._prepare_inputs(batch), use_cache=False, fused_lm_head=True)
                 rows = torch.stack([-output.log_probs.sum(-1), output.label_mask.sum(-1)], dim=-1)

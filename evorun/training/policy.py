@@ -12,11 +12,12 @@ The trainer process starts on the first request that neither the journal nor a c
 """
 
 import asyncio
+import logging
 import math
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,10 +33,13 @@ from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
+from evorun.runs.schema import SmallerPasses
 from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
+from evorun.training.failures import OutOfMemory
 from evorun.training.process import LOG, TrainerProcess
+from evorun.training.reductions import Reductions
 from evorun.training.settings import require_share
 from evorun.training.wire import (
     Answer,
@@ -51,8 +55,11 @@ from evorun.training.wire import (
     Row,
     Save,
     Train,
+    decode_command,
     encode,
 )
+
+log = logging.getLogger("evorun")
 
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
@@ -83,8 +90,11 @@ class Policy:
         run: Path,
         journal: Journal,
         past: RecordedRun | None = None,
+        note_reduction: Callable[[SmallerPasses], None] = lambda made: None,
     ) -> None:
         """engine: settings of the trainer's decoding. run: the run directory. past: the run to replay without training.
+
+        note_reduction: receives smaller passes after memory has run out.
 
         Raises ConfigError when the trainer's processes cannot share a batch of conversations equally.
         """
@@ -120,8 +130,12 @@ class Policy:
         self._sharing_engines: list[Sleeps] = []
         self._rollout_engine: _SynchronisedEngine | None = None
         self._updating = asyncio.Lock()
+        self._reductions = Reductions(journal, training, engine)
+        self._note_reduction = note_reduction
+        self._unsaved: list[bytes] = []
+        """The trainer's updates since its checkpoint, encoded, to be made again by another trainer."""
+        self._asking = asyncio.Lock()
         self._process: TrainerProcess | None = None
-        self._starting = asyncio.Lock()
         self._waiting: dict[int | None, list[tuple[Request, asyncio.Future[Reply]]]] = {}
         """Requests by the update whose weights answer them; None: the reference policy."""
         self._pump: asyncio.Task[None] | None = None
@@ -217,7 +231,10 @@ class Policy:
                 for engine in self._sharing_engines:
                     await asleep.enter_async_context(engine.asleep())
                 answer = await self._ask(command)
-            return answer if isinstance(answer, Figures) else Figures({})
+            figures = answer if isinstance(answer, Figures) else Figures({})
+            if isinstance(command, Train):
+                figures.figures.update(self._reductions.figures(command.number))
+            return figures
 
         request = msgspec.json.encode(
             {"model": f"{self._model.id}@{self.updates}", "digest": digest_request(about).hex()}
@@ -243,6 +260,7 @@ class Policy:
         await self._write(Save(str(unfinished)), unfinished)
         self._checkpoints.seal(self.updates)
         self._resumed = self.updates
+        self._unsaved.clear()
 
     async def _write(self, command: Save | Export, folder: Path) -> None:
         try:
@@ -317,10 +335,43 @@ class Policy:
     # --- the trainer ---
 
     async def _ask(self, command: Command) -> Answer:
-        async with self._starting:  # commands wait here while the trainer starts
-            if self._process is None:
+        """Return the trainer's answer; after a lack of memory, that of another trainer with smaller passes."""
+        async with self._asking:
+            try:
+                answer = await self._ask_trainer(command)
+            except OutOfMemory as error:
+                made = await self._reductions.reduce(command, self._weights, error)
+                self._note_reduction(made)
+                log.warning(
+                    "%s: once more with %s=%d, which changes results only by rounding",
+                    error,
+                    made.setting,
+                    made.reduced,
+                )
+                answer = await self._ask_another_trainer(command)
+            if isinstance(command, Train):
+                self._unsaved.append(encode(command))
+        return answer
+
+    async def _ask_trainer(self, command: Command) -> Answer:
+        if self._process is None:
+            try:
                 self._process = await TrainerProcess.start(self._job(), self._run / LOG)
+            except OutOfMemory as error:
+                raise self._reductions.advise(None, error) from error
         return await self._process.ask(command)
+
+    async def _ask_another_trainer(self, command: Command) -> Answer:
+        """Restart the trainer from its checkpoint, repeat the updates since, and ask it instead."""
+        if self._process is not None:
+            await self._process.close()
+            self._process = None
+        try:
+            for update in self._unsaved:
+                await self._ask_trainer(decode_command(update))
+            return await self._ask_trainer(command)
+        except OutOfMemory as error:
+            raise self._reductions.advise(command, error) from error
 
     def _job(self) -> Job:
         self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
@@ -328,14 +379,14 @@ class Policy:
             socket="",
             model=self._model,
             weights=resolve(self._model),
-            training=self.training,
+            training=replace(self.training, micro_batch_tokens=self._reductions.micro_batch_tokens),
             objective=self._objective,
             seed=self._seed,
             folder=str(self._checkpoints.folder.resolve()),
             checkpoint=str(self._checkpoints.path(self._resumed).resolve()) if self._resumed else None,
             updates=self._resumed,
             device=self._engine.device,
-            max_batch_size=self._engine.max_batch_size,
+            max_batch_size=self._reductions.max_batch_size,
             prefix_cache_tokens=self._engine.prefix_cache_tokens,
         )
 

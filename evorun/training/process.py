@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from evorun.errors import ConfigError, TrainingError
+from evorun.errors import EvorunError, TrainingError
 from evorun.models.devices import device_environment
 from evorun.models.keys import child_environment
+from evorun.training.failures import Evidence
 from evorun.training.requirements import require_packages
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, frame
 
@@ -23,6 +24,9 @@ LOG = "trainer.log"
 
 ENDING_S = 30
 """Seconds for a trainer process to end by itself. `ours`."""
+
+LOOKS = 20
+"""How often a rank that makes no progress is looked at before it counts as hanging. `ours`."""
 
 WORKER = "evorun.training.worker"
 
@@ -43,10 +47,13 @@ then, that ended the process with a segmentation fault.
 class TrainerProcess:
     """A running trainer. Takes one command at a time; `close` ends it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path, folder: Path) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, evidence: Evidence, folder: Path, hang_timeout: float | None
+    ) -> None:
         self._process = process
-        self._log = log
+        self._evidence = evidence
         self._folder = folder
+        self._hang_timeout = hang_timeout
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._answered = False
@@ -63,7 +70,7 @@ class TrainerProcess:
         require_packages()
         # Not in the run directory: the path of a Unix socket may have at most 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="evorun-"))
-        job = msgspec.structs.replace(job, socket=str(folder / "socket"))
+        job = msgspec.structs.replace(job, socket=str(folder / "socket"), log=str(log))
         file = folder / "job.json"
         file.write_bytes(msgspec.json.encode(job))
         connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -72,6 +79,7 @@ class TrainerProcess:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connected.set_result((reader, writer))
 
+        evidence = Evidence(folder, log, job.training.num_processes)
         server = await asyncio.start_unix_server(accept, job.socket)
         with log.open("ab") as output:
             # In a new session, since the run handles Ctrl-C. The trainer's stdin closes when the run ends, in any way.
@@ -85,7 +93,7 @@ class TrainerProcess:
                 | device_environment("training.devices", job.training.devices),
                 start_new_session=True,
             )
-        trainer = cls(process, log, folder)
+        trainer = cls(process, evidence, folder, job.training.hang_timeout)
         try:
             await trainer._begin(connected)
         except BaseException:
@@ -122,18 +130,19 @@ class TrainerProcess:
         try:
             await asyncio.wait_for(self._process.wait(), ENDING_S if listens else 0)
         except TimeoutError:
-            # A launcher's child processes are not in its group; they end when their stdin closes.
+            # A launcher's child processes are not in its group; they end when their stdin closes, unless they hang.
             if self._process.stdin is not None:
                 self._process.stdin.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            for kill, number in [(os.killpg, self._process.pid), *((os.kill, pid) for pid in self._evidence.pids())]:
+                with contextlib.suppress(ProcessLookupError):
+                    kill(number, signal.SIGKILL)
             await self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _begin(self, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]") -> None:
         ended = asyncio.create_task(self._process.wait())
         either: set[asyncio.Future[Any]] = {connected, ended}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        await self._watch(either)
         if not connected.done():
             raise await self._broken()
         ended.cancel()
@@ -144,32 +153,45 @@ class TrainerProcess:
 
     async def _receive(self) -> Answer:
         assert self._reader is not None  # noqa: S101 - set before anything is asked
+        receiving = asyncio.ensure_future(self._read_answer(self._reader))
         try:
-            size = int(LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0])
-            answer: Answer = decode_answer(await self._reader.readexactly(size))
+            await self._watch({receiving})
+            answer = receiving.result()
         except (asyncio.IncompleteReadError, OSError):
             raise await self._broken() from None
+        finally:
+            receiving.cancel()
         self._answered = True
         if isinstance(answer, Failed):
             self._hang_up()
-            if answer.of_settings:
-                raise ConfigError(answer.reason)
-            raise TrainingError(f"the trainer failed: {answer.reason}")
+            raise self._evidence.explain_exception(answer) or await self._broken()
         return answer
 
-    async def _broken(self) -> TrainingError:
-        """Return the error for a process that ended without an answer."""
+    @staticmethod
+    async def _read_answer(reader: asyncio.StreamReader) -> Answer:
+        size = int(LENGTH.unpack(await reader.readexactly(LENGTH.size))[0])
+        answer: Answer = decode_answer(await reader.readexactly(size))
+        return answer
+
+    async def _watch(self, waited_for: "set[asyncio.Future[Any]]") -> None:
+        """Wait for any of these. Raises TrainingError if no rank makes progress in the meantime."""
+        still, seen = 0, self._evidence.progress()
+        pause = None if self._hang_timeout is None else self._hang_timeout / LOOKS
+        while not (await asyncio.wait(waited_for, timeout=pause, return_when=asyncio.FIRST_COMPLETED))[0]:
+            before, seen = seen, self._evidence.progress()
+            still = still + 1 if seen == before else 0
+            if still == LOOKS and self._hang_timeout is not None:
+                self._hang_up()
+                raise await asyncio.to_thread(self._evidence.explain_hang, self._hang_timeout)
+
+    async def _broken(self) -> EvorunError:
+        """Return the error for a process that ended without an answer, or only noticed that another one had ended."""
         self._hang_up()
-        code = await self._process.wait()
-        last = ""
-        with contextlib.suppress(OSError):
-            if lines := self._log.read_text(errors="replace").strip().splitlines():
-                last = f", the last one: {lines[-1].strip()[:300]}"
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        # SIGKILL, which the kernel sends when memory runs out; a shell or a launcher reports it as 137.
-        killed = code in (-9, 137)
-        hint = "often too little memory: lower training.micro_batch or micro_batch_tokens; " if killed else ""
-        return TrainingError(f"the trainer process {how}: {hint}its messages are in {self._log.name}{last}")
+        try:
+            code = await asyncio.wait_for(self._process.wait(), ENDING_S)
+        except TimeoutError:  # torchrun waits for ranks that do not end
+            code = 1
+        return self._evidence.explain_end(code)
 
     def _hang_up(self) -> None:
         if self._writer is not None:

@@ -21,6 +21,7 @@ from evorun.training.advantages import LARGEST_LOG_RATIO, ScoredEpisode, estimat
 from evorun.training.batches import NOTHING, minibatches, padded, passes
 from evorun.training.critic import ActorCritic, Critic
 from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, pad_examples, states_at, tokens_at
+from evorun.training.ranks import RANK
 from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer, score
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.value_head import ValueHead
@@ -124,6 +125,7 @@ class ProximalTrainer(RowsTrainer):
         """Score the rows of a pass with policy, reference policy and critic."""
         inputs = padded(rows, lambda _: 0.0, self.accelerator.device)
         ids, learned = inputs.ids, inputs.learned
+        RANK.note("scores of the batch", rows=ids.shape[0], tokens=ids.numel())
         with torch.no_grad(), self.accelerator.autocast():
             outputs = self._both(ids, learned)
             reference = outputs.logprobs

@@ -14,6 +14,7 @@ from evorun.errors import EngineError
 from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
+from evorun.training.ranks import RANK
 
 WeightsKind = Literal["newest", "former", "reference"]
 """The weights of the newest update, of the one before it, or of the base model."""
@@ -60,6 +61,7 @@ class Decoding:
         for index, request in enumerate(requests):
             decoder.submit(Ticket(request, lambda result, index=index: results.__setitem__(index, result)))  # type: ignore[misc]
         while decoder.busy:
+            RANK.note(rows=min(len(requests), self.max_batch_size))
             decoder.step()
         replies = []
         for index in range(len(requests)):

@@ -8,7 +8,8 @@ Imports TRL: only the trainer process imports this module.
 
 import math
 from abc import abstractmethod
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from evorun.training.output_layer import hide_output_adapter, score_through_adapter
+from evorun.training.ranks import RANK
 from evorun.training.serving import Serving
 from evorun.training.settings import count_processes, shared_arguments
 from evorun.training.weights import adapter, adapts_output
@@ -116,16 +118,26 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         loss = torch.zeros((), device=self.accelerator.device)
         for index, own_pass in enumerate(passes):
             last = index + 1 == len(passes)
+            rows, tokens = own_pass.ids.shape
+            RANK.note(f"pass {index + 1} of {len(passes)}", rows=rows, tokens=rows * tokens)
             self.accelerator.gradient_state._set_sync_gradients(last)  # DeepSpeed makes its step when this is true
             waits = last or self.accelerator.distributed_type == DistributedType.DEEPSPEED
             with nullcontext() if waits else self.accelerator.no_sync(model):
                 loss += super().training_step(model, own_pass, None)
+        RANK.note("sums of figures", waits=True)
         sums = self.accelerator.reduce(self._sums, reduction="sum").tolist()
         figures = self._figures(dict(zip(self.SUMS, sums, strict=True)))
         largest = math.log(self.policy.get_output_embeddings().weight.shape[0])
         for name, value in {**figures, "entropy_fraction": figures["entropy"] / largest}.items():
             self._metrics["train"][name].append(value)
         return loss
+
+    @contextmanager
+    def compute_loss_context_manager(self) -> Iterator[None]:
+        """Note the end of the forward pass: in the backward pass, processes wait for each other's gradients."""
+        with super().compute_loss_context_manager():
+            yield
+        RANK.note("backward pass", rows=RANK.status.rows, tokens=RANK.status.tokens)
 
     def _prepare_inputs(self, inputs: Any) -> Any:
         return inputs

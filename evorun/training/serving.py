@@ -18,6 +18,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
 from evorun.models.cache import apply_umask
+from evorun.training.ranks import RANK
 from evorun.training.rollouts import Decoding
 from evorun.training.versions import Versions
 from evorun.training.wire import (
@@ -99,9 +100,11 @@ class Serving:
         self._training = False
         while True:
             # Every process must take part in each command, since steps, saving and generation synchronise.
+            RANK.note("waiting for the next command", waits=True)
             received: list[Any] = [self._link.receive() if self._link is not None else None]
             broadcast_object_list(received)
             command: Command = received[0]
+            RANK.begin_command(_describe(command))
             if isinstance(command, Train):
                 self._training = True
                 # Not 0 at the first step: a checkpoint restores a resumed trainer's earlier log.
@@ -156,6 +159,7 @@ class Serving:
         requests, version = command.requests[index::count], command.version
         with versions.use(self._model, version):
             mine = self._decoding.decode(self._model, requests, versions.weights_kind(version))
+        RANK.note("done", waits=True)
         parts = gather_object([mine])
         return [parts[i % count][i // count] for i in range(len(command.requests))]
 
@@ -218,6 +222,15 @@ class Serving:
                     "training.learning_rate"
                 )
         return figures
+
+
+def _describe(command: Command) -> str:
+    """Return what a rank is doing while it carries out a command, for messages to the user."""
+    if isinstance(command, Train):
+        return f"update {command.number}"
+    return {Generate: "generation", Evaluate: "evaluation", Save: "checkpoint", Export: "export", Finish: "end"}[
+        type(command)
+    ]
 
 
 FIGURES = {

@@ -7,6 +7,7 @@ import msgspec
 
 from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
+from evorun.models.memory import MemorySizes
 from evorun.training.config import TrainingConfig
 from evorun.training.objectives import GradientSettings, ProximalSettings
 
@@ -65,6 +66,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     folder: str
     """Folder for checkpoints."""
+    log: str = ""
+    """File for the output; each of several processes has one of its own beside it."""
     checkpoint: str | None
     """Checkpoint to resume from, or None."""
     updates: int = 0
@@ -169,12 +172,30 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """The command has been carried out."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The trainer cannot continue and ends."""
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """An exception that ends a process of the trainer, and with it the trainer."""
 
     reason: str
     of_settings: bool = False
     """True if the same settings will always fail in this way."""
+    rank: int = 0
+    """Number of the process."""
+    doing: str = ""
+    """What it was doing; empty where the reason says all."""
+    at: str = ""
+    """The innermost call (`model.py:12 in forward`)."""
+    time: float = 0.0
+    """Seconds of the machine's monotonic clock, by which the first of several failures is found."""
+    lost_peer: bool = False
+    """True if the process only noticed that another one was gone."""
+    memory: MemorySizes | None = None
+    """None unless memory ran out."""
+    weights: int = 0
+    """Bytes of the model's weights."""
+    rows: int = 0
+    """Number of sequences in the pass; 0 outside a pass."""
+    tokens: int = 0
+    """Tokens of the pass, including padding."""
 
 
 Command = Generate | Train | Evaluate | Save | Export | Finish

@@ -5,12 +5,24 @@ import faulthandler
 import os
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, EvorunError
+from evorun.models.memory import is_out_of_memory, measure_memory
+from evorun.training.ranks import RANK, log_of_rank, shorten_frame, write_into
 from evorun.training.wire import Failed, Job, PolicyGradient, ProximalPolicy, Ready, decode_job
+
+_LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket closed",
+    "recvValue failed",
+)
+"""Parts of what gloo and NCCL say when another rank has ended."""
 
 
 def main(path: str) -> int:
@@ -23,20 +35,44 @@ def main(path: str) -> int:
     job = decode_job(Path(path).read_bytes())
     if job.training.num_processes == 1:
         _see_one_gpu()
+    rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    if ranks > 1:
+        write_into(log_of_rank(Path(job.log), rank, ranks))
+    RANK.begin(Path(path).parent, rank)
+    RANK.note("importing packages")
     from evorun.training.serving import Link
 
-    link = Link(job.socket) if int(os.environ.get("RANK", "0")) == 0 else None
+    link = Link(job.socket) if rank == 0 else None
     try:
         _train(job, link)
     except Exception as error:
         traceback.print_exc()
-        text = " ".join(str(error).split()) or type(error).__name__
-        reason = text if isinstance(error, EvorunError) else f"{type(error).__name__}: {text}"
+        failure = _describe(error)
+        RANK.fail(failure)  # before this process ends, which other ranks notice
         if link is not None:
             with contextlib.suppress(OSError):  # the run has ended, or is ending this process
-                link.send(Failed(reason, isinstance(error, ConfigError)))
+                link.send(failure)
         return 1
     return 0
+
+
+def _describe(error: Exception) -> Failed:
+    status, text = RANK.status, " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, EvorunError) and not is_out_of_memory(error):
+        return Failed(reason=text, of_settings=isinstance(error, ConfigError), rank=status.rank, time=time.monotonic())
+    frames = traceback.format_tb(error.__traceback__)
+    return Failed(
+        reason=text if isinstance(error, EvorunError) else f"{type(error).__name__}: {text}",
+        rank=status.rank,
+        doing=status.doing,
+        at=shorten_frame(frames[-1].splitlines()[0]),
+        time=time.monotonic(),
+        lost_peer=any(saying in text for saying in _LOST_PEER),
+        memory=measure_memory(error) if is_out_of_memory(error) else None,
+        weights=status.weights,
+        rows=status.rows,
+        tokens=status.tokens,
+    )
 
 
 def _end_with_the_run() -> None:
@@ -62,7 +98,10 @@ def _train(job: Job, link: Any) -> None:
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
+    RANK.note("loading the model")
     model, tokenizer = load(job)
+    RANK.note_weights(sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())))
+    RANK.note("making the trainer")
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
     serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
     trainer: Any
