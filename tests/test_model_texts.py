@@ -34,6 +34,8 @@ WITHOUT_MODEL_TEXT = {
     "models.base": "an engine's reason for a refusal",
     "models.chat_templates": "a model's chat template",
     "models.keys": "names of variables",
+    "models.memory": "errors of libraries",
+    "models.vllm.failures": "the log of vLLM's errors, in linear time",
     "runs.prices": "names of GPUs",
     "runs.slurm": "numbers of jobs",
     "simulation.reviewing": "a simulator's prompts",
@@ -53,6 +55,7 @@ WITHOUT_MODEL_TEXT = {
     "tasks.sudoku.reading": "the puzzle's reader is checked, which calls it",
     "tasks.tsp.routes": "the puzzle's reader is checked, which calls it",
     "tasks.tsp.tsplib": "a benchmark's files",
+    "training.failures": "the trainer's log",
 }
 """Modules with regular expressions of which no function is checked here by itself, and why."""
 

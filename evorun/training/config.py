@@ -51,7 +51,7 @@ class TrainingConfig(Checked):
     """Maximum number of sequences in one forward and backward pass of one process. Trades memory for speed, and changes
     results only by rounding."""
     micro_batch_tokens: PositiveInt
-    """The same in tokens, including padding; a pass has at least one sequence. Has no effect on fine-tuning."""
+    """The same in tokens, including padding; a pass has at least one sequence."""
     precision: Annotated[str, OneOf(PRECISIONS)]
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
     gradient_checkpointing: bool | None

@@ -19,13 +19,19 @@ from trl import SFTConfig, SFTTrainer
 from evorun.errors import DataError, TrainingError
 from evorun.models.transformers.batch_decoder import eos_tokens
 from evorun.runs.streams import stream
+from evorun.training.accumulation import accumulate
 from evorun.training.chat_template import NOT_LEARNED, TokenizedExample, tokenize_example
+from evorun.training.config import TrainingConfig
+from evorun.training.conversation_passes import ConversationPass, divide, without_labels
 from evorun.training.conversations import read_conversations
 from evorun.training.ranks import RANK
 from evorun.training.serving import Serving, seed_everything
-from evorun.training.settings import count_processes, micro_batch, require_share, shared_arguments
+from evorun.training.settings import count_processes, require_share, shared_arguments
 from evorun.training.weights import adapter
 from evorun.training.wire import FineTuning, Job
+
+HELD_OUT_AT_ONCE = 64
+"""Held-out conversations whose order by length decides passes. `ours`."""
 
 
 class Data(NamedTuple):
@@ -55,11 +61,11 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     share a batch equally.
     """
     require_share(objective.batch, count_processes())
-    size = micro_batch(objective.batch // count_processes(), job.training.micro_batch)
     batches: dict[str, Any] = {
-        "per_device_train_batch_size": size,
-        "per_device_eval_batch_size": job.training.micro_batch,
-        "gradient_accumulation_steps": objective.batch // (count_processes() * size),
+        # `FineTuner` divides a batch into passes.
+        "per_device_train_batch_size": objective.batch // count_processes(),
+        "per_device_eval_batch_size": HELD_OUT_AT_ONCE,
+        "gradient_accumulation_steps": 1,
         # One pass through a data set that holds all epochs in evorun's order, not transformers'.
         "num_train_epochs": 1,
         "train_sampling_strategy": "sequential",
@@ -71,6 +77,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     held_out = None if objective.held_out is None else _read(objective.held_out, job, objective, tokenizer, ends)
     order = _order(job.seed, len(train.kept), objective.epochs)
     return FineTuner(
+        job.training,
         train,
         held_out,
         math.ceil(len(order) / objective.batch),
@@ -87,7 +94,10 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
 class FineTuner(SFTTrainer):  # type: ignore[misc]
     """SFTTrainer that also reports the numbers of its conversations and the held-out loss."""
 
-    def __init__(self, train: Data, held_out: Data | None, steps: int, **arguments: Any) -> None:
+    def __init__(
+        self, training: TrainingConfig, train: Data, held_out: Data | None, steps: int, **arguments: Any
+    ) -> None:
+        self._limits = (training.micro_batch, training.micro_batch_tokens)
         parts = [part for part in (train, held_out) if part is not None]
         self._described = {
             "steps": steps,
@@ -104,11 +114,25 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         return self.accelerator.unwrap_model(self.model)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Accumulate the gradient of a pass; return its loss."""
-        rows, tokens = inputs["input_ids"].shape
-        RANK.note("pass", rows=rows, tokens=rows * tokens)
-        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
-        return loss
+        """Accumulate the gradient of a batch; return its loss."""
+        passes = divide(inputs, *self._limits, packed=self._packs)
+        most = self.accelerator.gather(torch.tensor([len(passes)], device=self.accelerator.device)).max()
+        passes += [without_labels(passes[-1])] * (int(most) - len(passes))
+        steps, self.current_gradient_accumulation_steps = self.current_gradient_accumulation_steps, len(passes)
+
+        def learn(own: ConversationPass) -> torch.Tensor:
+            loss: torch.Tensor = super(FineTuner, self).training_step(model, own.inputs, num_items_in_batch)
+            return loss
+
+        try:
+            return accumulate(self.accelerator, model, passes, lambda own: own.inputs["input_ids"], learn)
+        finally:
+            self.current_gradient_accumulation_steps = steps
+
+    @property
+    def _packs(self) -> bool:
+        """True where attention takes conversations in one row without looking at all pairs of tokens."""
+        return "flash" in (self.policy.config._attn_implementation or "")
 
     @contextmanager
     def compute_loss_context_manager(self) -> Iterator[None]:
@@ -131,10 +155,14 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         sums = []
         with torch.no_grad(), self.compute_loss_context_manager():
             for batch in self.get_eval_dataloader():
-                RANK.note("held-out conversations", rows=len(batch["input_ids"]), tokens=batch["input_ids"].numel())
-                # Like SFTTrainer's loss: log-probabilities without all logits in memory.
-                output = self.model_wrapped(**self._prepare_inputs(batch), use_cache=False, fused_lm_head=True)
-                rows = torch.stack([-output.log_probs.sum(-1), output.label_mask.sum(-1)], dim=-1)
+                rows = torch.zeros(len(batch["input_ids"]), 2, device=self.accelerator.device)
+                for own in divide(batch, *self._limits, packed=False):
+                    ids = own.inputs["input_ids"]
+                    RANK.note("held-out conversations", rows=len(ids), tokens=ids.numel())
+                    # Like SFTTrainer's loss: log-probabilities without all logits in memory.
+                    inputs = self._prepare_inputs(own.inputs)
+                    output = self.model_wrapped(**inputs, use_cache=False, fused_lm_head=True)
+                    rows[own.places] = torch.stack([-output.log_probs.sum(-1), output.label_mask.sum(-1)], dim=-1)
                 sums.append(self.accelerator.gather_for_metrics(rows).double().cpu())
         self.model.train(training)
         loss, tokens = torch.cat(sums).sum(dim=0).tolist()

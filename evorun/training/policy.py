@@ -386,6 +386,7 @@ class Policy:
             checkpoint=str(self._checkpoints.path(self._resumed).resolve()) if self._resumed else None,
             updates=self._resumed,
             device=self._engine.device,
+            attention=self._engine.attention,
             max_batch_size=self._reductions.max_batch_size,
             prefix_cache_tokens=self._engine.prefix_cache_tokens,
         )

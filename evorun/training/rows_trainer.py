@@ -9,14 +9,16 @@ Imports TRL: only the trainer process imports this module.
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from accelerate import DistributedType
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from evorun.training.accumulation import accumulate
 from evorun.training.output_layer import hide_output_adapter, score_through_adapter
 from evorun.training.ranks import RANK
 from evorun.training.serving import Serving
@@ -115,15 +117,8 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
             self._steps = self._next_batch()
         passes = self._steps.pop(0)
         self._sums = torch.zeros(len(self.SUMS), device=self.accelerator.device)
-        loss = torch.zeros((), device=self.accelerator.device)
-        for index, own_pass in enumerate(passes):
-            last = index + 1 == len(passes)
-            rows, tokens = own_pass.ids.shape
-            RANK.note(f"pass {index + 1} of {len(passes)}", rows=rows, tokens=rows * tokens)
-            self.accelerator.gradient_state._set_sync_gradients(last)  # DeepSpeed makes its step when this is true
-            waits = last or self.accelerator.distributed_type == DistributedType.DEEPSPEED
-            with nullcontext() if waits else self.accelerator.no_sync(model):
-                loss += super().training_step(model, own_pass, None)
+        learn = partial(super().training_step, model, num_items_in_batch=None)
+        loss = accumulate(self.accelerator, model, passes, attrgetter("ids"), learn)
         RANK.note("sums of figures", waits=True)
         sums = self.accelerator.reduce(self._sums, reduction="sum").tolist()
         figures = self._figures(dict(zip(self.SUMS, sums, strict=True)))

@@ -60,8 +60,3 @@ def require_share(batch: int, processes: int) -> None:
     """Raise ConfigError if the processes cannot share a batch of conversations equally."""
     if batch % processes:
         raise ConfigError(f"method.batch: expected a multiple of training.num_processes ({processes}), got {batch}")
-
-
-def micro_batch(rows: int, largest: int) -> int:
-    """Return the largest number of rows up to `largest` that divides a process's part of a batch."""
-    return next(size for size in range(min(largest, rows), 0, -1) if rows % size == 0)

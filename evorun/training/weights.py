@@ -43,7 +43,9 @@ def load(job: Job) -> tuple[Any, Any]:
         # Frozen weights need no more precision than they were stored with; trained ones do.
         frozen = mixed_precision(job) and job.training.weights == "lora"
         dtype = torch.bfloat16 if frozen else torch.float32
-        model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype, trust_remote_code=False)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            job.weights, dtype=dtype, attn_implementation=job.attention, trust_remote_code=False
+        )
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     use_grouped_attention(model)

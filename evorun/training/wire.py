@@ -74,6 +74,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Number of updates in the checkpoint's weights."""
     device: str
     """auto | cpu | cuda."""
+    attention: str | None = None
+    """An attention implementation of transformers; None: the model's own default."""
     max_batch_size: int
     """Completions decoded together."""
     prefix_cache_tokens: int

@@ -221,6 +221,42 @@ async def test_close_ends_calls_in_flight_and_the_worker(served: ModelConfig) ->
     assert not model._worker.is_alive()
 
 
+@pytest.mark.parametrize("most", [4, 1])
+async def test_after_a_lack_of_memory_fewer_completions_are_decoded_together(
+    most: int, served: ModelConfig, engine: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from evorun.models.transformers.kv_cache import RowCache
+
+    requests = [ask(f"Count to {number}.", seed=number, n=2, max_tokens=9) for number in range(4)]
+    expected = [await engine.complete(request) for request in requests]
+    forward = RowCache.forward
+
+    def forward_of_few(self: Any, model: Any, tokens: list[int], device: Any) -> Any:
+        if len(tokens) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return forward(self, model, tokens, device)
+
+    monkeypatch.setattr(RowCache, "forward", forward_of_few)
+    model = await make_config("engine", "transformers", max_batch_size=8).open(served)
+    try:
+        replies = await asyncio.gather(*(model.complete(request) for request in requests), return_exceptions=True)
+    finally:
+        await model.close()
+    if most == 4:  # half of the completions fit
+        assert [texts(reply) for reply in replies] == [texts(reply) for reply in expected]
+    else:  # the second lack is the user's to mend
+        assert all(
+            re.search(r"ran out of memory: 20 MiB more .* weights .* lower engine.max_batch_size", str(reply))
+            for reply in replies
+        )
+
+
+def texts(reply: Any) -> list[str]:
+    return [completion.text for completion in reply.completions]
+
+
 async def test_missing_weights_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(EngineError, match="cannot load it") as caught:

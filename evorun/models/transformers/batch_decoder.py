@@ -97,6 +97,31 @@ class BatchDecoder:
         self._prefixes.clear()
         self._cache.clear()
 
+    @property
+    def in_flight(self) -> int:
+        """Number of completions that are decoded together now."""
+        return len(self._rows)
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the model's weights."""
+        return sum(tensor.nbytes for tensor in (*self._model.parameters(), *self._model.buffers()))
+
+    def restart(self, max_batch_size: int) -> None:
+        """Begin all unfinished requests again, fewer completions at once, as after a step that has failed.
+
+        They get the same completions but for rounding, since a random stream depends only on the request.
+        """
+        tickets = dict.fromkeys([*(row.ticket for row in self._rows), *(waiting.ticket for waiting in self._waiting)])
+        self._rows.clear()
+        self._waiting.clear()
+        self._prefixes.clear()
+        self._max_batch_size = max_batch_size
+        self._cache = RowCache(max_batch_size)
+        for ticket in tickets:
+            ticket.completions.clear()
+            self.submit(ticket)
+
     def submit(self, ticket: Ticket) -> None:
         """Check a request and queue its rows. A request that cannot be served is rejected at once."""
         request = ticket.request

@@ -22,6 +22,7 @@ from evorun.models.base import Reply, Request
 from evorun.models.chat import require_chat_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
+from evorun.models.memory import format_size, is_out_of_memory, measure_memory
 from evorun.models.requirements import find_missing_packages, require_weights
 
 if TYPE_CHECKING:
@@ -155,14 +156,48 @@ class TransformersModel:
         import torch
 
         with torch.inference_mode():
-            while True:
-                # Blocks if there is nothing to decode; otherwise takes all waiting tickets, which join this step.
-                while not decoder.busy or not self._inbox.empty():
-                    ticket = self._inbox.get()
-                    if ticket is None:
-                        return
-                    decoder.submit(ticket)
-                decoder.step()
+            try:
+                self._decode(decoder)
+                return
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                lack = _describe_lack(model, engine, decoder, error)
+                smaller = decoder.in_flight // 2
+                if not smaller:
+                    raise EngineError(lack) from error
+            # Outside the handler, whose traceback holds the tensors of the failed step.
+            log.warning("%s; trying again, once, with engine.max_batch_size=%d", lack, smaller)
+            decoder.restart(smaller)
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            try:
+                self._decode(decoder)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise EngineError(_describe_lack(model, engine, decoder, error)) from error
+
+    def _decode(self, decoder: "BatchDecoder") -> None:
+        """Decode until the engine is closed."""
+        while True:
+            # Blocks if there is nothing to decode; otherwise takes all waiting tickets, which join this step.
+            while not decoder.busy or not self._inbox.empty():
+                ticket = self._inbox.get()
+                if ticket is None:
+                    return
+                decoder.submit(ticket)
+            decoder.step()
+
+
+def _describe_lack(model: ModelConfig, engine: TransformersConfig, decoder: "BatchDecoder", error: Exception) -> str:
+    """Return the sizes when memory ran out in a step of decoding, and what to set."""
+    return (
+        f"model '{model.id}': the transformers engine ran out of memory: {measure_memory(error)}; weights "
+        f"{format_size(decoder.weights)}, {decoder.in_flight} completions decoded together; lower engine.max_batch_size"
+        f"={engine.max_batch_size} or engine.prefix_cache_tokens={engine.prefix_cache_tokens}"
+    )
 
 
 def _settle(answer: "asyncio.Future[Reply]", result: Reply | EngineError) -> None:

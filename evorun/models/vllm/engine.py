@@ -24,6 +24,7 @@ from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import check_devices, device_environment
 from evorun.models.requirements import find_missing_packages, require_weights
+from evorun.models.vllm.failures import Diagnosis, EngineErrors
 from evorun.models.vllm.sleep import SleepMode
 from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
 
@@ -151,8 +152,15 @@ class VllmConfig(EngineConfig):
     def _start(self, model: ModelConfig, adapter: Adapter | None) -> "VllmModel":
         folder, tokenizer = prepare(model, adapter)
         environment = device_environment("engine.devices", self.devices)
-        engine = start_engine(model, self.engine_arguments(model, folder, adapter), environment)
-        return VllmModel(engine, tokenizer, model, adapter, self.lora_rank, SleepMode(engine) if self.sleep else None)
+        errors = EngineErrors()
+        arguments = self.engine_arguments(model, folder, adapter)
+        try:
+            engine = start_engine(model, arguments, environment, errors)
+        except BaseException:
+            errors.close()
+            raise
+        sleep_mode = SleepMode(engine) if self.sleep else None
+        return VllmModel(engine, tokenizer, model, adapter, self.lora_rank, sleep_mode, Diagnosis(errors, arguments))
 
     def engine_arguments(self, model: ModelConfig, folder: str, adapter: Adapter | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `AsyncEngineArgs`."""
@@ -206,10 +214,11 @@ class VllmModel:
         adapter: Adapter | None = None,
         lora_rank: int | None = None,
         sleep_mode: SleepMode | None = None,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
         """adapter: the model's own. lora_rank: maximum rank of further adapters; None: no further adapters.
 
-        sleep_mode: of the engine; None: without sleep mode.
+        sleep_mode: of the engine; None: without sleep mode. diagnosis: of its processes; None: not available.
         """
         self.name = model.identity
         self.engine = engine
@@ -222,6 +231,7 @@ class VllmModel:
         self._lora_ids = itertools.count(1)
         self._loaded: deque[int] = deque()
         self._sleep_mode = sleep_mode
+        self._diagnosis = diagnosis
         self._request_ids = itertools.count()
         self._closed = False
 
@@ -298,10 +308,8 @@ class VllmModel:
                 async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
                     final = output
         except EngineDeadError as error:
-            raise EngineError(
-                f"model '{self.name}': the vllm engine process died, see its messages above; often too little memory: "
-                "lower engine.max_num_seqs or engine.gpu_memory_utilization"
-            ) from error
+            why = "see its messages above" if self._diagnosis is None else self._diagnosis.explain_death()
+            raise EngineError(f"model '{self.name}': the vllm engine process died: {why}") from error
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
             reason = one_line(error.__cause__ or error)
             return make_rejection(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
@@ -315,6 +323,8 @@ class VllmModel:
         self._prompts.close()
         # Not in a thread: the engine's own task on this event loop would mistake the stop for a crash.
         self.engine.shutdown()
+        if self._diagnosis is not None:
+            self._diagnosis.errors.close()
         # vLLM shuts down again when its engine is garbage-collected, which fails while the interpreter exits.
         self.engine = self._sleep_mode = None
 

@@ -14,7 +14,9 @@ from evorun.models.adapters import Adapter, require_fit
 from evorun.models.chat import load_tokenizer
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
+from evorun.models.memory import is_out_of_memory, says_out_of_memory
 from evorun.models.requirements import load_skeleton, require_weights
+from evorun.models.vllm.failures import EngineErrors, describe_lack, shorten
 
 log = logging.getLogger(__name__)
 
@@ -71,24 +73,49 @@ def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
 _starting = threading.Lock()
 
 
-def start_engine(model: ModelConfig, arguments: dict[str, Any], environment: Mapping[str, str]) -> Any:
-    """Return a started `AsyncLLM`, whose processes get these environment variables in addition to this one's."""
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
+def start_engine(
+    model: ModelConfig, arguments: dict[str, Any], environment: Mapping[str, str], errors: EngineErrors | None = None
+) -> Any:
+    """Return a started `AsyncLLM`, whose processes get these environment variables in addition to this one's.
 
+    After a lack of memory, tries once more with half of `engine.max_num_seqs`. errors: where the processes log, needed
+    as long as they run. Raises EngineError when vLLM cannot start, ConfigError for an unknown argument.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    errors = errors or EngineErrors()
     unknown = sorted(arguments.keys() - {f.name for f in fields(AsyncEngineArgs)})
     if unknown:
         raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {vllm_version()} has no such engine argument")
     try:
-        # One at a time: the processes inherit this one's environment, and each measures the free memory.
-        with _starting, _added(environment):
-            return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        return _start(arguments, environment, errors)
     except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
-        raise EngineError(
-            f"model '{model.id}': vLLM {vllm_version()} could not start: {one_line(error)}; see its messages above. "
-            "With too little memory, lower engine.max_model_len or raise engine.tensor_parallel_size. Raise "
-            "engine.gpu_memory_utilization on an unshared GPU, and lower it on one shared with a trainer"
-        ) from error
+        cause = errors.find_cause()
+        lacks_memory = is_out_of_memory(error) or says_out_of_memory(cause)
+        reason = cause or one_line(error)
+        if not lacks_memory:
+            raise EngineError(
+                f"model '{model.id}': vLLM {vllm_version()} could not start: {shorten(reason)}; see its messages above"
+            ) from error
+    lack = f"model '{model.id}': vLLM {vllm_version()} could not start: {describe_lack(reason, arguments)}"
+    smaller = {**arguments, "max_num_seqs": arguments["max_num_seqs"] // 2}
+    # Fewer completions at once need less memory for their logits, but the cache for one of them stays as large.
+    if not smaller["max_num_seqs"] or "available KV cache memory" in reason:
+        raise EngineError(lack)
+    log.warning("%s; trying again, once, with engine.max_num_seqs=%d", lack, smaller["max_num_seqs"])
+    try:
+        return _start(smaller, environment, errors)
+    except Exception as error:
+        raise EngineError(lack) from error
+
+
+def _start(arguments: Mapping[str, Any], environment: Mapping[str, str], errors: EngineErrors) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    # One at a time: the processes inherit this one's environment, and each measures the free memory.
+    with _starting, _added({**environment, **errors.environment(os.environ)}):
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
 
 
 @contextlib.contextmanager
@@ -114,5 +141,4 @@ def vllm_version() -> str:
 def one_line(error: BaseException) -> str:
     """Return an error's message on one line, cut to a readable length."""
     # All lines, not only the first: pydantic and the hub put the important part after a heading.
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 400 else f"{text[:400]} ..."
+    return shorten(str(error)) or type(error).__name__
