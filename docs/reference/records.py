@@ -28,6 +28,7 @@ from evorun.runs.schema import (
     Results,
     RolloutRecord,
     RubricScore,
+    SpeedRecord,
     StepRecord,
     TrainingRecord,
 )
@@ -57,6 +58,7 @@ RUN: Mapping[str, type] = {
     "comparisons.jsonl": ComparisonRecord,
     "predictions.jsonl": PredictionRecord,
     "training.jsonl": TrainingRecord,
+    "speed.jsonl": SpeedRecord,
     "rollouts.jsonl": RolloutRecord,
     "metrics.jsonl": MetricPoint,
     "results.json": Results,

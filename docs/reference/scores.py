@@ -19,6 +19,10 @@ SECTIONS = {
         "Figures of training steps",
         f"`figures` of training.jsonl; as series of metrics.jsonl their names begin with `{TRAINING_PREFIX}`.",
     ),
+    "speed": (
+        "Speed of training steps",
+        "`figures` of speed.jsonl. They differ on every repetition, and no comparison of records reads them.",
+    ),
     "comparisons": ("Figures of comparisons and tournaments", "What pages of several runs add."),
 }
 OF_SAMPLES = {"unit": "share", "meaning": "Mean of the primary score over a problem's samples."}

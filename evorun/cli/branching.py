@@ -30,6 +30,7 @@ from evorun.runs.journal_reader import open_journal
 from evorun.runs.outputs import refuse_folder_of_records
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest, Origin
+from evorun.runs.stopwatch import SPEED
 from evorun.runs.terminal import Terminal
 
 EXTENDABLE = ("method", "budget", "task")
@@ -81,8 +82,8 @@ def _describe_equality(recorded: Manifest, again: Manifest) -> str:
 
 
 def _get_records(manifest: Manifest) -> dict[str, str]:
-    """Return the digests of a run's record files by name."""
-    return {name: digest for name, digest in manifest.files.items() if name.endswith(".jsonl")}
+    """Return the digests of a run's record files by name, without its timings."""
+    return {name: digest for name, digest in manifest.files.items() if name.endswith(".jsonl") and name != SPEED}
 
 
 def extend(arguments: Sequence[str], console: Terminal) -> int:

@@ -45,6 +45,17 @@ TRAINING = {
     "entropy_fraction": "entropy (share of the largest)",
     "genotypic_diversity": "diversity of principles (mean Jaccard distance of two prompts)",
     "phenotypic_diversity": "diversity of scores (mean difference of two prompts on a problem)",
+    "prefill_tokens_per_second": "prompt tokens per second of sampling",
+    "decode_tokens_per_second": "completion tokens per second of sampling",
+    "train_tokens_per_second": "tokens per second of training",
+    "mfu": "model FLOPs utilisation (share of the GPU's peak)",
+    "trainer_memory": "peak memory of the trainer (GiB)",
+    "run_memory": "peak main memory of the run's process (GiB)",
+    "training_seconds": "seconds of training",
+    "weight_sync_seconds": "seconds of handing over weights",
+    "generation_seconds": "seconds of waiting for completions",
+    "judging_seconds": "seconds of waiting for rewards and judges",
+    "other_seconds": "seconds of neither",
     **{MONITOR + name: label for name, label in MONITORS.items()},
 }
 """Figures of training steps whose names need explaining."""

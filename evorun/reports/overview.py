@@ -22,6 +22,7 @@ from evorun.runs.reading import (
     read_metrics,
     read_predictions,
     read_results,
+    read_speed,
     read_steps_without_texts,
     read_training,
 )
@@ -260,7 +261,9 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
                 for point, run in costs
             ]
     training: dict[str, list[MetricPoint]] = defaultdict(list)
-    for point in training_series(read_training(run_dir)):
+    records, speed = read_training(run_dir), read_speed(run_dir)
+    timed = [replace(record, figures={**record.figures, **speed.get(record.step, {})}) for record in records]
+    for point in training_series(timed):
         training[point.name.removeprefix(TRAINING_PREFIX)].append(point)
     # scores of which there are no points yet have no panel
     kept = {name: points for name, points in scores.items() if points}

@@ -20,6 +20,7 @@ from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
 from evorun.runs.schema import Spent, TrainingRecord
+from evorun.runs.stopwatch import append_speed
 from evorun.tasks.base import Demonstration, Grade, GradingTools, LoadedTask, Problem
 from evorun.training.base import TrainedPolicy
 
@@ -215,6 +216,9 @@ class Driver:
             record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))
             self.directory.records(TRAINING).append([record])
             self.progress.count_training_step(step, figures)
+            stopwatch = None if self.policy is None else self.policy.stopwatch
+            if stopwatch is not None and (speed := stopwatch.take()):
+                append_speed(self.directory.path, step, speed)
         recorder.record(step, candidates)
 
     async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:

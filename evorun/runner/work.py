@@ -114,7 +114,7 @@ async def open_effects(
             stack.push_async_callback(engine.close)
         if engines.policy is not None:
             stack.push_async_callback(engines.policy.close)
-        traffic = Traffic()
+        traffic = Traffic(stopwatch=None if engines.policy is None else engines.policy.stopwatch)
         models = journal_engines(engines.by_role, directory.journal, traffic, engines.replayed)
         yield Effects(models, tests, engines.policy, traffic)
 

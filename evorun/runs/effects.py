@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from evorun.errors import EngineError
@@ -15,6 +16,7 @@ from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
 from evorun.runs.replay import RecordedRun
 from evorun.runs.sequential import SequentialTokens
+from evorun.runs.stopwatch import Stopwatch
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Traffic:
     """The moment of the first answer that was not recorded before (`time.monotonic`)."""
     sequential: SequentialTokens = field(default_factory=SequentialTokens)
     """Of recorded answers, too: a resumed run asks for each of them again, and for no others that its journal holds."""
+    stopwatch: Stopwatch | None = None
+    """Of a run that trains a real model."""
 
     def count(self, key: str, reply: Reply) -> None:
         """Count an answer to the call under a key."""
@@ -76,6 +80,7 @@ class JournaledModel:
         self._replayed = replayed
         # checked once: the check takes longer than all else that a recorded call needs
         self._at: Callable[[int], LanguageModel] = model.at if isinstance(model, Trained) else lambda step: model
+        self._trained = isinstance(model, Trained)
         self._journal = journal
         self._traffic = traffic
         self._has_answered = False
@@ -120,10 +125,14 @@ class JournaledModel:
         async def ask() -> Reply:
             self._traffic.in_flight[role] += 1
             try:
-                reply = round_logprobs(cut_long_texts(await model.complete(request), request))
+                with self._timed():
+                    reply = round_logprobs(cut_long_texts(await model.complete(request), request))
             finally:
                 self._traffic.in_flight[role] -= 1
             self._traffic.count(key, reply)
+            if self._trained and self._traffic.stopwatch is not None:
+                prefilled = reply.prompt_tokens - (reply.cached_tokens or 0)
+                self._traffic.stopwatch.add(prefilled=prefilled, decoded=reply.completion_tokens)
             return reply
 
         if self._replayed:
@@ -133,6 +142,10 @@ class JournaledModel:
             reply = await self._journal.remember(key, about, ask, Reply, record=self._record, once=once)
         self._traffic.sequential.add(key, reply.completion_tokens)
         return reply
+
+    def _timed(self) -> AbstractContextManager[None]:
+        stopwatch = self._traffic.stopwatch
+        return nullcontext() if stopwatch is None else stopwatch.during("generation" if self._trained else "judging")
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or hold it back while the engine has only refused."""

@@ -15,6 +15,7 @@ from evorun.runs.schema import (
     Results,
     ReturnedCandidate,
     RolloutRecord,
+    SpeedRecord,
     StepRecord,
     TrainingRecord,
 )
@@ -41,6 +42,11 @@ def read_metrics(run_dir: Path) -> list[MetricPoint]:
 def read_training(run_dir: Path) -> list[TrainingRecord]:
     """Read training.jsonl, which only runs that train have."""
     return list(read_records(run_dir / "training.jsonl", TrainingRecord))
+
+
+def read_speed(run_dir: Path) -> dict[int, dict[str, float]]:
+    """Read speed.jsonl, which only runs that train a real model have; return the figures of each step."""
+    return {record.step: record.figures for record in read_records(run_dir / "speed.jsonl", SpeedRecord)}
 
 
 def read_rollouts(run_dir: Path) -> list[RolloutRecord]:

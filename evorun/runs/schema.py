@@ -416,6 +416,13 @@ class TrainingRecord(msgspec.Struct, frozen=True):
     """Training works on all problems together."""
 
 
+class SpeedRecord(msgspec.Struct, frozen=True):
+    """A line of speed.jsonl: what the time of a training step went to. The last line of a step counts."""
+
+    step: int
+    figures: dict[str, float]
+
+
 class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A line of rollouts.jsonl: an episode of a training step."""
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from evorun.errors import TrainingError
 from evorun.models.base import LanguageModel, Trained
+from evorun.runs.stopwatch import Stopwatch
 from evorun.training.wire import Figures, Row
 
 
@@ -17,6 +18,8 @@ class TrainedPolicy(Protocol):
     """Completions from the weights of a step."""
     max_lag: int
     """Number of earlier updates that the rollouts of a step may lack (`training.max_lag`)."""
+    stopwatch: Stopwatch | None
+    """Measures the steps; None where nothing real is trained."""
     reference: LanguageModel
     """Completions of the reference policy, the untrained model."""
 

@@ -97,6 +97,8 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
     def __init__(
         self, training: TrainingConfig, train: Data, held_out: Data | None, steps: int, **arguments: Any
     ) -> None:
+        self.step_tokens = 0
+        """Tokens of the batch, without padding."""
         self._limits = (training.micro_batch, training.micro_batch_tokens)
         parts = [part for part in (train, held_out) if part is not None]
         self._described = {
@@ -116,8 +118,10 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Accumulate the gradient of a batch; return its loss."""
         passes = divide(inputs, *self._limits, packed=self._packs)
-        most = self.accelerator.gather(torch.tensor([len(passes)], device=self.accelerator.device)).max()
-        passes += [without_labels(passes[-1])] * (int(most) - len(passes))
+        own = torch.tensor([[len(passes), int(inputs["attention_mask"].sum())]], device=self.accelerator.device)
+        counts = self.accelerator.gather(own)
+        self.step_tokens = int(counts[:, 1].sum())
+        passes += [without_labels(passes[-1])] * (int(counts[:, 0].max()) - len(passes))
         steps, self.current_gradient_accumulation_steps = self.current_gradient_accumulation_steps, len(passes)
 
         def learn(own: ConversationPass) -> torch.Tensor:

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from evorun.errors import RunDirectoryError, TrainingError
 from evorun.models.adapters import HELD, ModelUnderAdapter
@@ -34,6 +35,7 @@ from evorun.runs.journal_file import digest_request
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.runs.schema import SmallerPasses
+from evorun.runs.stopwatch import Stopwatch
 from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
@@ -102,6 +104,7 @@ class Policy:
             require_share(objective.batch, training.num_processes)
         self.training = training
         self.max_lag = training.max_lag
+        self.stopwatch = Stopwatch()
         self.updates = 0
         """Number of updates so far."""
         self.current: Trained = _ByStep(self, model.id, self.generate)
@@ -230,16 +233,27 @@ class Policy:
             async with AsyncExitStack() as asleep:
                 for engine in self._sharing_engines:
                     await asleep.enter_async_context(engine.asleep())
-                answer = await self._ask(command)
-            figures = answer if isinstance(answer, Figures) else Figures({})
-            if isinstance(command, Train):
-                figures.figures.update(self._reductions.figures(command.number))
-            return figures
+                answer = await (self._train(command) if isinstance(command, Train) else self._ask(command))
+            return answer if isinstance(answer, Figures) else Figures({})
 
         request = msgspec.json.encode(
             {"model": f"{self._model.id}@{self.updates}", "digest": digest_request(about).hex()}
         )
         return await self._journal.remember(key, about, measure, Figures, request=request, repeat=repeat)
+
+    async def _train(self, command: Train) -> Answer:
+        """Make an update; return its figures as they are on every repetition."""
+        with self.stopwatch.during("training"):
+            answer = await self._ask(command)
+        if not isinstance(answer, Figures):
+            return answer
+        if answer.speed is not UNSET:
+            self.stopwatch.add(trained=answer.speed.tokens, trained_seconds=answer.speed.seconds)
+            self.stopwatch.note_largest("trainer_memory", answer.speed.memory)
+            if answer.speed.mfu is not None:
+                self.stopwatch.note_largest("mfu", answer.speed.mfu)
+        retried = self._reductions.figures(command.number)
+        return Figures({**answer.figures, **retried}, answer.advantages)
 
     def has(self, version: int) -> bool:
         """Return whether the trainer, running or not yet started, has an update's weights."""
@@ -442,8 +456,9 @@ class _SynchronisedEngine:
             return self._views[version]
 
     async def _load(self, version: int) -> None:
-        self._folders[version] = await self._policy.export_for_rollouts(version)
-        view = await self._base.with_adapter(self._folders[version], f"{self._model}@{version}")
+        with self._policy.stopwatch.during("weight_sync"):
+            self._folders[version] = await self._policy.export_for_rollouts(version)
+            view = await self._base.with_adapter(self._folders[version], f"{self._model}@{version}")
         self._views = dict([*self._views.items(), (version, view)][-HELD:])
         for former in self._folders.keys() - self._views.keys():
             shutil.rmtree(self._folders.pop(former), ignore_errors=True)

@@ -42,6 +42,7 @@ class ProximalTrainer(RowsTrainer):
         temperature = objective.temperature
         super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, disable_dropout=True)
         self._settings = settings
+        self.epochs = settings.epochs
         self.model = self.model_wrapped = ActorCritic(self.model, critic).to(self.accelerator.device)
         self.advantages: list[TokenAdvantages | None] = []
         """Advantages of the batch's rows, see `Figures`."""

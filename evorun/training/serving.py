@@ -20,6 +20,7 @@ from evorun.models.base import Reply
 from evorun.models.cache import apply_umask
 from evorun.training.ranks import RANK
 from evorun.training.rollouts import Decoding
+from evorun.training.speed import Meter
 from evorun.training.versions import Versions
 from evorun.training.wire import (
     LENGTH,
@@ -79,6 +80,7 @@ class Serving:
         self._trainer: Any = None
         self._measured = 0
         self._training = False
+        self._meter = Meter()
 
     def bind(self, trainer: Any) -> None:
         """Set the trainer whose weights are served."""
@@ -96,7 +98,8 @@ class Serving:
         """
         if self._training:
             torch.cuda.empty_cache()  # frees memory for an engine on the same GPU, which wakes up now
-            self._answer(Figures(self._new_figures(), tuple(getattr(self._trainer, "advantages", ()))))
+            figures = Figures(self._new_figures(), tuple(getattr(self._trainer, "advantages", ())), self._meter.read())
+            self._answer(figures)
         self._training = False
         while True:
             # Every process must take part in each command, since steps, saving and generation synchronise.
@@ -107,6 +110,7 @@ class Serving:
             RANK.begin_command(_describe(command))
             if isinstance(command, Train):
                 self._training = True
+                self._meter.begin(self._trainer, command)
                 # Not 0 at the first step: a checkpoint restores a resumed trainer's earlier log.
                 self._measured = len(self._trainer.state.log_history)
                 self._decoding.weights_changed()

@@ -36,6 +36,7 @@ class SimulatedPolicy:
     ) -> None:
         """base: answers with its skill plus each request's hint `learned`."""
         self.max_lag = max_lag
+        self.stopwatch = None
         self.reference = base
         """Completions of the untrained model."""
         self.current: Trained = _ByStep(self, name)

@@ -4,6 +4,7 @@ import struct
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
@@ -162,12 +163,26 @@ class TokenAdvantages(NamedTuple):
     """Population standard deviation over the row's tokens."""
 
 
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """The speed of an update."""
+
+    tokens: int
+    """Tokens that were trained on, without padding, times the epochs."""
+    seconds: float
+    memory: float
+    """Largest memory of a process since it started, in GiB: of the GPU, or main memory without one."""
+    mfu: float | None
+    """Model FLOPs utilisation; None where the GPU's peak is unknown."""
+
+
 class Figures(msgspec.Struct, frozen=True, tag="figures"):
     """The measurements of a step or an assessment."""
 
     figures: dict[str, float]
     advantages: tuple[TokenAdvantages | None, ...] = ()
     """Advantages of each row of a step, if the trainer estimates them; None for a row without learned tokens."""
+    speed: Speed | UnsetType = UNSET
+    """Of a step; never in the journal, whose results are the same on every repetition."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

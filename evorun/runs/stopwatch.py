@@ -1,0 +1,100 @@
+"""Measures what the wall time of a training step goes to, and the speed of sampling and training.
+
+The figures differ on every repetition, unlike all records of a run. They have a file of their own, which a resume adds
+to and a replay does not make.
+"""
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from evorun.runs.schema import SpeedRecord
+
+SPEED = "speed.jsonl"
+
+Cause = Literal["training", "weight_sync", "generation", "judging"]
+CAUSES: dict[Cause, str] = {
+    "training": "training_seconds",
+    "weight_sync": "weight_sync_seconds",
+    "generation": "generation_seconds",
+    "judging": "judging_seconds",
+}
+"""What a run waits for, with the names of the figures; while it waits for several, the first one counts."""
+OTHER = "other_seconds"
+GIB = 1024**3
+
+
+class Stopwatch:
+    """Wall time by cause, tokens, and peaks of memory since the last step. Belongs to one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+        self._open: Counter[Cause] = Counter()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._spent: Counter[str] = Counter()
+        """Seconds by figure, each counted once."""
+        self._busy: Counter[Cause] = Counter()
+        """Seconds in which a cause was open, beside others or not."""
+        self._amounts: Counter[str] = Counter()
+        self._largest: dict[str, float] = {}
+
+    @contextmanager
+    def during(self, cause: Cause) -> Iterator[None]:
+        """Count the time in the block to a cause; many blocks may be open at once."""
+        self._advance()
+        self._open[cause] += 1
+        try:
+            yield
+        finally:
+            self._advance()
+            self._open[cause] -= 1
+
+    def add(self, **amounts: float) -> None:
+        """Add to amounts: `prefilled` and `decoded` tokens of the policy; `trained` tokens in `trained_seconds`."""
+        self._amounts.update(amounts)  # type: ignore[arg-type]  # a counter takes any numbers
+
+    def note_largest(self, name: str, value: float) -> None:
+        """Note a figure of the step of which the largest value counts."""
+        self._largest[name] = max(value, self._largest.get(name, value))
+
+    def take(self) -> dict[str, float]:
+        """Return the figures since the last call; empty unless something was trained."""
+        self._advance()
+        spent, busy, amounts, largest = self._spent, self._busy, self._amounts, self._largest
+        self._begin()
+        if not busy["training"]:
+            return {}
+        figures = {"seconds": sum(spent.values())}
+        figures |= {name: spent[name] for name in (*CAUSES.values(), OTHER) if spent[name]}
+        rates = (
+            ("prefill", amounts["prefilled"], busy["generation"]),
+            ("decode", amounts["decoded"], busy["generation"]),
+            ("train", amounts["trained"], amounts["trained_seconds"]),
+        )
+        figures |= {f"{name}_tokens_per_second": tokens / seconds for name, tokens, seconds in rates if seconds}
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {**figures, **largest, "run_memory": peak / GIB}
+
+    def _advance(self) -> None:
+        now = self._clock()
+        elapsed, self._at = now - self._at, now
+        ongoing = [cause for cause in CAUSES if self._open[cause]]
+        for cause in ongoing:
+            self._busy[cause] += elapsed  # type: ignore[assignment]  # a counter takes any numbers
+        self._spent[CAUSES[ongoing[0]] if ongoing else OTHER] += elapsed  # type: ignore[assignment]
+
+
+def append_speed(run: Path, step: int, figures: dict[str, float]) -> None:
+    """Append a step's figures to speed.jsonl."""
+    rounded = {name: float(f"{value:.4g}") for name, value in figures.items()}
+    with (run / SPEED).open("ab") as file:
+        file.write(msgspec.json.encode(SpeedRecord(step, rounded)) + b"\n")

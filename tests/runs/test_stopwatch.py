@@ -1,0 +1,102 @@
+"""What a step's time goes to, by a clock that the test sets."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evorun.runs.reading import read_speed
+from evorun.runs.stopwatch import Stopwatch, append_speed
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_each_second_counts_once_and_rates_are_by_the_time_that_was_busy() -> None:
+    clock = Clock()
+    stopwatch = Stopwatch(clock)
+    clock.now += 1  # nothing is open
+    with stopwatch.during("generation"):
+        clock.now += 2
+        with stopwatch.during("judging"), stopwatch.during("generation"):
+            clock.now += 4
+        with stopwatch.during("training"):  # the next rollouts go on beside the update
+            clock.now += 8
+    with stopwatch.during("judging"):
+        clock.now += 16
+    with stopwatch.during("weight_sync"):
+        clock.now += 32
+    stopwatch.add(prefilled=280, decoded=140)
+    stopwatch.add(trained=50, trained_seconds=5.0)
+    stopwatch.note_largest("trainer_memory", 3.0)
+    stopwatch.note_largest("trainer_memory", 2.0)
+    figures = stopwatch.take()
+    assert figures.pop("run_memory") > 0
+    assert figures == {
+        "seconds": 63,
+        "training_seconds": 8,
+        "weight_sync_seconds": 32,
+        "generation_seconds": 6,
+        "judging_seconds": 16,
+        "other_seconds": 1,
+        "prefill_tokens_per_second": 20,
+        "decode_tokens_per_second": 10,
+        "train_tokens_per_second": 10,
+        "trainer_memory": 3,
+    }
+
+
+def test_a_step_without_training_has_no_figures_and_its_time_is_not_the_next_ones() -> None:
+    clock = Clock()
+    stopwatch = Stopwatch(clock)
+    with stopwatch.during("generation"):
+        clock.now += 5
+        assert stopwatch.take() == {}
+        clock.now += 1
+    with stopwatch.during("training"):
+        clock.now += 1
+    assert stopwatch.take()["seconds"] == 2
+
+
+def test_the_last_line_of_a_step_counts(tmp_path: Path) -> None:
+    append_speed(tmp_path, 1, {"seconds": 1.23456})
+    append_speed(tmp_path, 2, {"seconds": 2.0})
+    append_speed(tmp_path, 1, {"seconds": 3.0})  # made again by a resumed run
+    assert read_speed(tmp_path) == {1: {"seconds": 3.0}, 2: {"seconds": 2.0}}
+    assert json.loads((tmp_path / "speed.jsonl").read_text().splitlines()[0])["figures"]["seconds"] == 1.235
+
+
+@pytest.mark.parametrize(
+    ("name", "teraflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("GeForce GT 710", None),
+    ],
+)
+def test_the_peak_of_a_gpu_is_found_by_its_name(name: str, teraflops: int | None) -> None:
+    pytest.importorskip("torch")
+    from evorun.training.speed import find_peak
+
+    peak = find_peak(name)
+    assert (None if peak is None else peak / 1e12) == teraflops
+
+
+def test_a_trained_weight_takes_6_operations_and_a_frozen_one_4() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from evorun.training.speed import flops_per_token
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(16, 16, bias=False) for _ in range(3)))
+    model[1].weight.requires_grad_(False)
+    inputs = torch.ones(5, 16, requires_grad=True)  # as the output of a layer below
+    with FlopCounterMode(display=False) as counter:
+        model(inputs).sum().backward()
+    assert flops_per_token(model) * 5 == counter.get_total_flops()
