@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from evorun.models.sharing import SharedModels
+
 
 class GivenJob(msgspec.Struct):
     """A composed job."""
@@ -15,3 +17,5 @@ class GivenJob(msgspec.Struct):
     """The command that makes the same run, which its manifest records."""
     debug: bool
     """True: an error shows its traceback."""
+    shared: SharedModels | None = None
+    """Models that another process serves to this job and others."""

@@ -38,12 +38,16 @@ def carry_out_job(given: GivenJob) -> int:
 
 
 def _carry_out_below(launcher: int, given: GivenJob) -> int:
+    from evorun.models.sharing import use
     from evorun.sandbox.inside import kernel
 
     # a launcher that is killed takes its jobs along, in order: nobody would see or stop them
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != launcher:
         raise KeyboardInterrupt
+    if given.shared is not None:
+        os.set_inheritable(given.shared.held, False)  # a program that outlives the job must not keep the models
+        use(given.shared)
     return carry_out_job(given)
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -26,11 +26,14 @@ from rich.live import Live
 from rich.text import Text
 
 from evorun.cli import invocation
+from evorun.cli.given_job import GivenJob
 from evorun.cli.job_command import compose_job
 from evorun.cli.naming import remove_unused_run_dir
+from evorun.cli.shared_models import LOG, JobGroup, gpus_of, group_jobs, serving
 from evorun.cli.status_table import status_line
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.devices import VISIBLE, visible_gpus
+from evorun.models.sharing import SharedModels
 from evorun.runs.job_states import look_at
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
@@ -54,14 +57,19 @@ class _Running(NamedTuple):
 
 
 class LocalLauncher(Launcher):
-    """Hydra's launcher of jobs in processes of this machine; `jobs` of them at once."""
+    """Hydra's launcher of jobs in processes of this machine; `jobs` of them at once.
 
-    def __init__(self, jobs: int | None = None) -> None:
+    share_models: jobs that need the same models ask one process, which loads them once.
+    """
+
+    def __init__(self, jobs: int | None = None, share_models: bool = False) -> None:
         if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
             raise ConfigError(
                 f"hydra.launcher.jobs: expected a number >= 1, or null for one per GPU or core, got {jobs}"
             )
-        self.jobs = jobs
+        if not isinstance(share_models, bool):
+            raise ConfigError(f"hydra.launcher.share_models: expected true or false, got {share_models}")
+        self.jobs, self.share_models = jobs, share_models
         self.config: DictConfig | None = None
         self.hydra_context: HydraContext | None = None
         self._said: set[str] = set()
@@ -72,47 +80,84 @@ class LocalLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Carry out the jobs and return when all have ended; an interrupt stops them, each in order."""
-        shares = share_machine(self.jobs)
-        left = list(enumerate(job_overrides, initial_job_idx))[::-1]
-        running: dict[int, _Running] = {}  # by share
+        jobs = {number: list(overrides) for number, overrides in enumerate(job_overrides, initial_job_idx)}
         statuses: list[str] = []
         try:
-            with self._display(running, statuses, len(left)) as refresh:
-                while left or running:
-                    for share in range(len(shares)):
-                        if left and share not in running:
-                            number, overrides = left.pop()
-                            job = self._start(list(overrides), number, shares[share])
-                            if job is None:
-                                statuses.append("failed")
-                            else:
-                                running[share] = job
-                    for share, job in list(running.items()):
-                        if job.process.poll() is not None:
-                            statuses.append(self._end(running.pop(share)))
-                    refresh()
-                    time.sleep(_POLL_S)
-        except BaseException:
-            statuses += self._stop(list(running.values()))
-            raise
+            for group in self._group(jobs):
+                self._carry_out(group, jobs, statuses)
         finally:
             invocation.current.statuses += statuses
         if "interrupted" in statuses:  # by a signal to the job alone
             raise KeyboardInterrupt
         return [returned(status) for status in statuses]
 
-    def _start(self, overrides: list[str], number: int, share: dict[str, str]) -> _Running | None:
-        """Start a job; return None where it cannot be composed, which is said."""
+    def _group(self, jobs: Mapping[int, list[str]]) -> list[JobGroup]:
+        """Return the jobs in groups that share models; all together where none are to be shared."""
+        if not self.share_models:
+            return [JobGroup(list(jobs), ())]
+        composed: dict[int, GivenJob | None] = dict.fromkeys(jobs)
+        for number, overrides in jobs.items():
+            with contextlib.suppress(EvorunError):  # said when the job is to start
+                composed[number] = self._compose(overrides, number)
+        return group_jobs(composed)
+
+    def _carry_out(self, group: JobGroup, jobs: Mapping[int, list[str]], statuses: list[str]) -> None:
+        """Carry out a group of the sweep's jobs, and add how they ended.
+
+        Raises EngineError when a process that serves models to them has ended.
+        """
+        assert invocation.current.sweep is not None  # noqa: S101 - the sweeper has begun it
+        log = invocation.current.sweep.folder / LOG
+        shares, places = divide_machine(self.jobs, group)
+        left = group.jobs[::-1]
+        running: dict[int, _Running] = {}  # by share
+        with contextlib.ExitStack() as stack:
+            servers = stack.enter_context(serving(group.models, places, len(shares), log)) if places else []
+            try:
+                with self._display(running, statuses, len(jobs)) as refresh:
+                    while left or running:
+                        for share in range(len(shares)):
+                            if left and share not in running:
+                                number = left.pop()
+                                shared = servers[share % len(servers)].shared if servers else None
+                                job = self._start(jobs[number], number, shares[share], shared)
+                                if job is None:
+                                    statuses.append("failed")
+                                else:
+                                    running[share] = job
+                        for share, job in list(running.items()):
+                            if job.process.poll() is not None:
+                                statuses.append(self._end(running.pop(share)))
+                        for server in servers:
+                            server.check()
+                        refresh()
+                        time.sleep(_POLL_S)
+            except BaseException:
+                statuses += self._stop(list(running.values()))
+                raise
+
+    def _compose(self, overrides: list[str], number: int) -> GivenJob:
+        """Return a job for its own process. Raises EvorunError."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
+        begun = invocation.current.sweep
+        assert begun is not None  # noqa: S101 - the sweeper has begun it
+        folder = begun.folder / begun.jobs[number].folder
+        return compose_job(self.hydra_context, self.config, overrides, number, str(folder))
+
+    def _start(
+        self, overrides: list[str], number: int, share: dict[str, str], shared: SharedModels | None
+    ) -> _Running | None:
+        """Start a job; return None where it cannot be composed, which is said."""
         begun = invocation.current.sweep
         assert begun is not None  # noqa: S101 - the sweeper has begun it
         job = begun.jobs[number]
         name, folder = begun.names[job.folder], begun.folder / job.folder
         try:
-            given = compose_job(self.hydra_context, self.config, overrides, number, str(folder))
+            given = self._compose(overrides, number)
         except EvorunError as error:
             self._fail(name, job.folder, str(error))
             return None
+        given.shared = shared
         # empty until the job's process has loaded: `evorun status` then calls it starting
         folder.mkdir(parents=True, exist_ok=True)
         said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the job has ended
@@ -125,6 +170,7 @@ class LocalLauncher(Launcher):
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 env={**os.environ, **share},
+                pass_fds=[] if shared is None else [shared.held],
                 start_new_session=True,  # Ctrl-C reaches this process alone, which stops its jobs
             )
         return _Running(process, name, folder, said)
@@ -203,6 +249,20 @@ def share_machine(jobs: int | None) -> list[dict[str, str]]:
     if not gpus:
         return [threads] * count
     return [{**threads, VISIBLE: ",".join(gpus[slot::count] or [gpus[slot % len(gpus)]])} for slot in range(count)]
+
+
+def divide_machine(jobs: int | None, group: JobGroup) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return the environments of jobs that run at once, and of the processes that serve models to them in turn.
+
+    jobs: how many at once; None: as in `share_machine`, or one per core where models are shared. As many processes
+    serve models as the GPUs suffice for; without GPUs, one.
+    """
+    if not group.models:
+        return share_machine(jobs), []
+    count = min(jobs or len(os.sched_getaffinity(0)), len(group.jobs))
+    places = share_machine(max(1, min(count, len(visible_gpus()) // gpus_of(group.models))))
+    # a job records the GPUs of the process that answers it, and loads nothing there itself
+    return [{**share, **places[slot % len(places)]} for slot, share in enumerate(share_machine(count))], places
 
 
 def returned(status: str) -> JobReturn:

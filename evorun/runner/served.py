@@ -12,6 +12,7 @@ from evorun.models.base import LanguageModel
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel, name_engine_key
 from evorun.models.devices import visible_gpus
 from evorun.models.lazy import LazyModel
+from evorun.models.sharing import SharedModel, find_shared
 from evorun.runner import registry
 from evorun.runner.judges import PluginJudge
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
@@ -85,7 +86,13 @@ def served_by(asked: ServedModel) -> ServedModel:
 
 def in_manifest(served: ServedModel) -> ModelInRun:
     """Return the manifest's entry for a model."""
-    model = ModelInRun(served.model.name, served.engine.journal_name(served.model), served.engine.name)
+    shared = find_shared(served)
+    model = ModelInRun(
+        served.model.name,
+        served.engine.journal_name(served.model),
+        served.engine.name,
+        shared_by=0 if shared is None else shared.jobs,
+    )
     recorded = served.engine.recorded
     if recorded is not None and (recorded / MANIFEST).exists():  # a tournament's folder has none
         models = load_manifest(recorded).models.values()
@@ -240,7 +247,8 @@ def open_lazily(
 
 @singledispatch
 async def _open(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask, tools: GradingTools) -> LanguageModel:
-    return await engine.open(model)
+    shared = find_shared(ServedModel(model, engine))
+    return await (engine.open(model) if shared is None else SharedModel(ServedModel(model, engine), shared).open())
 
 
 @_open.register

@@ -199,12 +199,16 @@ _WITHOUT_GPU = ("simulated", "server", "replay")
 
 
 def gpu_seconds(manifest: PricedRun) -> float | None:
-    """Return wall-clock time times GPUs that a run could use, in seconds; None where it had none, or used none."""
+    """Return wall-clock time times GPUs that a run could use, in seconds; None where it had none, or used none.
+
+    Jobs of a sweep whose models one process serves have equal parts of its GPUs.
+    """
     gpus = manifest.hardware.get("gpus")
-    uses = any(model.engine not in _WITHOUT_GPU for model in manifest.models.values())
-    if manifest.seconds is None or not uses or not isinstance(gpus, list) or not gpus:
+    using = [model for model in manifest.models.values() if model.engine not in _WITHOUT_GPU]
+    if manifest.seconds is None or not using or not isinstance(gpus, list) or not gpus:
         return None
-    return round(manifest.seconds * len(gpus), 1)
+    sharing: int = max(1, *(model.shared_by for model in using))
+    return round(manifest.seconds * len(gpus) / sharing, 1)
 
 
 def price_gpus(manifest: PricedRun) -> float | None:

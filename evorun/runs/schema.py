@@ -28,6 +28,8 @@ class ModelInRun(msgspec.Struct, omit_defaults=True):
     engine: str
     replayed_engine: str = ""
     """The engine that once gave the replies that are replayed; empty where the model itself answers."""
+    shared_by: int = 0
+    """Jobs of a sweep that one process served at once, this run's among them; 0 where the run had its own engine."""
 
     @property
     def short(self) -> str:

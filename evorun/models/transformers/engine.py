@@ -38,6 +38,7 @@ class TransformersConfig(EngineConfig):
     """Schema of `conf/engine/transformers.yaml`."""
 
     is_trainer = True
+    holds_weights = True
 
     name: str = "transformers"
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"

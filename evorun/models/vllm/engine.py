@@ -63,6 +63,7 @@ class VllmConfig(EngineConfig):
     """
 
     served_by_vllm = True
+    holds_weights = True
 
     name: str = "vllm"
     tensor_parallel_size: PositiveInt = 1
