@@ -29,7 +29,8 @@ from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, 
 from evorun_process import environment, evorun_here, records, reopen, start
 from journals import effects_in
 
-TINY = ("method=zero_shot", "task=arithmetic", "task.limit=2", "engine=simulated")
+TINY = ("method=zero_shot", "task=arithmetic", "task.limit=2", "engine=simulated", "model.tool_role=native")
+"""The model's file does not list its last key."""
 SEEDS = "seed=0,1,2"
 Tree = dict[Path, tuple[int, bytes]]
 

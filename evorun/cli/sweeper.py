@@ -18,7 +18,7 @@ from evorun.cli import invocation, local_launcher
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
 from evorun.cli.output import print_error, showing_progress
-from evorun.cli.overrides import as_typed, words
+from evorun.cli.overrides import as_typed, permit_unlisted_key, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_secrets
@@ -111,7 +111,10 @@ class VariantSweeper(BasicSweeper):
             parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
             jobs = jobs_of_sweep(overrides, self.variants, parser)
         else:
-            jobs = [[*given, f"hydra.sweep.subdir={quoted(folder)}"] for folder, given in resumed.items()]
+            jobs = [
+                [*map(permit_unlisted_key, given), f"hydra.sweep.subdir={quoted(folder)}"]
+                for folder, given in resumed.items()
+            ]
         with showing_progress() as progress:
             numbered = enumerate(progress.track(jobs, description="composing the jobs"))
             composed = [self._compose(job, number) for number, job in numbered]
