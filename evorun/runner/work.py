@@ -135,8 +135,8 @@ def carry_out(begin: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
             return Outcome("interrupted", KeyboardInterrupt(reason))
         except Exception as error:
             log.exception("failed")
-            if (stop := as_interrupt(error)) is not None:
-                return Outcome("interrupted", stop)
+            if (interrupt := as_interrupt(error)) is not None:
+                return Outcome("interrupted", interrupt)
             return Outcome("failed", as_machine_error(error) or error)
     except KeyboardInterrupt as stop:  # while the end was logged
         return Outcome("interrupted", KeyboardInterrupt(str(stop) or "stopped"))
