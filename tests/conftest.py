@@ -103,7 +103,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     cases = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sample"):
+        if item.get_closest_marker("sample") and not item.get_closest_marker("nightly"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_one_test in cases.values():
         count = of_one_test[0].get_closest_marker("sample").args[0]

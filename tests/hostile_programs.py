@@ -341,3 +341,9 @@ HOSTILE = [
         (OK, ERROR),
     ),
 ]
+
+ONE_OF_A_KIND = (
+    *("infinite_loop", "memory_bomb", "huge_file", "fork_bomb", "child_left_behind", "kills_all", "collector_loop"),
+    *("reads_passwords", "writes_outside", "connects_here", "becomes_root"),
+)
+"""Programs of each kind."""

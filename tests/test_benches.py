@@ -28,6 +28,7 @@ LONGER = ("curves", "lyria", "paper_run", "sandbox", "simulated_espl", "stack", 
 """Those that take seconds: `make lint` checks how they call evorun, too."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in LONGER else []) for name in NAMES]

@@ -51,6 +51,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("settings", "before", "after"),
     [
@@ -121,6 +122,7 @@ def test_a_fork_shares_the_steps_before_it_and_no_others(parent: Path, tmp_path:
     assert origin["at"] == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["method.temperature=0.3", "judge=oracle"])
 def test_a_fork_is_replayed_and_extended(change: str, parent: Path, tmp_path: Path) -> None:
     """Its shared calls were made with the parent's settings."""

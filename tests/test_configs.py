@@ -86,7 +86,7 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
         check(composed("engine=auto", "engine.max_num_seq=3"))
 
 
-@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.nightly)], ids=["few", "all"])
+@pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.nightly)], ids=["few", "all"])
 def test_every_method_has_its_values_on_every_task(share: int) -> None:
     """The table was written from the values that stood in a file for each pair before tasks owned theirs.
 
@@ -188,6 +188,7 @@ def test_special_settings_belong_to_a_method_and_a_task() -> None:
     assert {file.stem for file in (config_folder() / "method_on_task").glob("*.yaml")} <= pairs
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "budget").glob("*.yaml")))
 def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
     sizes = PINNED["under_budget"].get(name, {})
@@ -197,6 +198,7 @@ def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
     check(config)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("method", ["duel_evolve", "feedback_descent", "gepa", "lyria"])
 def test_every_method_with_generations_keeps_a_budget_of_them(method: str) -> None:
     def generations(*words: str) -> Any:
@@ -216,6 +218,7 @@ def _names_of(schema: Any) -> set[str]:
     return {one.name for one in dataclasses.fields(schema)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [(5, 5), (10, 10), (20, 20), (30, 15), (30, 30), (40, 40), (50, 50)])
 def test_lyrias_budgets_are_by_generations_as_in_its_paper(size: tuple[int, int]) -> None:
     budget = composed("method=lyria", "task=sudoku", "budget=lyria_{}x{}".format(*size))
@@ -231,6 +234,7 @@ def test_a_budgets_sizes_go_before_a_tasks_and_the_command_lines_before_both() -
     assert composed(*arguments, "method.samples=7")["method"]["samples"] == 7
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("limit", ["calls", "tokens", "calls_per_problem", "tokens_per_problem"])
 def test_under_a_budget_it_says_how_many_responses_there_are(limit: str) -> None:
     def sizes(*arguments: str) -> list[int | None]:
@@ -253,6 +257,7 @@ def test_without_a_budget_the_number_of_responses_must_be_given() -> None:
     check(composed(*words, "budget.tokens=1000"))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "model").glob("*.yaml")))
 def test_every_model_can_generate_and_judge(name: str) -> None:
     local = ["++model.id=x", "++judge.id=x"] if name in ("local", "api") else []

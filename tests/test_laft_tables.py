@@ -180,6 +180,7 @@ NUMBERS: tuple[tuple[str, str, str, Any], ...] = (
 )
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("task", TABLES)
 @pytest.mark.parametrize(("student", "method"), sorted({(student, method) for student, method, *_ in NUMBERS}))
 def test_a_composed_configuration_has_the_papers_numbers(task: str, student: str, method: str) -> None:

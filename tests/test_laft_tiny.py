@@ -21,6 +21,7 @@ def operators(run: Run) -> Counter[str]:
     return Counter(one["operator"] for one in run.records("candidates"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_teacher_breeds_and_shows_every_kind_of_step(tmp_path: Path, seed: int) -> None:
     config = composed(*TINY, f"seed={seed}")
@@ -34,6 +35,7 @@ def test_the_teacher_breeds_and_shows_every_kind_of_step(tmp_path: Path, seed: i
     assert min(kinds.values()) >= 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_student_that_solves_nothing_breeds(tmp_path: Path, seed: int) -> None:
     config = check(composed(*TINY, f"seed={seed}"))

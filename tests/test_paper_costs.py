@@ -44,6 +44,7 @@ def measure(folder: Path, *words: str) -> dict[str, int]:
     return {role: figures["calls"] for role, figures in cost.items() if role != "total"}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "words",
     [

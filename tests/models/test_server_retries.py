@@ -222,6 +222,7 @@ MIXTURE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("latency", "in_series"), [(0.5, 40), (10.0, 4)])
 @pytest.mark.parametrize(("mixed", "bound"), [(True, 2.0), (False, 1.5)])
 def test_all_that_may_go_wrong_at_most_doubles_a_runs_time(
@@ -327,6 +328,7 @@ SILENCES = {"503": status(503), "401": status(401), "cut": Failure(kind="cut_off
 OUTAGES = [(1, 15.0, "503"), (64, 15.0, "cut"), (1_800, 15.0, "refused"), (1, 300.0, "401"), (64, 300.0, "503")]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("calls", "down", "kind"), [*OUTAGES, (1_800, 300.0, "503"), (64, 0.5, "503")])
 def test_an_outage_costs_its_time_and_nothing_else(calls: int, down: float, kind: str) -> None:
     async def scenario() -> None:
@@ -350,6 +352,7 @@ async def chain(world: World, number: int, until: float) -> list[tuple[Outcome, 
     return ended
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("calls", [1, 64, 1_800])
 def test_an_outage_that_does_not_end_is_one_line_after_its_bound(calls: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
@@ -472,6 +475,7 @@ def test_several_in_a_row_hold_all_calls() -> None:
     virtually(scenario)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("burst", [0.5, 1.0])
 @pytest.mark.parametrize("rate", [10, 30])
 @pytest.mark.parametrize("dated", [False, True])
@@ -506,6 +510,7 @@ def test_random_429s_cost_about_what_they_cost_their_own_calls() -> None:
 RANDOM_LIMITS = [(0.03, 0, 1.3), (0.03, 1, 1.3), (0.05, 0, 1.3), (0.1, 0, 1.5), (0.1, 1, 1.5), (0.2, 0, 3.0)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("share", "seed", "bound"), RANDOM_LIMITS)
 def test_random_429s_that_come_long_before_any_answer_slow_nobody_down(share: float, seed: int, bound: float) -> None:
     async def scenario() -> None:
@@ -518,6 +523,7 @@ def test_random_429s_that_come_long_before_any_answer_slow_nobody_down(share: fl
     virtually(scenario)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("latency", [0.5, 2.0])
 @pytest.mark.parametrize("burst", [0.5, 1.0])
 def test_a_token_bucket_before_slow_answers_is_used_to_the_full(latency: float, burst: float) -> None:

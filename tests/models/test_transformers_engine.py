@@ -5,7 +5,7 @@ import re
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema
 import numpy as np
@@ -78,25 +78,37 @@ def real_engine() -> Iterator[TransformersModel]:
     asyncio.run(model.close())
 
 
-@pytest.fixture(scope="module")
-def reference(real_weights: Any, real_tokenizer: Any) -> Any:
-    def greedy(messages: tuple[Message, ...], max_tokens: int) -> str:
-        ids = real_tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        out = real_weights.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
-        return str(real_tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+class Compared(NamedTuple):
+    """An engine, the same weights without it, and their tokenizer."""
 
-    return greedy
+    engine: TransformersModel
+    weights: Any
+    tokenizer: Any
 
 
-async def test_greedy_batch_agrees_with_generate(real_engine: TransformersModel, reference: Any) -> None:
+@pytest.fixture(params=["small", pytest.param("real", marks=pytest.mark.nightly)])
+def compared(request: pytest.FixtureRequest) -> Compared:
+    prefix = "real_" if request.param == "real" else ""
+    return Compared(*(request.getfixturevalue(f"{prefix}{name}") for name in Compared._fields))
+
+
+def generate_greedily(compared: Compared, messages: tuple[Message, ...], max_tokens: int) -> str:
+    tokenizer = compared.tokenizer
+    ids = tokenizer.apply_chat_template(
+        list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    out = compared.weights.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
+    return str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+async def test_greedy_batch_agrees_with_generate(compared: Compared) -> None:
     # Prompts of very different lengths, with shared beginnings, one of them longer than a stride of the cache.
     texts = ["Name a colour.", "Name a colour and a fruit.", "The sea is wide. " * 60 + "What is wide?", "2 + 2?"]
     requests = [ask(text, max_tokens=4 + 2 * i, temperature=0.0) for i, text in enumerate(texts)]
-    replies = await asyncio.gather(*(real_engine.complete(r) for r in requests))
+    replies = await asyncio.gather(*(compared.engine.complete(r) for r in requests))
     for request, reply in zip(requests, replies, strict=True):
-        assert reply.completions[0].text == reference(request.messages, request.sampling.max_tokens)
+        expected = generate_greedily(compared, request.messages, request.sampling.max_tokens)
+        assert reply.completions[0].text == expected
 
 
 async def test_a_draw_does_not_depend_on_the_batch(engine: TransformersModel) -> None:
@@ -140,26 +152,25 @@ async def test_a_schema_may_be_that_of_a_bare_number(engine: TransformersModel) 
     assert {completion.finish_reason for completion in reply.completions} == {"stop"}
 
 
-async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(
-    real_engine: TransformersModel, real_weights: Any, real_tokenizer: Any
-) -> None:
+async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(compared: Compared) -> None:
     """Against every token of the vocabulary, tried one by one as what comes next."""
     import torch
 
+    engine, weights, tokenizer = compared
     options = ['"apple"', '"apricot"', '"plum"']
     request = ask(
-        *("Choose a fruit.",), max_tokens=9, temperature=0.8, n=3, token_ids=True, logprobs=True,
+        *("Choose a fruit.",), max_tokens=24, temperature=0.8, n=3, token_ids=True, logprobs=True,
         json_schema={"enum": [json.loads(option) for option in options]},
     )  # fmt: skip
-    reply = await real_engine.complete(request)
-    texts = real_tokenizer.batch_decode([[token] for token in range(real_weights.config.vocab_size)])
+    reply = await engine.complete(request)
+    texts = tokenizer.batch_decode([[token] for token in range(weights.config.vocab_size)])
     parts = {token: text for token, text in enumerate(texts) if text and any(text in option for option in options)}
     for completion in reply.completions:
         ids, expected = list(completion.token_ids or ()), []
         with torch.no_grad():
-            logits = real_weights(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
+            logits = weights(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
         for count, row in enumerate(logits.double().numpy()):
-            said = real_tokenizer.decode(ids[:count])
+            said = tokenizer.decode(ids[:count])
             allowed = [any(o.startswith(said + parts.get(token, "\0")) for o in options) for token in range(len(texts))]
             row[[not one for one in allowed]] = -np.inf
             expected.append(np.log(distribution(row, request.sampling)[ids[count]]))

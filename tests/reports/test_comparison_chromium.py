@@ -59,6 +59,7 @@ def test_the_page_opens_without_errors_requests_or_foreign_code(page: Any) -> No
     assert page.find_element("css selector", "body").text.count(HOSTILE[0]) > 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("width", [420, 800, 1400])
 def test_nothing_but_a_table_scrolls_sideways_and_words_stay_whole(page: Any, width: int) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}

@@ -232,6 +232,7 @@ def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path) ->
     assert "see the one returned" in texts(chromium, "#problem-outcome-line p")[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("width", [420, 1024, 1920])
 def test_nothing_scrolls_sideways_and_no_column_is_a_letter_wide(page: Any, width: int) -> None:
     page.execute_cdp_cmd(

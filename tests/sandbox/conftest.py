@@ -1,6 +1,7 @@
 """A sandbox in each isolation."""
 
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,7 +9,18 @@ import pytest_asyncio
 
 from evorun.errors import SandboxError
 from evorun.sandbox import Sandbox, SandboxConfig
+from hostile_programs import ONE_OF_A_KIND
 from means import interpreter_for_other_users
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have one isolation contain all hostile programs by day, and the others one of each kind."""
+    whole = "bubblewrap" if shutil.which("bwrap") else "namespaces"
+    for item in items:
+        known = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if "hostile" in known and known["sandbox"] != whole and known["hostile"].name not in ONE_OF_A_KIND:
+            item.add_marker(pytest.mark.nightly)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["bubblewrap", "namespaces", "rlimits"])

@@ -173,6 +173,7 @@ def test_any_texts_give_an_answer(first: str, second: str, check: Any, printed: 
 MEBI = 1 << 20
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("check", "expected", "actual"),
     [
@@ -202,6 +203,7 @@ def test_harmful_texts_have_an_answer(check: Any, expected: str, actual: str) ->
     assert same_output(check, expected, actual, printed=True) in (True, False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("expected", "actual"), [("1 " * MEBI, "1.0 " * (MEBI // 2)), ("1 2\n" * (MEBI // 4), "1 2.0\n" * (MEBI // 4))]
 )

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from evorun.sandbox import Limits, Program, Sandbox
-from hostile_programs import HOSTILE, Hostile
+from hostile_programs import HOSTILE, ONE_OF_A_KIND, Hostile
 from means import AS_ROOT, SYSTEMS_OWN, version_of
 
 HEALTHY = """
@@ -48,13 +48,6 @@ async def test_is_contained(sandbox: Sandbox, hostile: Hostile) -> None:
     assert sandbox._scratch is None or os.listdir(sandbox._scratch) == []
     healthy = await sandbox.run(Program(HEALTHY), "hello\n", Limits(cpu_seconds=60))
     assert (healthy.stdout, healthy.stderr) == ('["hello", [], {}, 50000, true, 1]\n', "")
-
-
-ONE_OF_A_KIND = (
-    *("infinite_loop", "memory_bomb", "huge_file", "fork_bomb", "child_left_behind", "kills_all", "collector_loop"),
-    *("reads_passwords", "writes_outside", "connects_here", "becomes_root"),
-)
-"""Programs of each kind."""
 
 
 @AS_ROOT
