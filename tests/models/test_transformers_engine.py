@@ -20,7 +20,7 @@ from evorun.models.transformers.engine import TransformersModel
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
 from forward_pass import distribution, plain_model, scorer
-from tiny_llama import write_talking_llama
+from tiny_llama import TOKENS, write_talking_llama
 from token_turns import check_turns
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
@@ -157,9 +157,10 @@ async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(c
     import torch
 
     engine, weights, tokenizer = compared
-    options = ['"apple"', '"apricot"', '"plum"']
+    # Where one text alone is left, of the many ways to spell it in a short vocabulary the grammar allows one.
+    options = ['"apple"', '"apricot"', '"plum"'] if len(tokenizer) > TOKENS else ['"a"', '"k"', '"x"']
     request = ask(
-        *("Choose a fruit.",), max_tokens=24, temperature=0.8, n=3, token_ids=True, logprobs=True,
+        *("Choose a fruit.",), max_tokens=9, temperature=0.8, n=3, token_ids=True, logprobs=True,
         json_schema={"enum": [json.loads(option) for option in options]},
     )  # fmt: skip
     reply = await engine.complete(request)
