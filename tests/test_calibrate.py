@@ -89,6 +89,7 @@ def test_skills_by_problem_are_nearer_to_the_truth_than_shares_of_right_response
     assert np.square(shrunk).mean() == pytest.approx(expected, rel=0.6)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize(("improvement", "misleading"), [(0.3, 0.2), (0.0, 0.0)])
 def test_what_responses_in_view_do_comes_back(improvement: float, misleading: float, tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ def test_worked_examples_that_are_wrong_are_not_worth_a_resume(tmp_path: Path) -
     assert "resume" not in line
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -267,7 +267,7 @@ def test_graders_pass_the_suite_of_graders(installed: Installed) -> None:
     check_grader(Dates, rows, wrong={"When?": ["1969-07-20", "21.07.1970"]})
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # check_reward passes by day
 def test_a_reward_of_ones_own_is_learned_from(ran: Callable[[str], Ran]) -> None:
     (run,) = ran("brief_reward").runs["grpo"]
     calls = [one for one in read_journal(run / "journal.sqlite") if one.usage is not None]
@@ -304,7 +304,7 @@ def test_an_opinion_is_a_score_without_right_and_wrong(ran: Callable[[str], Ran]
             assert one["scores"]["rubric"] * 6 == pytest.approx(round(one["scores"]["rubric"] * 6, 1))
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # test_python_load.py reads runs
 def test_a_run_is_read_with_the_ancestors_of_its_answers(ran: Callable[[str], Ran]) -> None:
     folder, printed = ran("read_runs")
     (run,) = folder.glob("outputs/two/duel_evolve_*")
@@ -324,7 +324,7 @@ def test_a_run_is_read_with_the_ancestors_of_its_answers(ran: Callable[[str], Ra
         assert all(re.search(r", asked in [1-9]\d+ characters$", line) for line in listed)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # of the same example
 def test_a_figure_is_drawn_of_runs(ran: Callable[[str], Ran]) -> None:
     from matplotlib.image import imread
 
@@ -383,7 +383,7 @@ def test_the_papers_notebooks_draw_what_their_runs_recorded(ran: Callable[[str],
         assert methods <= legend
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # test_python_compare.py compares runs
 def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) -> None:
     example = ran("paper_table")
     cells = json.loads((EXAMPLES / "paper_table" / "paper_table.ipynb").read_text())["cells"]
@@ -415,7 +415,7 @@ def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
     assert "warning" not in (done.stdout + done.stderr).lower()
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # their own tests run by day
 def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> None:
     words = [f"{kind}={name}" for kind, name in WRITTEN.items()]
     words += ["engine=simulated", "task.problems=3"]

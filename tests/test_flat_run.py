@@ -25,7 +25,7 @@ TOKENS = 5_000
 SIZES = ["generations=12", "initial_candidates=6", "children=6", "duels=3", "max_pool=6"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # test_driver.py has the memory of problems that wait
 def test_calls_that_are_done_leave_no_texts_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # what the journal's writer remembers is bounded, but by more than this run writes
     monkeypatch.setattr(journal_file, "REMEMBERED_BYTES", 100_000)

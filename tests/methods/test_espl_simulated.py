@@ -75,7 +75,7 @@ def test_evolution_finds_what_helps_beyond_self_reflection_and_beside_updates(tm
     assert np.mean([one.agreement for one in both]) > 0.5
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # by day they lose where principles harm
 def test_no_method_looks_better_than_the_fixed_prompt_where_principles_do_nothing(tmp_path: Path) -> None:
     def graded(name: str, method: str, *overrides: str) -> Any:
         short = ("method.steps=6", "method.eval_every=2", "engine.principle_gain=0", "task.test_problems=20")
@@ -153,6 +153,7 @@ def seconds_after_rollouts(folder: Path, **latencies: float) -> float:
     return sum(waits)
 
 
+@pytest.mark.nightly  # test_max_lag.py has the order of steps
 def test_updates_and_reflections_on_devices_of_their_own_take_the_time_of_the_longer_ones(tmp_path: Path) -> None:
     reflections = seconds_after_rollouts(tmp_path, seconds_per_token=0.2)
     updates = seconds_after_rollouts(tmp_path, seconds_per_update=25.0)

@@ -142,7 +142,7 @@ def test_a_rubric_that_is_refined_in_view_of_the_hacking_is_not(fixed: Truth, tm
     assert CLOSING["language"] in refined.rubrics[-1]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # one kind is closed by day, with its delay
 def test_loopholes_of_all_kinds_at_once_are_found_one_by_one(tmp_path: Path) -> None:
     all_kinds = ("engine.loophole_kind=all", "engine.loophole_rate=0.3")
     fixed, refined = (play(tmp_path / method, method, *all_kinds) for method in ("ppo", "mpo"))
@@ -151,7 +151,7 @@ def test_loopholes_of_all_kinds_at_once_are_found_one_by_one(tmp_path: Path) -> 
     assert refined.after > fixed.after + 0.2
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # by day harmful rubrics are refused
 def test_a_meta_reward_model_without_skill_gains_nothing_and_one_that_harms_loses(fixed: Truth, tmp_path: Path) -> None:
     unskilled = play(tmp_path, "mpo", "engine.meta_skill=0")
     assert len(unskilled.rubrics) == 3  # the first, and those of steps 4 and 8: none follows the last batch
@@ -163,7 +163,7 @@ def test_a_meta_reward_model_without_skill_gains_nothing_and_one_that_harms_lose
     assert harmful.loophole_rate < 0.1
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # the control of the loophole that is found by day
 def test_without_a_loophole_both_do_equally_well(tmp_path: Path) -> None:
     fixed, refined = (play(tmp_path / one, one, "engine.loophole=0") for one in ("ppo", "mpo"))
     assert fixed.after > fixed.before + 0.1

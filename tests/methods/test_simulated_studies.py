@@ -98,7 +98,7 @@ async def test_a_vote_is_above_one_response_on_the_studys_model_and_below_it_on_
     assert (await share_right("self_consistency", **skill) > one_response) is is_above
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # by day it wins on one model and loses on another
 async def test_best_of_n_is_level_with_it_on_the_studys_model() -> None:
     skill = {key: value for key, value in {**DRY_RUN, **REAL_ENOUGH}.items() if key in vars(PLAIN)}
     assert abs(await share_right("duel_evolve", **skill) - await share_right("best_of_n", **skill)) < 0.1
@@ -116,6 +116,7 @@ async def test_it_loses_to_responses_drawn_apart_where_wrong_parents_mislead() -
     assert await share_right("duel_evolve", **misled) < apart - 0.05
 
 
+@pytest.mark.nightly  # the sample's runs are in tests/net
 async def test_the_dry_run_of_the_sample_rises_from_well_below_all_right() -> None:
     loaded = load_task("mathbench", source="sample", limit=30)
     values = yaml_values("engine", "simulated")

@@ -229,7 +229,7 @@ def test_changes_are_shown_against_the_parent_that_is_chosen(page: Any, prompts:
         assert (before, after) == (visible(text).split("\n"), visible(child["text"]).split("\n"))
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # the changes of one prompt are read by day
 def test_line_differences_lead_from_one_text_to_the_other_and_keep_all_they_can(page: Any) -> None:
     rng = random.Random(0)
     made = ["\n".join(rng.choices("abc", k=rng.randrange(9))) for _ in range(400)]

@@ -118,7 +118,7 @@ def test_intervals_cover_the_true_mean_of_values_and_of_differences_of_rates() -
             assert hits["seeds fixed"] < 0.9 * 400
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # test_statistics.py finds one as often as it says
 def test_the_smallest_difference_is_found_four_times_in_five() -> None:
     rng, problems = np.random.default_rng(5), 80
     one = CrossedMean(0.0, 1 / problems**0.5, 1, problems, 0.0)

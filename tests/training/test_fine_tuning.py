@@ -190,6 +190,7 @@ def test_steps_on_all_weights_are_those_of_plain_torch(model: Path, tmp_path: Pa
         assert torch.allclose(weight, exported.get_parameter(name), atol=2e-4), name
 
 
+@pytest.mark.nightly  # test_training_runs.py serves an adapter, and the first test reads the export
 async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = Request(
@@ -359,6 +360,7 @@ def test_the_order_is_the_seeds() -> None:
     assert fine_tuning._order(0, 20, 1.0) != fine_tuning._order(1, 20, 1.0)
 
 
+@pytest.mark.nightly  # that it reaches the adapter is a test of the settings
 def test_dropout_is_of_the_steps_alone(model: Path, tmp_path: Path) -> None:
     asked = Request(
         messages=(Message(role="user", content="Count."),), sampling=Sampling(temperature=0.0, max_tokens=24), seed=1
