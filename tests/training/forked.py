@@ -1,8 +1,8 @@
 """Steps in forks of one process, which has imported what takes long to: several at once over gloo, and killed ones.
 
-`python forked.py FOLDER` leaves in it what steps of each objective come to in each number of processes
-(`OBJECTIVE-PROCESSES.pt`), and the checkpoints of a trainer of PPO that ran through (`through`) and of one that was
-killed again and again (`killed`), with the exports of both.
+`python forked.py FOLDER COUNT...` leaves in it what steps of each objective come to in one process and in so many
+(`OBJECTIVE-PROCESSES.pt`; those of PPO in two), and the checkpoints of a trainer of PPO that ran through (`through`)
+and of one that was killed again and again (`killed`), with the exports of both.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -134,8 +134,8 @@ def train(folder: Path, kill: str | None = None) -> None:
         serving.next_training()
 
 
-def main(folder: Path) -> None:
-    """Leave the results in a folder."""
+def main(folder: Path, counts: Sequence[int]) -> None:
+    """Leave the results in a folder, those of a policy gradient in these numbers of processes."""
     from accelerate.state import AcceleratorState
 
     batches = [random_rows(50, tools=True), random_rows(150, seed=1)]
@@ -148,7 +148,7 @@ def main(folder: Path) -> None:
     for name, learn in objectives.items():  # in this process: all is imported before it forks
         torch.save(tuple(learn()), folder / f"{name}-1.pt")
     AcceleratorState._reset_state(reset_partial_state=True)
-    for count in (2, 4, 8):
+    for count in counts:
         in_processes(count, objectives["policy_gradient"], folder / f"policy_gradient-{count}.pt")
     in_processes(2, proximal, folder / "ppo-2.pt")
 
@@ -160,4 +160,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), [int(count) for count in sys.argv[2:]])

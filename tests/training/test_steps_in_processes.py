@@ -19,20 +19,22 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("forked")
     imported = {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = evorun(str(path), cwd=path, program=forked.__file__, env=imported)
+    chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
+    counts = {item.callspec.params["count"] for item in chosen if hasattr(item, "callspec")}
+    done = evorun(str(path), *map(str, sorted(counts)), cwd=path, program=forked.__file__, env=imported)
     assert done.returncode == 0, done.stderr
     return path
 
 
-def test_2_4_and_8_processes_make_the_steps_of_one(folder: Path) -> None:
+@pytest.mark.parametrize("count", [4, *(pytest.param(other, marks=pytest.mark.nightly) for other in (2, 8))])
+def test_several_processes_make_the_steps_of_one(count: int, folder: Path) -> None:
     """Of 50 and of 150 rows, which some of them do not divide: rows of no weight change nothing."""
-    one, *several = (Stepped(*torch.load(folder / f"policy_gradient-{count}.pt")) for count in (1, 2, 4, 8))
+    one, several = (Stepped(*torch.load(folder / f"policy_gradient-{number}.pt")) for number in (1, count))
     assert len(one.figures) == 2
-    for found in several:
-        test_policy_gradient_steps.assert_the_same(found, one)
+    test_policy_gradient_steps.assert_the_same(several, one)
 
 
 def test_2_processes_make_the_steps_of_ppo_of_one(folder: Path) -> None:
