@@ -38,7 +38,7 @@ from tiny_llama import write_talking_llama
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
-"""Examples that train, sweep or start several interpreters; their runs' commands are composed in test_commands.py."""
+"""Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
 WRITTEN = {"task": "my_words", "method": "my_vote"}
 """Packages that `evorun new` writes here."""

@@ -19,7 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     whole = "bubblewrap" if shutil.which("bwrap") else "namespaces"
     for item in items:
         known = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if "hostile" in known and known["sandbox"] != whole and known["hostile"].name not in ONE_OF_A_KIND:
+        hostile, isolation = known.get("hostile"), known.get("sandbox")
+        if hostile and isolation not in (None, whole) and hostile.name not in ONE_OF_A_KIND:
             item.add_marker(pytest.mark.nightly)
 
 
