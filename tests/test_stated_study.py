@@ -13,6 +13,7 @@ from evorun.cli.overrides import parse
 from evorun.cli.planning import plan
 from evorun.cli.stated_study import compose_sweep, start_study
 from evorun.errors import ConfigError
+from evorun.runner.plans import make_plan
 from evorun.runner.settings import check
 from evorun.runs.stated_studies import find_study, record_study
 from evorun.runs.sweeps import is_own_sweep, read_sweep
@@ -97,6 +98,8 @@ def test_a_list_among_a_methods_settings_is_a_method_with_each_value(tmp_path: P
     assert settings == [(1, 1), (2, 0.5), (2, 1), (4, 0.5), (4, 1)]
     planned = compose_jobs(compose_runs(record_study(file).study))
     assert [(job["method"]["samples"], job["method"]["temperature"]) for job in planned] == settings
+    named = [arm.settings for arm in make_plan(planned, tmp_path / "none").arms]
+    assert named == [[f"method.samples={samples}", f"method.temperature={heat}"] for samples, heat in settings]
 
 
 @pytest.mark.parametrize("word", ["method.samples=8", "task.limit=9", "seed=4", "experiment=quickstart"])

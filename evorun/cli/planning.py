@@ -109,7 +109,7 @@ def _make_table(made: Plan) -> Table:
     billed = any(arm.billed for arm in made.arms)
     asked = [arm for arm in made.arms if arm.stage is None]
     several = {name: len({getattr(arm, name) for arm in asked}) > 1 for name in ("method", "task", "model", "engine")}
-    named = [name for name, varies in several.items() if varies] or ["method"]
+    named = [name for name, varies in several.items() if varies]
     table = Table(
         [
             *word_columns("arm"),
@@ -122,7 +122,8 @@ def _make_table(made: Plan) -> Table:
     )
     for arm in made.arms:
         price = ("unknown" if arm.price is None else arm.price) if arm.billed else None
-        name = arm.stage or ", ".join(getattr(arm, part) for part in named)
+        settings = [setting.removeprefix("method.") for setting in arm.settings]
+        name = arm.stage or ", ".join([*(getattr(arm, part) for part in named), *settings]) or arm.method
         row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
         table.rows.append([*row, *([price] if billed else [])])
     if len(made.arms) > 1:

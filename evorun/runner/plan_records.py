@@ -57,6 +57,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     engine: str
     """As a user chooses it."""
+    settings: list[str]
+    """Settings that tell it from other arms of its method, as `method.samples=4`."""
     runs: int
     problems: int
     roles: list[PlannedRole]

@@ -1,6 +1,6 @@
 """The smallest difference that planned runs could show, by recorded runs where there are any."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from evorun.runner.recorded import Recorded
 from evorun.runner.settings import RunConfig
@@ -11,7 +11,7 @@ SEEDS_AGREE = "; seeds are taken to agree on each problem, and where they do not
 
 
 def plan_difference(
-    config: RunConfig, problems: int, seeds: int, recorded: Recorded, others: Sequence[str]
+    config: RunConfig, problems: int, seeds: int, recorded: Recorded, others: Collection[str]
 ) -> tuple[float | None, str]:
     """Return the smallest difference of an arm to another on the same problems and seeds, and what it assumes.
 

@@ -37,7 +37,7 @@ from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.trials import Trial, try_out
-from evorun.runs.directory import identity
+from evorun.runs.directory import identity, iterate_differences
 from evorun.runs.prices import find_rate, oldest_date
 from evorun.runs.spending import GOLD
 
@@ -47,7 +47,11 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
     planner = _Planner(read_recorded(outputs))
     methods = {config["method"]["name"] for config in configs}
     arms = planner.plan_students(configs)
-    arms += [planner.plan_arm(members, methods) for members in _group_by_arm(configs)]
+    by_arm = _group_by_arm(configs)
+    settings = _list_settings([members[0] for members in by_arm])
+    arms += [
+        replace(planner.plan_arm(members, methods), settings=own) for members, own in zip(by_arm, settings, strict=True)
+    ]
     roles = [role for arm in arms for role in arm.roles]
     unknown = sorted({role.model for role in roles if role.billed and role.calls and role.price is None})
     billed = [arm for arm in arms if arm.billed]
@@ -75,6 +79,24 @@ def _group_by_arm(configs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     for config in configs:
         by_arm[_without_seed(config)].append(config)
     return list(by_arm.values())
+
+
+def _list_settings(configs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return for each arm's configuration the settings (`method.samples=4`) that tell it from others of its method."""
+    alike: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for config in configs:
+        alike[config["method"]["name"]].append(identity(config))
+    return [
+        sorted({f"{key}={own}" for other in alike[config["method"]["name"]] for key, own in _list_own(config, other)})
+        for config in configs
+    ]
+
+
+def _list_own(config: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings in which an arm differs from another one, whose task, model and engine tables name."""
+    for key, own, _ in iterate_differences(identity(config), other):
+        if key != "seed" and key.partition(".")[0] not in ("task", "model", "engine"):
+            yield key, own
 
 
 def _without_seed(config: Mapping[str, Any]) -> str:
@@ -211,6 +233,7 @@ class _Planner:
             uncounted=uncounted,
             hours=hours,
             hours_note=hours_note,
+            settings=[],
             smallest_difference=None,
             difference_note="",
             score=score.name,
