@@ -41,6 +41,11 @@ def test_seeds_with_problems_of_their_own_are_students_test_over_their_means() -
     assert found.interval() == pytest.approx(tuple(oracle.confidence_interval(0.95)))
 
 
+def test_problems_that_do_not_vary_within_a_seed_are_shared_all_the_same() -> None:
+    found = _known(np.array([[0.0] * 5, [0.0] * 5, [1.0] * 5]))
+    assert (found.is_nested, found.seed_weight, found.problems) == (False, 1.0, 5)
+
+
 def test_the_variance_is_that_of_the_mean_squares_between_seeds_and_problems_less_the_rest() -> None:
     values = _draw(np.random.default_rng(2), 4, 6, 1, 1)
     a, b = values.shape
