@@ -209,7 +209,7 @@ def json_type(hint: Any) -> str:
 def _enclosed(hint: Any) -> str:
     """Return a type within a list or an object, between brackets where it has alternatives."""
     kind = json_type(hint)
-    return f"({kind})" if " or " in kind and "(" not in kind else kind
+    return f"({kind})" if " or " in re.sub(r"\(.*\)", "", kind) else kind
 
 
 def _names(record: type) -> list[str]:
