@@ -479,7 +479,6 @@ def test_a_launcher_that_is_killed_does_nothing_twice(kills: int, seeds: str, tm
         assert effects_in(job / "journal.sqlite") == effects_in(calm / "journal.sqlite")
 
 
-@pytest.mark.nightly  # test_resume.py has the signal of a run
 @pytest.mark.slow
 def test_an_interrupt_of_the_launcher_interrupts_its_jobs(tmp_path: Path) -> None:
     words = ["-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep"]
