@@ -5,6 +5,7 @@ at once, shows each the same GPUs, and hides in files what they print. Processes
 """
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -40,6 +41,8 @@ from evorun.runs.terminal import Terminal
 
 TARGET = "hydra_plugins.evorun.LocalLauncher"
 """The name in `conf/hydra/launcher/local.yaml`: Hydra takes launchers from packages `hydra_plugins` alone."""
+
+_log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _REFRESH_S = 1.0
@@ -99,7 +102,10 @@ class LocalLauncher(Launcher):
         for number, overrides in jobs.items():
             with contextlib.suppress(EvorunError):  # said when the job is to start
                 composed[number] = self._compose(overrides, number)
-        return group_jobs(composed)
+        groups = group_jobs(composed)
+        if not any(group.models for group in groups):
+            _log.warning("hydra.launcher.share_models: has no effect, no two jobs load the same models")
+        return groups
 
     def _carry_out(self, group: JobGroup, jobs: Mapping[int, list[str]], statuses: list[str]) -> None:
         """Carry out a group of the sweep's jobs, and add how they ended.
@@ -113,6 +119,10 @@ class LocalLauncher(Launcher):
         running: dict[int, _Running] = {}  # by share
         with contextlib.ExitStack() as stack:
             servers = stack.enter_context(serving(group.models, places, len(shares), log)) if places else []
+            if servers:
+                names = " and ".join(dict.fromkeys(served.model.name for served in group.models))
+                on = "one process" if len(servers) == 1 else f"{len(servers)} processes"
+                self._console.print(f"{len(group.jobs)} jobs share {names} in {on}, see {display(log)}", soft_wrap=True)
             try:
                 with self._display(running, statuses, len(jobs)) as refresh:
                     while left or running:

@@ -157,18 +157,28 @@ async def serve(models: Mapping[str, LanguageModel], listener: socket.socket, un
     """Serve models by key to all that connect, until the awaitable is done; then close the models."""
     from aiohttp import web
 
+    connections: set[web.WebSocketResponse] = set()
+
     async def connect(asked: web.Request) -> web.WebSocketResponse:
         model = models.get(asked.match_info["key"])
         if model is None:
             raise web.HTTPNotFound
         connection = web.WebSocketResponse(max_msg_size=0)
         await connection.prepare(asked)
-        await _answer_all(model, connection)
+        connections.add(connection)
+        try:
+            await _answer_all(model, connection)
+        finally:
+            connections.remove(connection)
         return connection
+
+    async def disconnect(_: web.Application) -> None:
+        await asyncio.gather(*(connection.close() for connection in connections))
 
     application = web.Application()
     application.router.add_get("/{key}", connect)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
+    application.on_shutdown.append(disconnect)
+    runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()

@@ -188,7 +188,10 @@ def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
 
 def _describe_model(model: ModelInRun) -> str:
     simulated = "simulated" in (model.engine, model.replayed_engine)
-    return f"{model.label} on {model.engine}" if model.engine and not simulated else model.label
+    if not model.engine or simulated:
+        return model.label
+    shared = f", shared by {model.shared_by} jobs at once" if model.shared_by else ""
+    return f"{model.label} on {model.engine}{shared}"
 
 
 def list_settings(manifest: Manifest) -> list[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -20,12 +21,13 @@ from building import make_config
 from evorun.errors import ConfigError, EngineError
 from evorun.models import LanguageModel, Message, Request, Sampling
 from evorun.models.chat import prompt_token_ids
-from evorun.models.config import ModelConfig
+from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.embedded import ensure
 from evorun.models.vllm.engine import VllmConfig
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
 from forward_pass import plain_model, scorer
+from shared_process import running
 from token_turns import check_turns
 
 needs_vllm = [
@@ -222,6 +224,19 @@ class TestServing:
         )
         reply = await engine.complete(Request(messages=messages, sampling=Sampling(max_tokens=2)))
         assert reply.prompt_tokens == len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    async def test_other_processes_get_the_same_replies(self, engine: LanguageModel, tmp_path: Path) -> None:
+        requests = [
+            ask("Name a colour.", max_tokens=8, seed=3, token_ids=True, logprobs=True),
+            ask("Name a fruit.", max_tokens=8, temperature=0.0),
+            ask("Hello there, friend. " * 2000, max_tokens=2),  # longer than the context
+        ]
+        async with running(engine, ServedModel(EMBEDDED, small_engine()), tmp_path, closes=False) as process:
+            other = await process.open()
+            for request in requests:
+                own, shared = await engine.complete(request), await other.complete(request)
+                assert shared == msgspec.structs.replace(own, seconds=shared.seconds)
+            await other.close()
 
     async def test_context_end_ends_with_length(self, engine: LanguageModel) -> None:
         endless = {"type": "array", "items": {"enum": ["a"]}, "minItems": 500}
