@@ -34,6 +34,7 @@ def refused(*arguments: str, cwd: Path) -> list[str]:
         ("seed=0,1", "hydra.sweeper.params=5"),
         ("seed=0,1", "hydra/launcher=local", "hydra.launcher.jobs=0"),
         ("seed=0,1", "hydra/launcher=local", "hydra.launcher.cores=2"),
+        ("seed=0,1", "hydra/launcher=local", "hydra.launcher.share_models=2"),
     ],
 )
 def test_a_sweep_of_which_no_job_begins_leaves_nothing(tmp_path: Path, sweep: tuple[str, ...]) -> None:
