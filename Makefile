@@ -15,6 +15,8 @@ ROOM ?= ratings
 BENCH_ARGS ?=
 # What `make race` is to do differently: make race RACE_ARGS="--calls 500 --only evorun gepa"
 RACE_ARGS ?=
+# What `make gpu-check` is to do differently: make gpu-check GPU_ARGS="--parts decoding runs"
+GPU_ARGS ?=
 # Test files at once: three for two cores, since tests of processes and of limits wait, as far as memory goes; each may
 # start a process with the embedded model (4 GB).
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; \
@@ -32,7 +34,7 @@ QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test test-all test-room test-vllm lint docs format bench race clean
+.PHONY: help setup setup-dev run test test-all test-room test-vllm lint docs format bench gpu-check race clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
@@ -89,6 +91,10 @@ format: .venv/.ready-dev  ## format the code and mend what ruff can mend by itse
 bench: .venv/.ready-dev  ## measure speed, memory and disk beside their targets (a quarter of an hour, 8 GB in TMPDIR)
 	@echo "== bench: scripts/bench/run.py $(BENCH_ARGS)"
 	$(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
+
+gpu-check: .venv/.ready-dev  ## check one GPU without a network: what runs there, how fast, and what it agrees with
+	@echo "== gpu-check: scripts/gpu/gpu_check.py $(GPU_ARGS)"
+	$(BIN)/python scripts/gpu/gpu_check.py $(GPU_ARGS)
 
 race: .venv/.ready-dev .venv-race/.ready  ## run evorun and its peers on the same calls: pace, memory, disk, calls lost to a kill
 	@echo "== race: scripts/race/race.py $(RACE_ARGS)"

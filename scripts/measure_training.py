@@ -1,10 +1,10 @@
 """A training step through evorun against the same step in a bare script of TRL: seconds, peak memory, tokens a second.
 
-    python scripts/measure_training.py [--steps 5] [--rows 8] [--tokens 64] [--threads 1]
+    python scripts/measure_training.py [--steps 5] [--rows 8] [--tokens 64] [--threads 1] [--model FOLDER]
 
-Both train a LoRA adapter of the embedded model on a CPU, with GRPO, each in a process of its own. Their steps take
-turns, so that other work on the machine slows both alike; all times are medians, and the first step counts for neither.
-CPU seconds are the process's own, and steadier than the clock's where the machine has other work.
+Both train a LoRA adapter of a model, the embedded one by default, with GRPO, each in a process of its own. Their steps
+take turns, so that other work on the machine slows both alike; all times are medians, and the first step counts for
+neither. CPU seconds are the process's own, and steadier than the clock's where the machine has other work.
 First both learn from the same completions, drawn at random; then each samples its own, evorun with its batch decoder
 and TRL with transformers' `generate`.
 """
@@ -37,7 +37,6 @@ from evorun.training.objectives import GradientSettings
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate, Job, PolicyGradient, Replies, Row, Train
 
-MODEL = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 GROUP = 4
 
 
@@ -69,7 +68,8 @@ class Bare:
 
     def __init__(self, arguments: argparse.Namespace, *, samples: bool) -> None:
         command = [sys.executable, __file__, "--bare", "samples" if samples else "given"]
-        command += [f"--{key}={getattr(arguments, key)}" for key in ("steps", "rows", "tokens", "threads")]
+        keys = ("steps", "rows", "tokens", "threads", "model", "device")
+        command += [f"--{key}={getattr(arguments, key)}" for key in keys]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -96,7 +96,7 @@ def be_bare(arguments: argparse.Namespace) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
-    tokenizer = AutoTokenizer.from_pretrained(ensure())
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     asked: Any = prompts(arguments.rows)
     said: dict[str, float] = {}
     steps = iter(range(arguments.steps + 2))
@@ -117,9 +117,10 @@ def be_bare(arguments: argparse.Namespace) -> None:
     def rewards(completions: list[Any], **_: Any) -> list[float]:
         return [float(i % 2) for i in range(len(completions))]
 
+    gpu = arguments.device == "cuda"
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(
-            model=AutoModelForCausalLM.from_pretrained(ensure(), dtype=torch.float32),
+            model=AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.bfloat16 if gpu else torch.float32),
             reward_funcs=rewards,
             train_dataset=Dataset.from_dict({"prompt": asked[::GROUP] * (arguments.steps + 2)}),
             processing_class=tokenizer,
@@ -127,9 +128,9 @@ def be_bare(arguments: argparse.Namespace) -> None:
             rollout_func=given if arguments.bare == "given" else None,
             args=GRPOConfig(
                 output_dir=folder,
-                use_cpu=True,
-                bf16=False,
-                gradient_checkpointing=False,
+                use_cpu=not gpu,  # on a GPU as evorun trains by default
+                bf16=gpu,
+                gradient_checkpointing=gpu,
                 loss_type="dr_grpo",
                 scale_rewards=False,
                 per_device_train_batch_size=arguments.rows,
@@ -174,7 +175,8 @@ class Evorun:
         self._trainer = trainer
         self._arguments = arguments
         self._updates = 0
-        self._tokenizer = AutoTokenizer.from_pretrained(ensure())
+        self._model = ModelConfig(name="measured", id=arguments.model)
+        self._tokenizer = AutoTokenizer.from_pretrained(arguments.model)
 
     @property
     def process(self) -> int:
@@ -184,7 +186,7 @@ class Evorun:
     async def learn(self, completions: list[list[int]]) -> None:
         """Make an update on completions."""
         self._updates += 1
-        asked = [prompt_token_ids(self._tokenizer, messages, MODEL) for messages in prompts(self._arguments.rows)]
+        asked = [prompt_token_ids(self._tokenizer, messages, self._model) for messages in prompts(self._arguments.rows)]
         rows = [
             Row(
                 prompt=tuple(prompt),
@@ -283,14 +285,14 @@ def job(arguments: argparse.Namespace, folder: Path) -> Job:
     )
     return Job(
         socket="",
-        model=MODEL,
-        weights=str(ensure()),
+        model=ModelConfig(name="measured", id=arguments.model),
+        weights=arguments.model,
         training=typed(TrainingConfig, {**yaml_values("training", "lora"), "micro_batch": arguments.rows}, "training"),
         objective=objective,
         seed=0,
         folder=str(folder),
         checkpoint=None,
-        device="cpu",
+        device=arguments.device,
         max_batch_size=32,
         prefix_cache_tokens=32768,
     )
@@ -302,6 +304,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8, help=f"completions in a batch, a multiple of {GROUP}")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of a completion, at most")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each of the two")
+    parser.add_argument("--model", default=str(ensure()), metavar="FOLDER", help="default: the embedded model")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--bare", choices=("given", "samples"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)

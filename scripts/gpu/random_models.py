@@ -1,0 +1,81 @@
+"""Models with random weights and the shapes of published ones, for machines without a network."""
+
+from pathlib import Path
+from typing import Any
+
+from evorun.models.embedded import ensure
+
+FAMILIES = ("dense", "moe")
+SIZES = ("full", "tiny")
+
+# Shapes of Qwen/Qwen2-1.5B-Instruct and, at a quarter of its width and depth, of Qwen/Qwen3-30B-A3B (config.json).
+_DENSE = {
+    "full": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+}
+_MOE = {
+    "full": {
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "moe_intermediate_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "num_experts": 32,
+        "num_experts_per_tok": 8,
+    },
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "moe_intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+    },
+}
+_VOCABULARY = {"full": 151936, "tiny": 49152}
+"""Sizes of the embeddings: Qwen's, and the embedded model's, whose tokenizer every model here has."""
+
+
+def write_random_model(family: str, size: str, folder: Path, device: str) -> Path:
+    """Write a model of a family and size into a folder, in bfloat16, with tokenizer and chat template; return it.
+
+    device: where the weights are drawn, since a CPU takes minutes for the full sizes.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(ensure())
+    common: dict[str, Any] = {
+        "vocab_size": _VOCABULARY[size],
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    kind, shape = {"dense": ("qwen2", _DENSE), "moe": ("qwen3_moe", _MOE)}[family]
+    config = AutoConfig.for_model(kind, **shape[size], **common)
+    automatic: Any = AutoModelForCausalLM
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = automatic.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

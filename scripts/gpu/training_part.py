@@ -1,0 +1,120 @@
+"""Steps of the trainers: seconds and peak memory, by an adapter and all weights, beside bare TRL's."""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from measure_training import Evorun, bare, job, random_completions
+
+from evorun.cli.compose import yaml_values
+from evorun.runner.typed import typed
+from evorun.training.objectives import ProximalSettings
+from evorun.training.process import TrainerProcess
+from evorun.training.wire import FineTuning, Job, ProximalPolicy, Train
+from figures import Setting, attempt, median, peak_memory, report
+from random_models import FAMILIES, write_random_model
+
+SIZES = {"full": {"steps": 4, "rows": 32, "tokens": 512}, "tiny": {"steps": 2, "rows": 4, "tokens": 8}}
+"""Steps after the first, completions in each, and their tokens."""
+
+
+def measure(setting: Setting) -> None:
+    """Report the figures of each family of models and each way to train."""
+    for family in FAMILIES:
+        with attempt(f"{family}: training"):
+            folder = write_random_model(family, setting.size, setting.scratch / family, setting.device)
+            sizes = argparse.Namespace(model=str(folder), device=setting.device, threads=1, **SIZES[setting.size])
+            for what, changed in _jobs(sizes, setting, family).items():
+                with attempt(f"{family}: {what}"):
+                    asyncio.run(_train(f"{family}: {what}", changed, sizes, setting))
+            with attempt(f"{family}: bare TRL"):
+                _train_bare(f"{family}: GRPO of bare TRL, adapter", sizes, setting)
+
+
+def _jobs(sizes: argparse.Namespace, setting: Setting, family: str) -> Mapping[str, Job]:
+    """Return what trainers are told, by a name of each way to train."""
+    checkpoints = setting.scratch / "checkpoints"
+    checkpoints.mkdir(exist_ok=True)
+    plain = job(sizes, checkpoints)
+    plain = msgspec.structs.replace(plain, training=dataclasses.replace(plain.training, micro_batch=10))
+    jobs = {"GRPO, adapter": plain}
+    if family != "dense":
+        return jobs
+    stored = dataclasses.replace(plain.training, gradient_checkpointing=False)
+    tuning = FineTuning(
+        train=str(_write_conversations(setting.scratch / "conversations.jsonl", sizes)),
+        held_out=None,
+        source="conversations.jsonl",
+        epochs=1.0,
+        batch=sizes.rows,
+        max_length=2 * sizes.tokens + 128,
+    )
+    # as of a run: all weights take the learning rate of training=full
+    full = dataclasses.replace(plain.training, weights="full", learning_rate=1e-5)
+    changed = msgspec.structs.replace
+    return {
+        **jobs,
+        "GRPO, adapter, activations kept": changed(plain, training=stored),
+        "PPO with its critic, adapter": changed(plain, objective=_proximal(sizes.steps + 1)),
+        "fine-tuning, adapter": changed(plain, objective=tuning),
+        "fine-tuning, all weights": changed(plain, objective=tuning, training=full),
+    }
+
+
+def _proximal(steps: int) -> ProximalPolicy:
+    values = yaml_values("method", "ppo")
+    names = {field.name for field in dataclasses.fields(ProximalSettings)}
+    settings = typed(ProximalSettings, {name: values[name] for name in names}, "method")
+    return ProximalPolicy(settings=settings, steps=steps, temperature=1.0)
+
+
+def _write_conversations(file: Path, sizes: argparse.Namespace) -> Path:
+    text = " ".join(str(i % 97) for i in range(sizes.tokens // 2))
+    lines = (
+        {
+            "line": number,
+            "messages": [{"role": "user", "content": f"{number}?"}, {"role": "assistant", "content": text}],
+        }
+        for number in range(1, (sizes.steps + 1) * sizes.rows + 1)
+    )
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+async def _train(what: str, given: Job, sizes: argparse.Namespace, setting: Setting) -> None:
+    trainer = await TrainerProcess.start(given, setting.scratch / "trainer.log")
+    try:
+        evorun, seconds = Evorun(trainer, sizes), list[float]()
+        with peak_memory(evorun.process) as peak:
+            for step in range(sizes.steps + 1):
+                started = time.perf_counter()
+                if isinstance(given.objective, FineTuning):
+                    await trainer.ask(Train(number=step + 1))
+                else:
+                    await evorun.learn(random_completions(sizes.rows, sizes.tokens, step))
+                seconds.append(time.perf_counter() - started)
+        _report(what, seconds, peak(), sizes)
+    finally:
+        await trainer.close()
+
+
+def _train_bare(what: str, sizes: argparse.Namespace, setting: Setting) -> None:
+    seconds = []
+    with bare(sizes, samples=False) as script, peak_memory(script.process.pid) as peak:
+        for _ in range(sizes.steps + 1):
+            started = time.perf_counter()
+            script.step()
+            seconds.append(time.perf_counter() - started)
+        _report(what, seconds, peak(), sizes)
+
+
+def _report(what: str, seconds: list[float], memory: float, sizes: Any) -> None:
+    step = median(seconds)
+    report(f"{what}: step of {sizes.rows} completions of {sizes.tokens} tokens", step, "s")
+    report(f"{what}: memory", memory, "GiB")
