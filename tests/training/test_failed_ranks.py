@@ -1,5 +1,6 @@
 """Trainers that fail: what the user reads, and smaller passes after a lack of memory. In real processes, over gloo."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,11 +25,13 @@ from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.schema import SmallerPasses
 from evorun.training import process
-from evorun.training.failures import Evidence
+from evorun.training.failures import Evidence, OutOfMemory
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
 from evorun.training.ranks import read_statuses
-from evorun.training.wire import Figures, Job, Train
+from evorun.training.reductions import Reductions
+from evorun.training.wire import Figures, FineTuning, Generate, Job, Train
+from tiny_llama import write_tiny_llama
 from warm_process import forked_trainers, is_there
 
 pytestmark = pytest.mark.slow
@@ -161,14 +164,63 @@ async def test_after_a_lack_of_memory_smaller_passes_give_the_same_weights(tmp_p
     assert noted == []  # it begins with the smaller passes
     assert all(torch.equal(value, adapter[name]) for name, value in repeated.items())
 
-    with pytest.raises(TrainingError, match=r"ran out of memory in update 1, .*; set training.micro_batch_tokens="):
-        await trained(large, "never enough memory")
+    with pytest.raises(TrainingError, match=r"on rank 1 of 2 in update 1, .* 1 sequence of .* a single"):
+        await trained(large, "never enough memory", num_processes=2)
+    said = (large / "trainer.rank1.log").read_text()
+    assert said.count("Traceback (most recent call last)") == 2  # with two sequences, and with one
 
 
 async def test_a_sequence_that_does_not_fit_alone_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"a single sequence does not fit: set training.gradient_ch"):
         await trained(folder_in(tmp_path, "run"), "never enough memory", micro_batch=1)
     assert (tmp_path / "run" / "trainer.log").read_text().count("Traceback") == 1
+
+
+def test_what_to_set_when_the_second_try_fails_too(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / JOURNAL)
+    reductions = Reductions(journal, training_config(), make_config("engine", "transformers"))
+    lack = OutOfMemory("no room", rows=4, tokens=800)
+    assert str(reductions.advise(Train(number=1), lack)) == "no room; set training.micro_batch_tokens=400"
+    generation = OutOfMemory("no room", rows=32, tokens=0)
+    assert str(reductions.advise(Generate(requests=(), version=0), generation)) == (
+        "no room; set engine.max_batch_size=16"
+    )
+    assert "training.precision=bfloat16" in str(reductions.advise(None, lack))
+    journal.close()
+
+
+async def test_processes_with_unequal_passes_fine_tune_as_one(tmp_path: Path) -> None:
+    """One of them gets the long conversations, and has more passes; the other one waits in passes without labels."""
+    model = write_tiny_llama(folder_in(tmp_path, "model"))
+    chats = [("Count.", "one two three four five six seven eight nine ten " * 3), ("Yes?", "No.")] * 3
+    lines = [[{"role": "user", "content": asked}, {"role": "assistant", "content": said}] for asked, said in chats]
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps({"line": at, "messages": both}) + "\n" for at, both in enumerate(lines, 1)))
+    told = FineTuning(train=str(file), held_out=None, source="chats", epochs=1.0, batch=len(chats), max_length=256)
+
+    async def tuned(processes: int) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+        folder = folder_in(tmp_path, str(processes))
+        journal = Journal(folder / JOURNAL)
+        policy = Policy(
+            model=ModelConfig(name="sound", id=str(model)),
+            engine=make_config("engine", "transformers", device="cpu"),
+            training=training_config(**EXACT, num_processes=processes, micro_batch_tokens=130),
+            objective=told,
+            seed=3,
+            run=folder,
+            journal=journal,
+        )
+        try:
+            figures = await policy.train_step(1)
+            return figures, load_file((await policy.export()) / "adapter_model.safetensors")
+        finally:
+            await policy.close()
+            journal.close()
+
+    (one, expected), (two, adapter) = await tuned(1), await tuned(2)
+    assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
+    assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
+    same_but_for_rounding(adapter, expected)
 
 
 def folder_in(path: Path, name: str) -> Path:

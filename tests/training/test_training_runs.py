@@ -108,6 +108,19 @@ def test_it_leaves_figures_of_each_step_and_evaluations(run: Path) -> None:
     ]
 
 
+def test_it_leaves_the_speed_of_each_update(run: Path) -> None:
+    updated = [line["step"] for line in lines(run / "training.jsonl") if "loss" in line["figures"]]
+    speed = {line["step"]: line["figures"] for line in lines(run / "speed.jsonl")}
+    assert sorted(speed) == updated
+    for figures in speed.values():
+        causes = [name for name in figures if name.endswith("_seconds")]
+        assert {"training_seconds", "generation_seconds"} <= set(causes)
+        assert sum(figures[name] for name in causes) == pytest.approx(figures["seconds"], rel=1e-2)
+        assert figures["train_tokens_per_second"] * figures["training_seconds"] > 0
+        assert 0.01 < figures["trainer_memory"] < 100
+        assert "mfu" not in figures  # on a CPU
+
+
 def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, model: Path) -> None:
     import torch
     from peft import PeftModel

@@ -20,8 +20,8 @@ _KEYS = (
     ),
     (
         "No available memory for the cache blocks",
-        "raise engine.gpu_memory_utilization on an unshared GPU or engine.tensor_parallel_size, or lower "
-        "engine.max_num_seqs",
+        "raise engine.gpu_memory_utilization on an unshared GPU (engine.cpu_kv_cache_gib on a CPU) or "
+        "engine.tensor_parallel_size, or lower engine.max_num_seqs",
     ),
     (
         "available KV cache memory",

@@ -99,8 +99,10 @@ def start_engine(
             ) from error
     lack = f"model '{model.id}': vLLM {vllm_version()} could not start: {describe_lack(reason, arguments)}"
     smaller = {**arguments, "max_num_seqs": arguments["max_num_seqs"] // 2}
-    # Fewer completions at once need less memory for their logits, but the cache for one of them stays as large.
-    if not smaller["max_num_seqs"] or "available KV cache memory" in reason:
+    # Fewer completions at once leave more memory to the cache, but not to one whose size is set (on a CPU), and the
+    # cache for a single completion stays as large.
+    sized = arguments.get("kv_cache_memory_bytes") is not None
+    if not smaller["max_num_seqs"] or sized or "available KV cache memory" in reason:
         raise EngineError(lack)
     log.warning("%s; trying again, once, with engine.max_num_seqs=%d", lack, smaller["max_num_seqs"])
     try:
