@@ -6,7 +6,7 @@ to and a replay does not make.
 
 import resource
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,11 +40,11 @@ class Stopwatch:
         self._begin()
 
     def _begin(self) -> None:
-        self._spent: Counter[str] = Counter()
+        self._spent: defaultdict[str, float] = defaultdict(float)
         """Seconds by figure, each counted once."""
-        self._busy: Counter[Cause] = Counter()
+        self._busy: defaultdict[Cause, float] = defaultdict(float)
         """Seconds in which a cause was open, beside others or not."""
-        self._amounts: Counter[str] = Counter()
+        self._amounts: defaultdict[str, float] = defaultdict(float)
         self._largest: dict[str, float] = {}
 
     @contextmanager
@@ -60,7 +60,8 @@ class Stopwatch:
 
     def add(self, **amounts: float) -> None:
         """Add to amounts: `prefilled` and `decoded` tokens of the policy; `trained` tokens in `trained_seconds`."""
-        self._amounts.update(amounts)  # type: ignore[arg-type]  # a counter takes any numbers
+        for name, amount in amounts.items():
+            self._amounts[name] += amount
 
     def note_largest(self, name: str, value: float) -> None:
         """Note a figure of the step of which the largest value counts."""
@@ -89,8 +90,8 @@ class Stopwatch:
         elapsed, self._at = now - self._at, now
         ongoing = [cause for cause in CAUSES if self._open[cause]]
         for cause in ongoing:
-            self._busy[cause] += elapsed  # type: ignore[assignment]  # a counter takes any numbers
-        self._spent[CAUSES[ongoing[0]] if ongoing else OTHER] += elapsed  # type: ignore[assignment]
+            self._busy[cause] += elapsed
+        self._spent[CAUSES[ongoing[0]] if ongoing else OTHER] += elapsed
 
 
 def append_speed(run: Path, step: int, figures: dict[str, float]) -> None:

@@ -18,10 +18,13 @@ class TrainedPolicy(Protocol):
     """Completions from the weights of a step."""
     max_lag: int
     """Number of earlier updates that the rollouts of a step may lack (`training.max_lag`)."""
-    stopwatch: Stopwatch | None
-    """Measures the steps; None where nothing real is trained."""
     reference: LanguageModel
     """Completions of the reference policy, the untrained model."""
+
+    @property
+    def stopwatch(self) -> Stopwatch | None:
+        """Measures the steps; None where nothing real is trained."""
+        ...
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         """Learn from a batch of completions; return the trainer's figures, and the advantages that it estimates.

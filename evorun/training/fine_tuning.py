@@ -92,7 +92,9 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
 
 
 class FineTuner(SFTTrainer):  # type: ignore[misc]
-    """SFTTrainer that also reports the numbers of its conversations and the held-out loss."""
+    """SFTTrainer that divides batches into passes; reports the numbers of its conversations and the held-out loss."""
+
+    current_gradient_accumulation_steps: int
 
     def __init__(
         self, training: TrainingConfig, train: Data, held_out: Data | None, steps: int, **arguments: Any

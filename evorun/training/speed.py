@@ -59,7 +59,7 @@ class Meter:
         if peak is None:
             return None
         flops = flops_per_token(self._trainer.model)
-        return tokens_per_second * flops / (peak * accelerator.num_processes)
+        return tokens_per_second * flops / (peak * int(accelerator.num_processes))
 
 
 def find_peak(gpu: str) -> float | None:
@@ -77,6 +77,6 @@ def flops_per_token(model: torch.nn.Module) -> int:
 
 
 def _peak_memory() -> int:
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
