@@ -33,6 +33,7 @@ WITHOUT_MODEL_TEXT = {
     "models.adapters": "names of tensors",
     "models.base": "an engine's reason for a refusal",
     "models.chat_templates": "a model's chat template",
+    "models.config": "errors about engines",
     "models.keys": "names of variables",
     "models.memory": "errors of libraries",
     "models.vllm.failures": "the log of vLLM's errors, in linear time",
