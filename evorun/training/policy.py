@@ -43,6 +43,7 @@ from evorun.training.failures import OutOfMemory
 from evorun.training.process import LOG, TrainerProcess
 from evorun.training.reductions import Reductions
 from evorun.training.settings import require_share
+from evorun.training.updates import find_updates, update_key
 from evorun.training.wire import (
     Answer,
     Command,
@@ -120,7 +121,8 @@ class Policy:
         self._past = past
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
         # Ignore a checkpoint whose update is not in the journal: it belongs to another history of the run.
-        known = [number for number in self._checkpoints.saved_updates() if update_key(number) in journal]
+        recorded = find_updates(journal.keys())
+        known = [number for number in self._checkpoints.saved_updates() if number in recorded]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
         self._oldest = self._checkpoints.oldest_version(self._resumed)
@@ -208,7 +210,7 @@ class Policy:
                 await asyncio.wait(early)
             to_make = self._past is None and number > self._resumed
             command = Train(number=number, rows=rows, rewards_changed=rewards_changed)
-            figures = await self._measure(update_key(number), command, repeat=to_make)
+            figures = await self._measure(update_key(step, number), command, repeat=to_make)
             self.updates = number
             if to_make and number % self.training.save_every == 0:
                 await self._save()
@@ -462,8 +464,3 @@ class _SynchronisedEngine:
         self._views = dict([*self._views.items(), (version, view)][-HELD:])
         for former in self._folders.keys() - self._views.keys():
             shutil.rmtree(self._folders.pop(former), ignore_errors=True)
-
-
-def update_key(update: int) -> str:
-    """Return the key of an update in the journal."""
-    return f"*|{update}|update|0|0"

@@ -20,7 +20,8 @@ from evorun.runs.records import write_json
 from evorun.simulation.engine import SimulatedConfig, decode_text
 from evorun.simulation.learning import Learned, variance
 from evorun.training.base import UpdatesByStep
-from evorun.training.policy import KEPT, update_key
+from evorun.training.policy import KEPT
+from evorun.training.updates import update_key
 from evorun.training.wire import Figures, Row, Train, encode
 
 LEARNED = "simulated_policy.json"
@@ -65,7 +66,7 @@ class SimulatedPolicy:
             request = msgspec.json.encode(
                 {"model": f"{self._name}@{number - 1}", "digest": digest_request(about).hex()}
             )
-            figures = await self._journal.remember(update_key(number), about, learn, Figures, request=request)
+            figures = await self._journal.remember(update_key(step, number), about, learn, Figures, request=request)
             texts = [decode_text(row.tokens) for row in rows]
             self._learned.append(self._learned[-1].updated(self._engine, texts, advantages))
         return figures
