@@ -175,19 +175,6 @@ def test_a_relative_path_of_a_fork_holds_wherever_it_is_resumed(parent: Path, tm
     assert manifest["config"]["task"]["prompts"] == str(tmp_path / "prompts")
 
 
-def test_a_run_that_trains_is_not_forked(tmp_path: Path) -> None:
-    run(
-        "method=grpo",
-        "task=arithmetic",
-        "task.limit=2",
-        "method.steps=1",
-        *SIMULATED,
-        "hydra.run.dir=run",
-        cwd=tmp_path,
-    )
-    assert "frozen weights" in refused("extend", "run", "method.steps=2", cwd=tmp_path)
-
-
 def test_a_replay_says_whether_its_records_are_the_same(parent: Path, tmp_path: Path) -> None:
     assert "the records are the same to the byte" in run("replay", parent, "output=again", cwd=tmp_path)
     assert records(tmp_path / "again") == records(parent)
@@ -228,6 +215,18 @@ def test_a_recorded_step_is_not_left_half_asked() -> None:
     history.note_asked("p|0|generate|1|0")
     history.refuse_new("p|2|generate|0|0")  # of its last step, calls may be left out
     history.refuse_new("q|1|generate|0|0")
+
+
+def test_a_run_that_plays_ahead_asks_for_two_steps_in_any_order() -> None:
+    """The rollouts of its first own step come beside the reflections on the step before."""
+    origin = Origin(verb="fork", run="r", at=2, changes=["training.max_lag: 0 -> 1"], effects=2, calls=2)
+    history = History(origin, iter(["*|0|rollout|0|0", "*|1|reflect|0|0"]), lag=1)
+    with pytest.raises(HistoryError, match="recorded calls of step 0 unasked"):
+        history.refuse_new("*|2|rollout|0|0")
+    history.note_asked("*|0|rollout|0|0")
+    history.refuse_new("*|2|rollout|0|0")
+    with pytest.raises(HistoryError, match="recorded calls of step 1 unasked"):
+        history.refuse_new("*|3|rollout|0|0")
 
 
 def test_a_fork_asks_all_of_its_shared_steps() -> None:

@@ -128,8 +128,8 @@ def extend(
     """Continue a finished run with more steps, budget or problems: `evorun.extend(run, "method.generations=300")`.
 
     Of a sweep's folder, continue each finished job, or add jobs: a list, a tuple or a range has the new values of seed,
-    method, task, model or judge. Only new calls are paid for. Returns the new run; of a sweep, the extended jobs or all
-    jobs.
+    method, task, model or judge. Only new calls are paid for, and new training steps. Returns the new run; of a sweep,
+    the extended jobs or all jobs.
 
     Args:
         path: the run, its directory, or a sweep's folder.
@@ -165,11 +165,12 @@ def fork(
 ) -> Run:
     """Begin a run with other settings that shares the calls of a finished one before a step, and return it.
 
-    `evorun.fork(run, "method.temperature=0.3", step=5)` pays for the steps from 5 on.
+    `evorun.fork(run, "method.temperature=0.3", step=5)` pays for the steps from 5 on. A run that trains goes on from
+    its checkpoint before that step, also with other settings of training (`"training.learning_rate=1e-4"`).
 
     Args:
         path: the run, or its directory.
-        settings: overrides of the method, its models, the task or the budget.
+        settings: overrides of the method, its training, its models, the task or the budget.
         step: the first step that may differ.
         output: the folder of the new run; by default a new one below outputs/.
         trust: fork a run that somebody else started or changed; read its configuration first.
@@ -177,7 +178,8 @@ def fork(
         named: settings whose keys are names.
 
     Raises:
-        ConfigError: for a setting that may not change, or a step that the run does not have.
+        ConfigError: for a setting that may not change, a step that the run does not have, or one whose weights are
+            gone.
         HistoryError: for a change that reaches an earlier step.
         EvorunError: as `run`.
         KeyboardInterrupt: as `run`.

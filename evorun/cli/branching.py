@@ -5,7 +5,9 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from evorun.cli import invocation
 from evorun.cli.naming import free_folder, remove_unused_run_dir
@@ -32,6 +34,7 @@ from evorun.runs.paths import display
 from evorun.runs.schema import Manifest, Origin
 from evorun.runs.stopwatch import SPEED
 from evorun.runs.terminal import Terminal
+from evorun.training.updates import find_updates
 
 EXTENDABLE = ("method", "budget", "task")
 """Groups of settings whose change may leave what is recorded as it is."""
@@ -132,45 +135,46 @@ def fork(arguments: Sequence[str], console: Terminal) -> int:
 
 def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.running import carry_out
+    from evorun.runner.branches import plan_weights, refuse_other_student, take_over_weights, trains
 
     request = _parse(verb, arguments)
     manifest = _load_ended(request.run)
-    if "training" in manifest.config:
-        raise ConfigError(
-            f"{display(request.run)}: expected a run with frozen weights, got one that trains, whose later updates "
-            f"depend on all settings from the first on: start a new run"
-        )
     if find_recording(manifest.config) is not None:
         raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
-    roles, purpose = (FORKABLE_ROLES, "a fork") if verb == "fork" else ((), "an extension")
-    config = with_choices(request.run, manifest, request.changes, roles, (*EXTENDABLE, *roles), purpose)
+    training = trains(manifest.config)
+    config = _change(verb, request, manifest, training=training)
     differences = iterate_differences(identity(manifest.config), identity(config))
     changes = [f"{key}: {before!r} -> {now!r}" for key, before, now in differences]
     if not changes:
         raise ConfigError(f"expected a change of what the run does: {USAGES[verb].synopsis}; got none")
     require_trust(request.run, manifest, config, console, given=request.trust)
+    refuse_other_student(manifest.config, config)
+    weights = plan_weights(request.run, manifest, config, request.at) if training else None
     folder = _choose_folder(request, manifest)
     try:
-        forked_at = None if manifest.origin is None or verb == "fork" else manifest.origin.first_own_step
-        origin = _share(request, folder, verb, changes, forked_at)
-        if origin.calls == _count_calls(request.run) and verb == "fork":
+        origin = _share(request, folder, verb, changes, manifest.origin)
+        if origin.calls == _count(request.run).calls and verb == "fork":
             raise ConfigError(f"--at: {display(request.run)} has no call of step {request.at} or later; fork earlier")
-        shared = f"{origin.calls:,} calls come from {display(request.run)}"
-        console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
+        again = 0
+        if weights is not None:
+            take_over_weights(request.run, folder, weights, config, request.at)
+            origin = structs.replace(origin, first_checkpoint=weights.first_checkpoint)
+            again = weights.again
+        _print_shared(request.run, folder, origin, again, console)
         invocation.current.folders.append(folder)
         status = carry_out(config, folder, ["evorun", verb, *arguments], console, origin=origin)
     except BaseException as error:
-        if isinstance(error, HistoryError) and _count_calls(folder) == origin.calls:  # refused before anything was paid
+        unpaid = isinstance(error, HistoryError) and _count(folder).calls == origin.calls  # refused in time
+        if unpaid or not (folder / MANIFEST).exists():  # or the run could not begin
             shutil.rmtree(folder)
             folder.mkdir()
-        if not (folder / MANIFEST).exists():  # the run could not begin
-            (folder / JOURNAL).unlink(missing_ok=True)
             remove_unused_run_dir(folder.absolute())
         raise
     if status != "completed":
         return exit_code(status)
-    paid = _count_calls(folder) - origin.calls
-    console.print(f"paid for {paid:,} new calls, shared {origin.calls:,}", soft_wrap=True)
+    paid = _count(folder)
+    steps = f" and {_format_steps(paid.updates - origin.updates + again)}" if training else ""
+    console.print(f"paid for {paid.calls - origin.calls:,} new calls{steps}, shared {origin.calls:,}", soft_wrap=True)
     if _get_records(manifest) == _get_records(load_manifest(folder)):
         line = f"the records are the same as those of {display(request.run)}: the change has had no effect"
         console.print(line, style="yellow", soft_wrap=True)
@@ -181,30 +185,66 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     return 0
 
 
-def _share(request: _Request, folder: Path, verb: str, changes: list[str], forked_at: int | None) -> Origin:
-    """Write the shared calls into the new run's journal. forked_at: see `Origin`."""
+def _change(verb: str, request: _Request, manifest: Manifest, *, training: bool) -> dict[str, Any]:
+    """Return the configuration of the new run."""
+    if verb == "extend":
+        return with_choices(request.run, manifest, request.changes, (), EXTENDABLE, "an extension")
+    roles = [role for role in FORKABLE_ROLES if role != "model" or not training]  # trained weights are of one model
+    groups = (*EXTENDABLE, *roles, *(["training"] if training else []))
+    return with_choices(request.run, manifest, request.changes, roles, groups, "a fork")
+
+
+def _share(request: _Request, folder: Path, verb: str, changes: list[str], earlier: Origin | None) -> Origin:
+    """Write the shared effects into the new run's journal. earlier: the origin of the recorded run."""
     journal = open_journal(request.run / JOURNAL)
     try:
         journal.check()
         effects = create_journal(folder / JOURNAL, iterate_history(journal, request.at))
     finally:
         journal.close()
+    shared = _count(folder)
     return Origin(
         verb="fork" if verb == "fork" else "extend",
         run=str(request.run.absolute()),
         at=request.at,
         changes=changes,
         effects=len(effects),
-        calls=_count_calls(folder),
-        forked_at=forked_at,
+        calls=shared.calls,
+        updates=shared.updates,
+        forked_at=None if earlier is None or verb == "fork" else earlier.first_own_step,
     )
 
 
-def _count_calls(run: Path) -> int:
-    """Return the number of model calls in a run's journal."""
+def _print_shared(run: Path, folder: Path, origin: Origin, again: int, console: Terminal) -> None:
+    """Say what the new run does not pay for. again: training steps whose weights are gone."""
+    steps = f" and {_format_steps(origin.updates)}" if origin.updates else ""
+    shared = f"{origin.calls:,} calls{steps} come from {display(run)}"
+    console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
+    if again:
+        console.print(
+            f"{_format_steps(again)} of these must be made again, without calls, since no checkpoint after them was "
+            "kept (training.save_every, training.keep)",
+            soft_wrap=True,
+        )
+
+
+def _format_steps(count: int) -> str:
+    return f"{count:,} training step{'' if count == 1 else 's'}"
+
+
+class _Counts(NamedTuple):
+    """Numbers of effects in a journal."""
+
+    calls: int
+    updates: int
+
+
+def _count(run: Path) -> _Counts:
+    """Count the model calls and the updates in a run's journal."""
     journal = open_journal(run / JOURNAL)
     try:
-        return sum(journal.spent(number)[0] is not None for number, _ in enumerate(journal.index()))
+        calls = sum(journal.spent(number)[0] is not None for number, _ in enumerate(journal.index()))
+        return _Counts(calls, len(find_updates(key for key, _ in journal.index())))
     finally:
         journal.close()
 

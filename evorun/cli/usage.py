@@ -84,7 +84,8 @@ USAGES = {
         "evorun extend RUN_DIR|SWEEP_DIR KEY=VALUE ... [output=FOLDER] [--trust]",
         "Continues a finished run, in a new folder, with more steps, budget or problems (method.*, budget.*, task.*).\n"
         "Its recorded calls answer again; only new ones are made. A change that would alter what is recorded is\n"
-        "refused before anything contradicts it. The extended run stays as it is.\n"
+        "refused before anything contradicts it. A run that trains goes on from its last checkpoint, and needs a\n"
+        "learning rate that does not depend on the number of steps. The extended run stays as it is.\n"
         "Of a sweep, each finished job is extended. New values of seed, method, task, model or judge add jobs to the\n"
         "sweep, in its own folder: evorun extend SWEEP_DIR seed=0,1,2,3,4\n"
         "  evorun extend RUN_DIR method.generations=30",
@@ -97,7 +98,8 @@ USAGES = {
         "Begins a run, in a new folder, that shares all calls of a recorded run before step N and then goes its own\n"
         "way: with other settings (method.*, model.*, judge.*, task.*, budget.*), at the price of the steps from N\n"
         "on. Another model or sampling counts from step N on. A setting that changes the prompts of an earlier step,\n"
-        "or leaves calls of it out, is refused.\n"
+        "or leaves calls of it out, is refused. A run that trains goes on from its checkpoint before step N, with\n"
+        "other settings of training, too (training.*).\n"
         "  evorun fork RUN_DIR --at step=5 method.temperature=0.3",
     ),
     "study": Usage(

@@ -93,6 +93,8 @@ def run_experiment(
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
     manifest.origin, manifest.prices = origin, rates
+    if origin is not None:
+        manifest.stages = load_manifest(Path(origin.run)).stages  # its calls were made with that student
     manifest.gpu_price = find_gpu_price(config, manifest.hardware.get("gpus"))
     directory = RunDirectory(path)
     try:

@@ -58,6 +58,7 @@ def _(engine: TransformersConfig) -> TransformersConfig:
 def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirectory) -> Policy:
     """Return the policy that the run trains; its trainer starts on first use."""
     recorded = config.engine.recorded
+    origin = None if directory.manifest is None else directory.manifest.origin
     return Policy(
         model=config.model,
         engine=trainer_engine(config.engine),
@@ -68,6 +69,7 @@ def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirec
         journal=directory.journal,
         past=None if recorded is None else RecordedRun(recorded),
         note_reduction=directory.note_smaller_passes,
+        first_checkpoint=0 if origin is None else origin.first_checkpoint,
     )
 
 

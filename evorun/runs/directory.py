@@ -208,7 +208,9 @@ class RunDirectory:
             fresh.prices, fresh.gpu_price = earlier.prices, earlier.gpu_price
         self._journal = Journal(self.path / JOURNAL)  # before the manifest, so that a manifest implies a journal
         if fresh.origin is not None:
-            self._journal.history = History(fresh.origin, self._journal.keys())
+            training = fresh.config.get("training")
+            lag = training.get("max_lag", 0) if isinstance(training, Mapping) else 0
+            self._journal.history = History(fresh.origin, self._journal.keys(), lag)
         self._reserve()
         self.manifest = fresh
         self._save_manifest()

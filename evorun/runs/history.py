@@ -36,9 +36,13 @@ class History:
     model: from step `at` on it goes its own way. An extension must make the same requests.
     """
 
-    def __init__(self, origin: Origin, keys: Iterator[str]) -> None:
-        """keys: those of the shared effects, which are the first of the run's journal."""
+    def __init__(self, origin: Origin, keys: Iterator[str], lag: int = 0) -> None:
+        """keys: those of the shared effects, which are the first of the run's journal.
+
+        lag: steps by which the run plays ahead (`training.max_lag`): the calls of so many steps come in any order.
+        """
         self.origin = origin
+        self._lag = lag
         self._last: dict[str, int] = {}
         """The last recorded step, by name."""
         self._waiting: dict[str, Counter[int]] = {}
@@ -76,9 +80,10 @@ class History:
         if self.origin.at is not None:
             if step < self.origin.at:
                 raise self.contradiction(key)
-        elif step < self._last.get(name, 0):
+        elif step < self._last.get(name, 0) - self._lag:
             raise self.contradiction(key)
-        if skipped := +self._waiting.get(name, Counter()):
+        waiting = self._waiting.get(name, Counter())
+        if skipped := {of_step: count for of_step, count in waiting.items() if count and of_step < step - self._lag}:
             first = min(skipped)
             unasked = f"{skipped[first]} of the recorded calls of step {first} unasked"
             raise self._error(f"leave {unasked}, first on {name}", first)

@@ -112,6 +112,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Journal entries taken over."""
     calls: NonNegativeInt
     """Model calls among them: part of the run's cost, but not paid for again."""
+    updates: NonNegativeInt = 0
+    """Updates of the weights taken over: they are made again only where their checkpoint is gone."""
+    first_checkpoint: NonNegativeInt = 0
+    """The first update whose checkpoint this run may train from: updates up to it had other settings of training. 0: it
+    may train from the beginning."""
     forked_at: NonNegativeInt | None = None
     """Of an extension of a fork, the first step of the fork's own; None for all other runs."""
 

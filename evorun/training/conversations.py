@@ -137,3 +137,8 @@ def _held_out(topics: Sequence[bytes], share: float) -> set[int]:
             out.update(by_topic[topic])
     smallest = min(sorted(by_topic), key=lambda topic: len(by_topic[topic]))
     return out or set(by_topic[smallest])
+
+
+def count_examples(conversations: int, epochs: float) -> int:
+    """Return the number of conversations that all epochs together learn from, each as often as it comes."""
+    return max(1, round(epochs * conversations))

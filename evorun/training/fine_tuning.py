@@ -23,10 +23,10 @@ from evorun.training.accumulation import accumulate
 from evorun.training.chat_template import NOT_LEARNED, TokenizedExample, tokenize_example
 from evorun.training.config import TrainingConfig
 from evorun.training.conversation_passes import ConversationPass, divide, without_labels
-from evorun.training.conversations import read_conversations
+from evorun.training.conversations import count_examples, read_conversations
 from evorun.training.ranks import RANK
 from evorun.training.serving import Serving, seed_everything
-from evorun.training.settings import count_processes, require_share, shared_arguments
+from evorun.training.settings import count_processes, keep_settings, require_share, shared_arguments
 from evorun.training.weights import adapter
 from evorun.training.wire import FineTuning, Job
 
@@ -80,7 +80,6 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         job.training,
         train,
         held_out,
-        math.ceil(len(order) / objective.batch),
         model=model,
         args=SFTConfig(**shared_arguments(job), **batches),
         train_dataset=train.dataset.select(order),
@@ -96,15 +95,12 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
 
     current_gradient_accumulation_steps: int
 
-    def __init__(
-        self, training: TrainingConfig, train: Data, held_out: Data | None, steps: int, **arguments: Any
-    ) -> None:
+    def __init__(self, training: TrainingConfig, train: Data, held_out: Data | None, **arguments: Any) -> None:
         self.step_tokens = 0
         """Tokens of the batch, without padding."""
         self._limits = (training.micro_batch, training.micro_batch_tokens)
         parts = [part for part in (train, held_out) if part is not None]
         self._described = {
-            "steps": steps,
             "conversations": len(train.kept),
             "held_out": 0 if held_out is None else len(held_out.kept),
             "cut": sum(part.cut for part in parts),
@@ -147,8 +143,12 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
             yield
         RANK.note("backward pass", rows=RANK.status.rows, tokens=RANK.status.tokens)
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with keep_settings(self):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
     def evaluate(self) -> dict[str, float]:
-        """Return the numbers of steps and conversations, and `held_out_loss` if any conversations are held out.
+        """Return the numbers of conversations, and `held_out_loss` if any conversations are held out.
 
         The loss is the mean over the tokens of all held-out answers.
         """
@@ -215,7 +215,7 @@ def _read(file: str, job: Job, objective: FineTuning, tokenizer: Any, ends: Coll
 
 def _order(seed: int, conversations: int, epochs: float) -> list[int]:
     """Return the indices of conversations in training order: each epoch has them all, in another order."""
-    count = max(1, round(epochs * conversations))
+    count = count_examples(conversations, epochs)
     order: list[int] = []
     for epoch in range(math.ceil(count / conversations)):
         order += stream(seed, "sft", "epoch", epoch).permutation(conversations).tolist()

@@ -32,6 +32,7 @@ from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_request
+from evorun.runs.paths import display
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.runs.schema import SmallerPasses
@@ -43,7 +44,7 @@ from evorun.training.failures import OutOfMemory
 from evorun.training.process import LOG, TrainerProcess
 from evorun.training.reductions import Reductions
 from evorun.training.settings import require_share
-from evorun.training.updates import find_updates, update_key
+from evorun.training.updates import assess_key, find_updates, update_key
 from evorun.training.wire import (
     Answer,
     Command,
@@ -94,12 +95,14 @@ class Policy:
         journal: Journal,
         past: RecordedRun | None = None,
         note_reduction: Callable[[SmallerPasses], None] = lambda made: None,
+        first_checkpoint: int = 0,
     ) -> None:
         """engine: settings of the trainer's decoding. run: the run directory. past: the run to replay without training.
 
-        note_reduction: receives smaller passes after memory has run out.
+        note_reduction: receives smaller passes after memory has run out. first_checkpoint: see `Origin`.
 
-        Raises ConfigError when the trainer's processes cannot share a batch of conversations equally.
+        Raises ConfigError when the trainer's processes cannot share a batch of conversations equally, RunDirectoryError
+        without a checkpoint that the run may train from.
         """
         if isinstance(objective, FineTuning):
             require_share(objective.batch, training.num_processes)
@@ -125,6 +128,11 @@ class Policy:
         known = [number for number in self._checkpoints.saved_updates() if number in recorded]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
+        if past is None and self._resumed < first_checkpoint:
+            raise RunDirectoryError(
+                f"{display(run / CHECKPOINTS)}: expected the checkpoint of update {first_checkpoint} or a later one, "
+                "found none: the updates up to it had other settings of training; restore it, or begin the run anew"
+            )
         self._oldest = self._checkpoints.oldest_version(self._resumed)
         """The oldest update whose weights the trainer has when it starts."""
         self._weights = self._resumed
@@ -167,7 +175,7 @@ class Policy:
 
     async def evaluate(self) -> dict[str, float]:
         """Return the size of the fine-tuning data and the loss on the held-out part (`FineTuner.evaluate`)."""
-        return (await self._measure(f"*|{self.updates}|assess|0|0", Evaluate())).figures
+        return (await self._measure(assess_key(self.updates), Evaluate())).figures
 
     async def export(self, step: int | None = None) -> Path:
         """Write the trained weights into artifacts/; return their folder. Raises RunDirectoryError when that fails.

@@ -22,7 +22,7 @@ from evorun.training.accumulation import accumulate
 from evorun.training.output_layer import hide_output_adapter, score_through_adapter
 from evorun.training.ranks import RANK
 from evorun.training.serving import Serving
-from evorun.training.settings import count_processes, shared_arguments
+from evorun.training.settings import count_processes, keep_settings, shared_arguments
 from evorun.training.weights import adapter, adapts_output
 from evorun.training.wire import Job
 
@@ -102,6 +102,10 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         for index, factor in enumerate(schedule.lr_lambdas):
             schedule.lr_lambdas[index] = lambda step, factor=factor: factor(step // self._steps_per_rate)
         return schedule
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with keep_settings(self):
+            super()._load_optimizer_and_scheduler(checkpoint)
 
     @abstractmethod
     def _next_batch(self) -> list[list[Any]]:

@@ -1,6 +1,8 @@
 """Converts evorun's training settings to arguments of transformers and TRL."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from evorun.errors import ConfigError
@@ -39,6 +41,29 @@ def shared_arguments(job: Job) -> dict[str, Any]:
         # Every forward pass uses the adapter, so there are no unused parameters to find.
         "ddp_find_unused_parameters": False,
     }
+
+
+@contextlib.contextmanager
+def keep_settings(trainer: Any) -> Iterator[None]:
+    """Keep the optimiser's settings and the schedule of a trainer while it loads a checkpoint.
+
+    A checkpoint holds those of its run as well as the state. A fork may have others.
+    """
+    if trainer.is_deepspeed_enabled:  # loads all of them together with the model
+        yield
+        return
+    groups = trainer.optimizer.param_groups
+    own = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+    yield
+    schedule = getattr(trainer.lr_scheduler, "scheduler", trainer.lr_scheduler)
+    for group, settings in zip(trainer.optimizer.param_groups, own, strict=True):
+        group.update(settings)
+    schedule.base_lrs = [settings["initial_lr"] for settings in own]
+    schedule._last_lr = [
+        rate * factor(schedule.last_epoch) for rate, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    ]
+    for group, rate in zip(trainer.optimizer.param_groups, schedule._last_lr, strict=True):
+        group["lr"] = rate
 
 
 def require_processes(training: TrainingConfig) -> None:

@@ -12,6 +12,11 @@ def update_key(step: int, number: int) -> str:
     return f"{SHARED}|{step}|{ROLE}|{number}|0"
 
 
+def assess_key(updates: int) -> str:
+    """Return the journal key of a fine-tuning's assessment after so many updates, of which each is a step."""
+    return f"{SHARED}|{updates}|assess|0|0"
+
+
 def find_updates(keys: Iterable[str]) -> dict[int, int]:
     """Return the step of each update among a journal's keys, by the update's number."""
     parts = (key.rsplit("|", 4) for key in keys if f"|{ROLE}|" in key)

@@ -38,7 +38,7 @@ class Counting:
     def __init__(self, **data: float) -> None:
         self.events: list[str] = []
         self.updates = 0
-        self._data = {"steps": 5.0, "conversations": 10.0, "held_out": 2.0, "cut": 0.0, "dropped": 0.0, **data}
+        self._data = {"conversations": 10.0, "held_out": 2.0, "cut": 0.0, "dropped": 0.0, **data}
 
     async def evaluate(self) -> dict[str, float]:
         self.events.append(f"assess {self.updates}")
@@ -56,7 +56,9 @@ class Counting:
 
 async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = None, **config: Any) -> Driven:
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240
-    method = make_method("sft", **{"data": str(write_chats(folder / "chats.jsonl")), "eval_samples": 2, **config})
+    steps = {"epochs": 1.0, "batch": 2}  # ten conversations: five
+    data = str(write_chats(folder / "chats.jsonl"))
+    method = make_method("sft", **{"data": data, "eval_samples": 2, **steps, **config})
 
     def answer(ask: Ask) -> str:
         policy.events.append(f"answer {ask.step}")
@@ -79,7 +81,7 @@ async def test_it_assesses_and_evaluates_before_every_so_many_steps_and_at_the_e
     events += "assess 4,answer 4,answer 4,answer 4,step 5,assess 5,export,answer 5,answer 5,answer 5"
     assert policy.events == events.split(",")
     figures = {record["step"]: record["figures"] for record in driven.records("training")}
-    assert figures[0]["conversations"] == 10
+    assert (figures[0]["steps"], figures[0]["conversations"]) == (5, 10)
     assert figures[1] == {"loss": 2.9}
     assert figures[4] == {"loss": 2.6, "held_out_loss": 1.6, "held_out_perplexity": pytest.approx(4.953, rel=1e-3)}
     assert [record["step"] for record in driven.records("steps")] == [0, 2, 4, 5]
@@ -132,7 +134,7 @@ def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path)
 
 
 OTHER: dict[str, Any] = {
-    **{"limit": 9, "held_out": 0.3, "epochs": 1.0, "batch": 3, "max_length": 99},
+    **{"limit": 9, "held_out": 0.3, "epochs": 2.0, "batch": 3, "max_length": 99},
     **{"eval_every": 2, "eval_samples": 1, "eval_temperature": 0.6, "eval_top_p": 0.8, "eval_max_tokens": 33},
 }
 """Another value for each field but `data`."""

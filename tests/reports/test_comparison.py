@@ -418,6 +418,13 @@ def test_a_better_fork_is_compared_with_its_source_and_their_shared_steps_are_sa
     (line,) = shared_steps_lines(compared)
     assert line.endswith("they share all calls before step 20.")
     assert shared_steps_lines(compare([fork])) == []
+    trained = {**origin, "updates": 19}
+    for name, changed, said in (
+        ("trained", trained, "they share all calls and updates of the weights before step 20."),
+        ("longer", {**trained, "verb": "extend", "at": None}, "it goes on from its calls and updates of the weights."),
+    ):
+        other = write_method(tmp_path / name, GOOD, method="lyria", config=settings, origin=changed)
+        assert shared_steps_lines(compare([source, other]))[0].endswith(said)
 
 
 REPORTED = {

@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -242,10 +242,17 @@ def configured(model: Path, **overrides: Any) -> RunConfig:
 
 def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
     """Carry out a small run."""
-    with contextlib.ExitStack() as reading:
-        for module, name, instead in ANY_TEXT:
-            reading.enter_context(mock.patch.object(module, name, instead))
+    with reading_any_text():
         return run_experiment(configured(model, **overrides), folder, ["evorun"], Terminal(file=StringIO()))
+
+
+@contextlib.contextmanager
+def reading_any_text() -> Iterator[None]:
+    """Read whatever the random model says, while the block runs."""
+    with contextlib.ExitStack() as patches:
+        for module, name, instead in ANY_TEXT:
+            patches.enter_context(mock.patch.object(module, name, instead))
+        yield
 
 
 def finished(folder: Path, model: Path, **overrides: Any) -> Path:

@@ -1,6 +1,7 @@
 """The commands of a policy to its trainer, and their order; nothing is trained."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from building import make_config, policy_gradient, training_config
-from evorun.errors import JournalError, TrainingError
+from evorun.errors import JournalError, RunDirectoryError, TrainingError
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.runs.directory import RunDirectory
@@ -34,7 +35,7 @@ ASKED = Request(messages=(Message(role="user", content="Hello?"),))
 class Noting(Policy):
     """A policy whose trainer writes empty folders and answers with the name of its weights; notes what it is asked."""
 
-    def __init__(self, run: Path, journal: Any) -> None:
+    def __init__(self, run: Path, journal: Any, **more: Any) -> None:
         super().__init__(
             model=ModelConfig(name="m", id="m"),
             engine=make_config("engine", "transformers", device="cpu"),
@@ -43,6 +44,7 @@ class Noting(Policy):
             seed=0,
             run=run,
             journal=journal,
+            **more,
         )
         self.asked: list[str] = []
         self.has_weights_of = [self._resumed - 1, self._resumed] if self._resumed else [0]
@@ -241,6 +243,14 @@ async def test_a_call_that_a_resume_might_ask_of_other_weights_is_refused(run: R
     with pytest.raises(TrainingError, match=r"weights of step 1 before the update of step 1; .*Role\(lag=1\)"):
         await policy.update(1, rows(1.0, 0.0))
     assert len(run.journal) == 0
+
+
+async def test_updates_of_other_settings_are_not_made_again(run: RunDirectory) -> None:
+    await Noting(run.path, run.journal, first_checkpoint=0).update(1, rows(1.0, 0.0))
+    Noting(run.path, run.journal, first_checkpoint=1)
+    shutil.rmtree(run.path / "checkpoints")
+    with pytest.raises(RunDirectoryError, match="the checkpoint of update 1 or a later one, found none"):
+        Noting(run.path, run.journal, first_checkpoint=1)
 
 
 async def test_a_resumed_trainer_serves_the_reference_whatever_has_been_repeated(run: RunDirectory) -> None:

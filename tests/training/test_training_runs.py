@@ -2,13 +2,14 @@
 repeats without a trainer."""
 
 import asyncio
+import io
 import json
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,25 @@ from parity_task import (
     effects,
     finished,
     lines,
+    reading_any_text,
     records,
     same_tensors,
     write_model,
 )
 
 from building import make_config
+from evorun.cli import branching, invocation
+from evorun.cli.verbs import run_verb
+from evorun.errors import ConfigError
 from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
+from evorun.reports import html
+from evorun.runner.branches import plan_weights
+from evorun.runs.directory import load_manifest
+from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Problem
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Train
+from evorun.training.wire import Save, Train
 from evorun_process import environment, evorun
 
 pytestmark = [
@@ -280,3 +289,93 @@ def assert_the_same(run: Path, reference: Path) -> None:
     assert {key: result for key, (result, _) in effects(run).items() if "|update|" in key} == {
         key: result for key, (result, _) in effects(reference).items() if "|update|" in key
     }
+
+
+Asked = list[int]
+"""The numbers of the updates that trainers were asked for; 0 for a checkpoint."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    monkeypatch.setattr(html, "write_report", lambda run: None)
+    numbers: Asked = []
+    ask = TrainerProcess.ask
+
+    async def note(self: TrainerProcess, command: Any) -> Any:
+        if isinstance(command, Train | Save):
+            numbers.append(command.number if isinstance(command, Train) else 0)
+        return await ask(self, command)
+
+    monkeypatch.setattr(TrainerProcess, "ask", note)
+    return numbers
+
+
+def branch(verb: Callable[..., Any], *words: object) -> tuple[Any, str]:
+    printed = io.StringIO()
+    invocation.begin(["evorun"])
+    with reading_any_text():
+        code = verb([str(word) for word in words], Terminal(file=printed, width=200))
+    return code, printed.getvalue()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_an_extension_whose_trainer_is_killed_ends_as_the_longer_run(
+    run: Path,
+    model: Path,
+    settings: dict[str, Any],
+    asked: Asked,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    longer = tmp_path / "longer"
+    two_steps = {**settings, "method": {**settings["method"], "steps": 2}}
+    short = finished(tmp_path / "short", model, **two_steps)
+    asked.clear()
+    with monkeypatch.context() as patch:
+        noted = TrainerProcess.ask
+
+        async def dying(self: TrainerProcess, command: Any) -> Any:
+            if isinstance(command, Train) and command.number == 4:
+                self._process.kill()
+            return await noted(self, command)
+
+        patch.setattr(TrainerProcess, "ask", dying)
+        code, _ = branch(branching.extend, short, "method.steps=4", f"output={longer}")
+    assert code == 1
+    with reading_any_text():
+        assert run_verb("resume", [str(longer)]) == 0
+    assert asked == [3, 4, 3, 4, 0]
+    assert_the_same(longer, run)
+    assert tree(longer / "artifacts") == tree(run / "artifacts")  # with the adapter of each evaluation
+
+
+def test_a_fork_trains_on_from_the_checkpoint_with_its_own_settings(run: Path, asked: Asked, tmp_path: Path) -> None:
+    fork = tmp_path / "fork"
+    code, said = branch(branching.fork, run, "--at", "step=3", "training.learning_rate=0.02", f"output={fork}")
+    assert code == 0
+    assert asked == [3, 4, 0]
+    assert "and 2 training steps, shared" in said
+    rates = [line["figures"]["learning_rate"] for line in lines(fork / "training.jsonl")]
+    assert rates == [0.01, 0.01, 0.02, 0.02]
+    for name in ("training", "rollouts", "steps"):
+        shared, own = [[line for line in lines(of / f"{name}.jsonl") if line["step"] < 3] for of in (run, fork)]
+        assert shared == own != []
+    assert not same_tensors(adapter_of(fork / "artifacts" / "adapter"), adapter_of(run / "artifacts" / "adapter"))
+    origin = load_manifest(fork).origin
+    assert origin is not None
+    assert (origin.updates, origin.first_checkpoint) == (2, 2)
+
+
+def test_a_fork_whose_weights_are_gone(run: Path) -> None:
+    """Updates may be made again with the settings that they had, not with others."""
+    manifest = load_manifest(run)
+    kept = {**manifest.config, "method": {**manifest.config["method"], "eval_samples": 2}}
+    changed = {**manifest.config, "training": {**manifest.config["training"], "learning_rate": 0.02}}
+    assert plan_weights(run, manifest, kept, 2) == (0, 1, 0)
+    assert plan_weights(run, manifest, changed, 1) == (0, 0, 0)
+    assert plan_weights(run, manifest, changed, 3) == (2, 0, 2)
+    with pytest.raises(ConfigError, match=r"weights before step 2, .* another training.learning_rate.*step=1 or 3;"):
+        plan_weights(run, manifest, changed, 2)

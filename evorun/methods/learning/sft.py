@@ -26,7 +26,7 @@ from evorun.runs.records import write_atomically
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import SupportsGeneration
 from evorun.traces import simulated_runs
-from evorun.training.conversations import Conversation, Split, read_split
+from evorun.training.conversations import Conversation, Split, count_examples, read_split
 from evorun.training.policy import Policy
 from evorun.training.wire import FineTuning
 
@@ -101,17 +101,17 @@ class Sft(DatasetLevel):
         """Measure the loss and evaluate, before training and every few steps; save the weights in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
         policy = cast(Policy, ctx.policy)  # a simulated policy learns only from rewards and is rejected earlier
-        # Before the first step: the untrained loss, and the number of steps that the data make.
+        # Before the first step: the untrained loss, and the number of conversations, which decides that of the steps.
         data = await policy.evaluate()
+        steps = math.ceil(count_examples(int(data["conversations"]), self.config.epochs) / self.config.batch)
         cut, dropped = int(data["cut"]), int(data["dropped"])
         if cut or dropped:
             ctx.warn(
                 f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
                 f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
             )
-        ctx.record(0, _with_perplexity(data))
+        ctx.record(0, {"steps": float(steps), **_with_perplexity(data)})
         yield await evaluations.evaluate(0)
-        steps = int(data["steps"])
         for step in range(1, steps + 1):
             figures = await policy.train_step(step)
             evaluated = step == steps

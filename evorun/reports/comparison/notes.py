@@ -92,14 +92,19 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
 
 
 def shared_steps_lines(comparison: ComparedRuns) -> list[str]:
-    """Say which runs are forks of others among them: their first steps are no independent draws."""
+    """Say which runs are forks or extensions of others among them: their first steps are no independent draws."""
     folders = {str(run.outcome.run_dir.resolve()): run.name for run in comparison.runs}
     lines = []
     for run in comparison.runs:
         origin = run.manifest.origin
-        source = None if origin is None or origin.at is None else folders.get(str(Path(origin.run).resolve()))
-        if origin is not None and source is not None:
-            lines.append(f"{run.name} is a fork of {source}: they share all calls before step {origin.at}.")
+        source = None if origin is None else folders.get(str(Path(origin.run).resolve()))
+        if origin is None or source is None:
+            continue
+        shared = "calls and updates of the weights" if origin.updates else "calls"
+        if origin.at is None:
+            lines.append(f"{run.name} is an extension of {source}: it goes on from its {shared}.")
+        else:
+            lines.append(f"{run.name} is a fork of {source}: they share all {shared} before step {origin.at}.")
     return lines
 
 
