@@ -86,6 +86,26 @@ def test_an_extension_goes_on_and_a_fork_goes_elsewhere(run: evorun.Run) -> None
     assert named["longer"] == named["other"] == ["tensorboard"]
 
 
+def test_a_run_that_trains_is_extended_again_and_forked(tmp_path: Path) -> None:
+    """The first run has asked for an evaluation at its end, for which the longer ones do not ask."""
+    words = (
+        *("method=rloo", "task=arithmetic", "task.test_problems=1", "method.steps=2", "method.eval_samples=0"),
+        *("method.problems_per_step=1", "method.group=2"),
+    )
+    trained = evorun.Run(simulated_run(tmp_path / "trained", *words).path)
+    longer = evorun.extend(trained, {"method.steps": 3}, output="longer")
+    assert list(longer.training()["step"]) == [1, 2, 3]
+    longest = evorun.extend(longer, {"method.steps": 4}, output="longest")
+    other = evorun.fork(longer, "training.learning_rate=1e-3", "method.steps=4", step=3, output="other")
+    assert calls(trained) < calls(longer) < calls(longest)
+    fresh = simulated_run(tmp_path / "fresh", *words, "method.steps=4")
+    for name in ("training.jsonl", "steps.jsonl"):  # a simulated model learns at no other rate
+        files = {(path / name).read_bytes() for path in (fresh.path, longest.path, other.path)}
+        assert len(files) == 1
+    with pytest.raises(ConfigError, match=r"training\.alpha: cannot change on a fork"):
+        evorun.fork(longer, {"training.alpha": 1}, step=2)
+
+
 def test_a_rejudging_is_a_frame_of_the_run(run: evorun.Run) -> None:
     assert len(run.rejudged()) == 0
     judged = evorun.rejudge(run, judge="oracle")

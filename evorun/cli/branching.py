@@ -25,7 +25,7 @@ from evorun.runs.directory import (
     iterate_differences,
     load_manifest,
 )
-from evorun.runs.history import iterate_history
+from evorun.runs.history import find_ends, iterate_history
 from evorun.runs.journal import create_journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import open_journal
@@ -200,6 +200,7 @@ def _share(request: _Request, folder: Path, verb: str, changes: list[str], earli
     try:
         journal.check()
         effects = create_journal(folder / JOURNAL, iterate_history(journal, request.at))
+        ends = find_ends(journal, earlier)
     finally:
         journal.close()
     shared = _count(folder)
@@ -211,6 +212,7 @@ def _share(request: _Request, folder: Path, verb: str, changes: list[str], earli
         effects=len(effects),
         calls=shared.calls,
         updates=shared.updates,
+        ends=ends,
         forked_at=None if earlier is None or verb == "fork" else earlier.first_own_step,
     )
 

@@ -211,10 +211,12 @@ def _refuse_fewer_steps(changes: Sequence[tuple[str, Any, Any]], recorded: _Reco
         if now is None and key.startswith("budget."):  # no limit any more
             continue
         if now is None or least is None or (isinstance(now, int | float) and now < least):
-            raise ConfigError(
-                f"{key}: expected more than the run had ({'null' if before is None else before}; it recorded "
-                f"{recorded.last_step} steps), got {'null' if now is None else now}"
+            had = (
+                f"{least} or more, as the recorded run had,"
+                if least is not None
+                else "no limit, as in the recorded run,"
             )
+            raise ConfigError(f"{key}: expected {had} got {'null' if now is None else now}")
 
 
 def _refuse_other_last_batch(manifest: Manifest, lengths: Sequence[str], recorded: _Recorded) -> None:

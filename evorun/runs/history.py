@@ -29,6 +29,18 @@ def iterate_history(journal: JournalReader, at: int | None) -> Iterator[Effect]:
             yield journal.effect(number)
 
 
+def find_ends(journal: JournalReader, origin: Origin | None) -> list[int]:
+    """Return the steps at which runs ended that the run of a journal, with its origin, has extended."""
+    if origin is None:
+        return []
+    last: dict[str, int] = {}
+    if origin.at is None:
+        for key, _ in itertools.islice(journal.index(), origin.effects):
+            if (place := parse_step(key)) is not None:
+                last[place[0]] = max(place[1], last.get(place[0], 0))
+    return sorted({*origin.ends, *last.values()})
+
+
 class History:
     """The calls of the shared history that a run has asked for, so that none is made that would contradict it.
 
@@ -53,7 +65,7 @@ class History:
         # A run may end with calls that a longer one does not make, such as a last choice: those may stay unasked. A
         # fork has all recorded calls of its shared steps, or it would not have the recorded past.
         for name, step in places:
-            if origin.at is not None or step < self._last[name]:
+            if (origin.at is not None or step < self._last[name]) and step not in origin.ends:
                 self._waiting.setdefault(name, Counter())[step] += 1
 
     def note_asked(self, key: str) -> None:

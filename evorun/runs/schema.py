@@ -117,6 +117,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     first_checkpoint: NonNegativeInt = 0
     """The first update whose checkpoint this run may train from: updates up to it had other settings of training. 0: it
     may train from the beginning."""
+    ends: list[NonNegativeInt] = []
+    """The steps at which runs ended that the recorded run had extended: it may have asked for less there than they."""
     forked_at: NonNegativeInt | None = None
     """Of an extension of a fork, the first step of the fork's own; None for all other runs."""
 
