@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from evorun.cli import slurm_job, slurm_launcher
 from evorun.cli.given_job import GivenJob
 from evorun.runs.files import take_lock
-from evorun.runs.slurm import RecentStates, query_states
+from evorun.runs.slurm import RecentStates, find_cluster, query_states
 from evorun.runs.sweeps import job_statuses, read_sweep
 from evorun_process import DRY_RUN, SMALL, evorun_here
 
@@ -35,6 +36,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
         (folder / name).write_text("#!/bin/sh\necho 'no SLURM here' >&2; exit 1\n")
 
     def write(**scripts: str) -> None:
+        find_cluster.cache_clear()
         for name, lines in scripts.items():
             (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
             (folder / name).chmod(0o755)
@@ -217,6 +219,30 @@ def test_where_no_slurm_answers_a_job_may_run(programs: Programs, submitted: Pat
         ("running", None, "a job of SLURM, which may run elsewhere: squeue -j 12_0"),
         ("waiting", None, None),
     ]
+
+
+def test_the_jobs_of_another_cluster_are_not_asked_for_here(programs: Programs, work: Path) -> None:
+    """Its SLURM has other jobs of the same ids."""
+    programs(sbatch="echo 12", scontrol="echo 'Configuration data'; echo 'ClusterName             = alpha'")
+    assert evorun_here(*SUBMIT, cwd=work).returncode == 0
+    sweep, asked = work / "sweep", work / "asked"
+    assert {job["cluster"] for job in json.loads((sweep / "sweep.json").read_text())["jobs"]} == {"alpha"}
+    begun = begin(sweep, 0)
+    squeue = f"touch {asked}; echo '12_0|CANCELLED|None'; echo '12_1|RUNNING|None'; echo '12_2|RUNNING|None'"
+    said = "a job of the cluster alpha, which alone can say more: squeue -j 12_"
+    for here in ("echo 'ClusterName = beta'", "exit 1"):
+        programs(squeue=squeue, scontrol=here)
+        expected = [("running", None, f"{said}0"), ("waiting", None, f"{said}1"), ("waiting", None, f"{said}2")]
+        assert states_of(sweep) == expected
+        assert not asked.exists()
+    programs(squeue=squeue, scontrol="echo 'ClusterName = alpha'")
+    assert [state for state, *_ in states_of(sweep)] == ["lost", "starting", "starting"]
+    shutil.rmtree(begun)
+    programs(squeue="exit 1", scontrol="echo 'ClusterName = beta'", sbatch="echo '7;gamma'")
+    done = evorun_here("resume", sweep, cwd=work)
+    assert f"seed=2: {said}2; if it does" in done.stderr
+    jobs = json.loads((sweep / "sweep.json").read_text())["jobs"]
+    assert [(job["scheduler_id"], job["cluster"]) for job in jobs] == [(f"7_{number}", "gamma") for number in range(3)]
 
 
 def test_a_sweep_of_which_slurm_has_a_job_is_not_resumed(programs: Programs, submitted: Path) -> None:

@@ -112,7 +112,6 @@ class SlurmLauncher(Launcher):
         assert begun is not None  # noqa: S101 - the sweeper has begun it
         jobs = begun.jobs[initial_job_idx : initial_job_idx + len(job_overrides)]
         ids = self._submit(begun, jobs, job_overrides, initial_job_idx)
-        _note_ids(begun, jobs, ids)
         count, array = len(jobs), ids[0].partition("_")[0]
         self._console.print(f"submitted {count} job{'' if count == 1 else 's'} to SLURM: array {array}", soft_wrap=True)
         begun.submitted.append(array)
@@ -155,8 +154,10 @@ class SlurmLauncher(Launcher):
             raise ConfigError(
                 f"hydra/launcher=slurm: expected jobs that the cluster accepts, sbatch said: {'; '.join(reasons)}"
             )
-        array = done.stdout.strip().partition(";")[0]  # a federation's sbatch adds the cluster
-        return [f"{array}_{index}" for index in range(len(jobs))]
+        array, _, cluster = done.stdout.strip().partition(";")  # where there are several, sbatch names the cluster
+        ids = [f"{array}_{index}" for index in range(len(jobs))]
+        _note_ids(begun, jobs, ids, cluster or slurm.find_cluster())
+        return ids
 
     def _wait(self, begun: BegunSweep, left: dict[str, JobInSweep]) -> None:
         """Print each job as it ends; return when none is left."""
@@ -214,11 +215,14 @@ def batch_script(inputs: Path, settings: SlurmConfig) -> str:
     return "\n".join(["#!/bin/bash", *settings.setup, f"{shlex.join(module)} {file} {settings.max_requeues}", ""])
 
 
-def _note_ids(begun: BegunSweep, jobs: Sequence[JobInSweep], ids: Sequence[str]) -> None:
-    """Write the ids of submitted jobs into the sweep's manifest."""
+def _note_ids(begun: BegunSweep, jobs: Sequence[JobInSweep], ids: Sequence[str], cluster: str | None) -> None:
+    """Write the ids of submitted jobs, and their cluster, into the sweep's manifest."""
     submitted = {job.folder: number for job, number in zip(jobs, ids, strict=True)}
     sweep = read_sweep(begun.folder)
-    noted = [replace(job, scheduler_id=submitted.get(job.folder, job.scheduler_id)) for job in sweep.jobs]
+    noted = [
+        replace(job, scheduler_id=submitted[job.folder], cluster=cluster) if job.folder in submitted else job
+        for job in sweep.jobs
+    ]
     write_sweep(begun.folder, replace(sweep, jobs=tuple(noted)))
 
 

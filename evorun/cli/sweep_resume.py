@@ -109,7 +109,8 @@ def _refuse_running(folder: Path, jobs: Sequence[JobStatus]) -> None:
                 f"{display(folder)}: job {job.scheduler_id} is in SLURM's queue ({job.name}); wait for it, or "
                 f"cancel it: scancel {job.scheduler_id}"
             )
-    for job in (job for job in jobs if job.is_under_way):
+    waiting_elsewhere = [job for job in jobs if job.state == "waiting" and job.scheduler_id and job.note]
+    for job in (*waiting_elsewhere, *(job for job in jobs if job.is_under_way)):
         if job.note is None:
             raise RunDirectoryError(
                 f"{display(folder)}: a job still runs ({job.name}); wait for it or stop it, and see "

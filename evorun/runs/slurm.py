@@ -1,5 +1,7 @@
 """SLURM's view of its jobs: the states that its programs report."""
 
+import functools
+import os
 import re
 import shutil
 import subprocess
@@ -63,6 +65,16 @@ class RecentStates:
         states = query_states(wanted)
         self._answers.append((self._clock(), wanted, states))
         return states
+
+
+@functools.cache
+def find_cluster() -> str | None:
+    """Return the name of the cluster that this machine belongs to; None where no SLURM says it."""
+    if name := os.environ.get("SLURM_CLUSTER_NAME"):  # in a job
+        return name
+    config = run_program(["scontrol", "show", "config"])
+    named = (line.partition("=") for line in ([] if config is None else config.stdout.splitlines()))
+    return next((value.strip() for key, _, value in named if key.strip() == "ClusterName"), None) or None
 
 
 def has_ended(state: str | None) -> bool:

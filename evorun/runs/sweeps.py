@@ -36,6 +36,8 @@ class JobInSweep(msgspec.Struct, frozen=True):
     """Overrides that compose the job, KEY=VALUE, as typed on a command line."""
     scheduler_id: str | None = None
     """Its id at the scheduler, such as SLURM's `1234_5`; null where no scheduler has it."""
+    cluster: str | None = None
+    """The cluster whose scheduler gave the id; null where its name is not known."""
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.folder)
@@ -156,12 +158,17 @@ def job_statuses(
             unseen = f"started on {sweep.host}, where alone it can be seen whether it still runs"
             seen = [_unless_lost(status, unseen) for status in seen]
         return seen
-    asked = [status.scheduler_id for status in seen if status.scheduler_id is not None and not status.is_done]
-    states = (ask or slurm.query_states)(asked)
-    return [
-        _in_slurm(folder, job, status, states, look) if status.scheduler_id in asked else status
-        for job, status in zip(sweep.jobs, seen, strict=True)
-    ]
+    left = [job for job, status in zip(sweep.jobs, seen, strict=True) if job.scheduler_id and not status.is_done]
+    here = slurm.find_cluster() if any(job.cluster for job in left) else None
+    asked = [job for job in left if job.cluster in (None, here)]  # another cluster has other jobs of these ids
+    states = (ask or slurm.query_states)([str(job.scheduler_id) for job in asked])
+    statuses = []
+    for job, status in zip(sweep.jobs, seen, strict=True):
+        if job in asked:
+            statuses.append(_in_slurm(folder, job, status, states, look))
+        else:
+            statuses.append(_on_cluster(job, status) if job in left else status)
+    return statuses
 
 
 def describe_unfinished(runs: Sequence[Path]) -> list[str]:
@@ -214,6 +221,13 @@ def _in_slurm(
     if is_inside and (last := last_line(folder / log)):
         said += f"; the last line of {log}: {last}"
     return msgspec.structs.replace(status, state="lost", note=said)
+
+
+def _on_cluster(job: JobInSweep, status: JobStatus) -> JobStatus:
+    """Return the status of a job of a cluster that cannot be asked from here."""
+    unseen = f"a job of the cluster {job.cluster}, which alone can say more: squeue -j {job.scheduler_id}"
+    status = _unless_lost(status, unseen)
+    return msgspec.structs.replace(status, note=unseen) if status.state == "waiting" else status
 
 
 def _unless_lost(status: JobStatus, unseen: str) -> JobStatus:
