@@ -35,6 +35,8 @@ def write_chats(file: Path, count: int = 12) -> Path:
 class Counting:
     """A policy whose held-out loss falls by 0.1 a step."""
 
+    stopwatch = None
+
     def __init__(self, **data: float) -> None:
         self.events: list[str] = []
         self.updates = 0
