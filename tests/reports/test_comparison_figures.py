@@ -94,6 +94,19 @@ def test_every_run_is_drawn_and_none_is_cut_off(sweep: Figures, x: str) -> None:
         assert top <= ys.min() <= ys.max() <= bottom
 
 
+def test_methods_of_one_step_stand_beside_the_generations(sweep: Figures, tmp_path: Path) -> None:
+    svg = _figures(sweep)["accuracy-step"]
+    (mark,) = svg.find("accuracy-step-5")
+    ends = [svg.points(name)[:, 0].max() for name in svg.find(r"accuracy-step-[0-4](-seed-\d)?")]
+    assert svg.points(mark)[0, 0] > max(ends)
+    assert [word for word in svg.text.split() if word.isdecimal()][:6] == ["0", "1", "2", "3", "4", "5"]
+    assert "6" not in svg.text.split()
+    flat = [_run(tmp_path, method, 0, [True, rank > 0], steps=1) for rank, method in enumerate(METHODS[:2])]
+    words = [text.text for text in _figures(make_figures(compare(flat)))["accuracy-step"].root.iter(f"{SVG}text")]
+    assert "generation" in words
+    assert not any(word and re.fullmatch(r"[\d.]+", word) for word in words)
+
+
 def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep: Figures) -> None:
     figures = _figures(sweep)
     colours = [

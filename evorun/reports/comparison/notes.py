@@ -112,7 +112,10 @@ def lines_note(comparison: ComparedRuns) -> str:
     """Explain the lines of the curves."""
     crowded = any(not panel.has_bands for panel in comparison.panels)
     bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
-    sentences = [bands, "A method with a single step is a mark; against generations it has a dotted line at its level."]
+    sentences = [
+        bands,
+        "A method with a single step is a mark; against generations it stands right of them, on a dotted line.",
+    ]
     if comparison.has_seeds:
         sentences.insert(
             0,

@@ -43,6 +43,8 @@ _MAX_NAME_LENGTH = 60
 """Maximum characters of a name above a bar, whose figure ends the same line; the table has the whole name."""
 _WIDTH, _HEIGHT = 6.6, 3.0
 """Width of a figure and minimum height of its axes, in inches."""
+_ASIDE = 0.15
+"""Room for marks right of the axis, in lengths of the axis."""
 _MAX_MARKS = 8
 
 Style = Mapping[str, Any]
@@ -138,8 +140,8 @@ def draw_lines(
 
     An arm of several runs is their mean with its band and a thin line per run; if there are many arms, the mean alone.
     A random baseline is one level: its final score. An arm of one point is a mark with its interval. Unless it is
-    `placed`, the mark's horizontal position means nothing, and a dotted line extends its level: so is a method of one
-    step drawn against generations.
+    `placed`, the mark stands right of the axis, and a dotted line extends its level: so is a method of one step drawn
+    against generations.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -159,13 +161,14 @@ def draw_lines(
             style = styles[curve.arm.name]
             _draw_curve(axes, curve, style, gids[curve.index], with_bands=with_bands)
             ends.append(LineEnd(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
-        # after the curves, whose range they are spread over
-        last = max(axes.get_xlim()[1], 1.0)
+        # after the curves, beside whose range they stand
+        first, last = axes.get_xlim() if lines else (0.0, 0.0)
+        aside = _ASIDE * (last - first) if lines else 1.0
         for rank, curve in enumerate(marks):
-            at = None if placed else last * (rank + 1) / (len(marks) + 1)
+            at = None if placed else last + aside * (rank + 1) / (len(marks) + 1)
             style, (point,) = styles[curve.arm.name], curve.points
             _draw_mark(axes, curve, at, style, gids[curve.index], with_bands=with_bands)
-            ends.append(LineEnd(point.x if at is None else last, point.value, names[curve.index], style))
+            ends.append(LineEnd(point.x if at is None else math.inf, point.value, names[curve.index], style))
         for curve in baselines:
             level, style = curve.points[-1].value, styles[curve.arm.name]
             axes.axhline(level, **style, zorder=1, gid=gids[curve.index])
@@ -180,6 +183,8 @@ def draw_lines(
         drawn = [curve for curve in curves if not curve.arm.is_baseline] or curves
         axes.set_xlabel(labels[0])
         _format_x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_list_seed_points(curve))], against)
+        if marks and not placed:
+            _end_axis(axes, first, last, aside)
         right = axes.get_xlim()[1]
         label_line_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
         return make_drawing(figure, name, labels[2])
@@ -247,7 +252,7 @@ def _draw_curve(axes: "Axes", curve: Curve, style: Style, gid: str, *, with_band
 
 
 def _draw_mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: str, *, with_bands: bool) -> None:
-    """Draw a curve of one point: with its cost, or anywhere on a dotted line at its level."""
+    """Draw a curve of one point: with its cost, or right of the axis, on a dotted line at its level."""
     (point,) = curve.points
     if at is not None:
         axes.axhline(point.value, color=style["color"], linestyle=":", linewidth=1.3)
@@ -259,6 +264,17 @@ def _draw_mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: 
         small = {**style, "alpha": 0.45, "linewidth": 0.8, "markersize": 3}
         axes.plot(places, [run.value for run in seed], **small, gid=f"{gid}-seed-{rank}")
     axes.plot([place], [point.value], **style, gid=gid)
+
+
+def _end_axis(axes: "Axes", first: float, last: float, aside: float) -> None:
+    """End a horizontal axis where its curves end, before the marks that stand aside; without curves it has no ticks."""
+    ticks: list[float] = []
+    if last > first:
+        axes.set_xlim(first, last)
+        ticks = [tick for tick in axes.get_xticks() if first <= tick <= last]
+    axes.set_xticks(ticks)
+    axes.set_xlim(first, last + aside)
+    axes.axvline(last, color=GREY, linewidth=0.6)
 
 
 def _list_seed_points(curve: Curve) -> list[Point]:
