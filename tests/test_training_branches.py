@@ -151,7 +151,7 @@ def test_a_fork_has_the_steps_before_it_and_its_own_from_there_on(parent: Run, t
     assert after["*|3|rollout|0|0"] != before["*|3|rollout|0|0"]
     calls, _ = count(after.keys() - shared, fork)
     assert f"paid for {calls:,} new calls and " in said
-    assert f"{count(shared, fork)[0]:,} calls and 1 training step come from" in said
+    assert f"{count(shared, fork)[0]:,} recorded calls and 1 training step come from" in said
     # it is replayed, and extended, as any run
     assert "the records are the same to the byte" in branch("replay", fork, f"output={tmp_path / 'again'}")
     branch("extend", fork, "method.steps=5", f"output={tmp_path / 'longer'}")

@@ -172,10 +172,12 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         raise
     if status != "completed":
         return exit_code(status)
-    paid = _count(folder)
+    paid, branch = _count(folder), load_manifest(folder)
     steps = f" and {_format_steps(paid.updates - origin.updates + again)}" if training else ""
-    console.print(f"paid for {paid.calls - origin.calls:,} new calls{steps}, shared {origin.calls:,}", soft_wrap=True)
-    if _get_records(manifest) == _get_records(load_manifest(folder)):
+    used = origin.calls if branch.origin is None or branch.origin.used_calls is None else branch.origin.used_calls
+    unused = f" ({origin.calls - used:,} recorded ones had no use)" if used < origin.calls else ""
+    console.print(f"paid for {paid.calls - origin.calls:,} new calls{steps}, shared {used:,}{unused}", soft_wrap=True)
+    if _get_records(manifest) == _get_records(branch):
         line = f"the records are the same as those of {display(request.run)}: the change has had no effect"
         console.print(line, style="yellow", soft_wrap=True)
     console.print(
@@ -220,7 +222,7 @@ def _share(request: _Request, folder: Path, verb: str, changes: list[str], earli
 def _print_shared(run: Path, folder: Path, origin: Origin, again: int, console: Terminal) -> None:
     """Say what the new run does not pay for. again: training steps whose weights are gone."""
     steps = f" and {_format_steps(origin.updates)}" if origin.updates else ""
-    shared = f"{origin.calls:,} calls{steps} come from {display(run)}"
+    shared = f"{origin.calls:,} recorded calls{steps} come from {display(run)}"
     console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
     if again:
         console.print(

@@ -273,6 +273,9 @@ class RunDirectory:
         self.manifest.ended = current_time()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
+        if self.manifest.origin is not None and self._journal is not None and status == "completed":
+            used = self._journal.count_used_calls()
+            self.manifest.origin = msgspec.structs.replace(self.manifest.origin, used_calls=used)
         self.seal(self.manifest)
         if status == "completed":
             self.manifest.files = checksums(self.path)

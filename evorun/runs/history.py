@@ -59,6 +59,8 @@ class History:
         """The last recorded step, by name."""
         self._waiting: dict[str, Counter[int]] = {}
         """Number of recorded calls that have not been asked for, by name and step."""
+        self.asked: set[int] = set()
+        """Numbers of the shared effects that have been asked for."""
         places = [place for place in map(parse_step, itertools.islice(keys, origin.effects)) if place is not None]
         for name, step in places:
             self._last[name] = max(step, self._last.get(name, step))
@@ -68,8 +70,11 @@ class History:
             if (origin.at is not None or step < self._last[name]) and step not in origin.ends:
                 self._waiting.setdefault(name, Counter())[step] += 1
 
-    def note_asked(self, key: str) -> None:
-        """Note that a recorded effect has been asked for."""
+    def note_asked(self, key: str, number: int) -> None:
+        """Note that a recorded effect has been asked for. number: its place in the journal."""
+        if number >= self.origin.effects or number in self.asked:
+            return
+        self.asked.add(number)
         place = parse_step(key)
         if place is not None and (waiting := self._waiting.get(place[0])) and waiting[place[1]]:
             waiting[place[1]] -= 1

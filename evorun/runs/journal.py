@@ -144,7 +144,7 @@ class Journal:
         if number is None:
             return None
         if self.history is not None:
-            self.history.note_asked(key)
+            self.history.note_asked(key, number)
         if self._reader.key(number)[1] != digest:
             if self.history is None:
                 raise JournalError(
@@ -154,6 +154,11 @@ class Journal:
             if not self.history.has_equal_question(key, self._reader.effect(number).request, inputs):
                 raise self.history.contradiction(key)
         return self._reader.result(number)
+
+    def count_used_calls(self) -> int:
+        """Return the number of model calls of the shared history that the run has asked for."""
+        asked = set() if self.history is None else self.history.asked
+        return sum(self._reader.spent(number)[0] is not None for number in asked)
 
     def keys(self) -> Iterator[str]:
         """Yield the key of each effect, in the order of recording."""

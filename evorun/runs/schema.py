@@ -111,7 +111,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     effects: NonNegativeInt
     """Journal entries taken over."""
     calls: NonNegativeInt
-    """Model calls among them: part of the run's cost, but not paid for again."""
+    """Model calls among them."""
     updates: NonNegativeInt = 0
     """Updates of the weights taken over: they are made again only where their checkpoint is gone."""
     first_checkpoint: NonNegativeInt = 0
@@ -121,6 +121,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The steps at which runs ended that the recorded run had extended: it may have asked for less there than they."""
     forked_at: NonNegativeInt | None = None
     """Of an extension of a fork, the first step of the fork's own; None for all other runs."""
+    used_calls: NonNegativeInt | None = None
+    """Those of the calls that the run has asked for: part of its cost, but not paid for again; None until it ends."""
 
     @property
     def first_own_step(self) -> int | None:

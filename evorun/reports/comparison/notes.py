@@ -100,7 +100,8 @@ def shared_steps_lines(comparison: ComparedRuns) -> list[str]:
         source = None if origin is None else folders.get(str(Path(origin.run).resolve()))
         if origin is None or source is None:
             continue
-        shared = "calls and updates of the weights" if origin.updates else "calls"
+        number = "" if origin.used_calls is None else f"{origin.used_calls:,} "
+        shared = f"{number}calls{' and updates of the weights' if origin.updates else ''}"
         if origin.at is None:
             lines.append(f"{run.name} is an extension of {source}: it goes on from its {shared}.")
         else:
