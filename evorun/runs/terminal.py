@@ -74,7 +74,8 @@ class Terminal(Console):
             return [table]
         tables = [_with_columns(table, columns) for columns in parts]
         for part in tables[1:]:
-            part.title = f"{table.title} (continued)" if table.title else "(continued)"
+            title = f"{table.title} (continued)" if table.title else "(continued)"
+            part.title = title if cell_len(title) <= self.width else "(continued)"
         for part in tables[:-1]:
             part.caption = None
         return tables
