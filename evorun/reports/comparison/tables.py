@@ -50,10 +50,14 @@ def make_main_table(
     known = {*find_shared_facts(rows), *set.intersection(*(set(row.parts) for row in rows))} if rows else set()
     facts = [name for row in rows[:1] for name in row.facts if name not in known]
     primaries = comparison.primaries
+    # of few seeds no arm may have any
+    with_interval = {primary.name for primary in primaries if any(row.get_metric(primary.name).ci95 for row in rows)}
     two_way = {primary.name for primary in primaries if any(primary.name in row.two_way_ci95 for row in rows)}
     columns = [*word_columns("run", *facts), *figure_columns("n")]
     for primary in primaries:
-        columns += figure_columns(text.label(primary), _INTERVAL, *([_TWO_WAY] if primary.name in two_way else []))
+        columns += figure_columns(text.label(primary), *([_INTERVAL] if primary.name in with_interval else []))
+        about = _TWO_WAY if primary.name in with_interval else f"{_INTERVAL}\n{_TWO_WAY}"
+        columns += figure_columns(*([about] if primary.name in two_way else []))
     columns += [*word_columns("information"), *figure_columns(*strata, verbatim=True)]
     columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
     priced = with_cost and _has_prices(rows)
@@ -64,7 +68,8 @@ def make_main_table(
     for row in rows:
         cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
         for primary in primaries:
-            cells += format_score(primary, row.get_metric(primary.name))[:2]
+            mean, interval, _ = format_score(primary, row.get_metric(primary.name))
+            cells += [mean, *([interval] if primary.name in with_interval else [])]
             if primary.name in two_way:
                 cells.append(text.value_interval(primary, row.two_way_ci95.get(primary.name)))
         cells.append(row.information_regime)
