@@ -58,6 +58,11 @@ def size(score: Score, difference: float) -> str:
     return f"{100 * abs(difference):.1f} pp" if score.rate else number(abs(difference))
 
 
+def smallest_difference(score: Score, difference: float) -> str:
+    """Format the smallest difference that data could show; of a rate, one beyond 100 points means: none."""
+    return "> 100 pp" if score.rate and difference > 1 else size(score, difference)
+
+
 def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
     """Format an interval of differences of means of a score: of a rate in percentage points."""
     if ci95 is None:

@@ -16,6 +16,7 @@ from evorun.reports.comparison.paired import (
     mcnemar_p,
 )
 from evorun.reports.comparison.pairs import Pair
+from evorun.reports.comparison.tables import make_pairs_table
 from evorun.runs.scores import ACCURACY, Score
 
 DISTANCE = Score("distance", 0.0, None, higher_is_better=False)
@@ -67,6 +68,14 @@ def test_nothing_is_claimed_where_the_interval_includes_zero_and_the_power_is_sa
             f"This comparison could have shown {100 * compared.crossed.smallest_difference():.1f} pp (power 0.8)."
         )
     assert "unadjusted" not in said  # of a single comparison
+
+
+def test_no_rate_is_said_to_differ_by_more_than_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = _seeds(0.15, 0.15)
+    monkeypatch.setattr(type(compared.crossed), "smallest_difference", lambda _: 3.0)
+    pair = _pair(compared, 0.4)
+    assert describe_finding(pair).endswith("This comparison could have shown nothing, not even 100 pp (power 0.8).")
+    assert "> 100 pp" in make_pairs_table([pair]).shown()[0]
 
 
 def test_one_seed_says_that_it_is_about_problems_only() -> None:

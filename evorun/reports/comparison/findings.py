@@ -26,7 +26,8 @@ def describe_finding(pair: Pair) -> str:
         reason = f"the interval is the whole range ({point}, {_describe_design(pair)}"
     elif pair.ci95[0] <= 0 <= pair.ci95[1]:
         reason = f"the interval includes 0 ({point}, {interval}"
-    power = f"This comparison could have shown {text.size(score, pair.compared.crossed.smallest_difference())}"
+    smallest = text.smallest_difference(score, pair.compared.crossed.smallest_difference())
+    power = f"This comparison could have shown {'nothing, not even 100 pp' if smallest[0] == '>' else smallest}"
     return f"{none}: {reason}, {_describe_test(pair)}). {power} (power {POWER:g})."
 
 

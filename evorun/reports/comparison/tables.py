@@ -213,7 +213,7 @@ def make_pairs_table(pairs: Sequence[Pair], title: str = "") -> Table:
 def _format_smallest(pair: Pair) -> str | None:
     """Format the smallest difference that a pair could have shown."""
     crossed = pair.compared.crossed
-    return None if crossed is None else text.size(pair.primary, crossed.smallest_difference())
+    return None if crossed is None else text.smallest_difference(pair.primary, crossed.smallest_difference())
 
 
 def make_score_pairs_table(pairs: Sequence[Pair]) -> Table:
