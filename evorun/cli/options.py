@@ -7,6 +7,7 @@ from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 
 MAX_PRICE = "--max-price"
+GPUS = "--gpus"
 
 
 def split_runs(
@@ -50,17 +51,31 @@ def take_flag(options: dict[str, str], key: str) -> bool:
 
 def split_max_price(arguments: Sequence[str]) -> tuple[list[str], float | None]:
     """Return the arguments without --max-price, and its value in dollars. Raises ConfigError for none."""
-    words = list(arguments)
-    if MAX_PRICE in words[:-1]:  # its value is the next word
-        place = words.index(MAX_PRICE)
-        words[place : place + 2] = ["=".join(words[place : place + 2])]
-    given = [word for word in words if word == MAX_PRICE or word.startswith(f"{MAX_PRICE}=")]
+    words, given = _take_out(arguments, MAX_PRICE)
     if not given:
-        return list(arguments), None
+        return words, None
     try:
         limit = float(given[-1].partition("=")[2])
     except ValueError:
         limit = -1.0
     if not 0 <= limit < float("inf") or len(given) > 1:
         raise ConfigError(f"{MAX_PRICE}: expected dollars, as {MAX_PRICE}=20, got {' '.join(given)}")
-    return [word for word in words if word not in given], limit
+    return words, limit
+
+
+def split_gpus(arguments: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the arguments without --gpus, and its value. Raises ConfigError for more than one."""
+    words, given = _take_out(arguments, GPUS)
+    if len(given) > 1:
+        raise ConfigError(f"{GPUS}: expected once, got {' '.join(given)}")
+    return words, given[0].partition("=")[2] if given else None
+
+
+def _take_out(arguments: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """Return the arguments without an option, and the option as often as it is given, each with its value."""
+    words = list(arguments)
+    if option in words[:-1]:  # its value is the next word
+        place = words.index(option)
+        words[place : place + 2] = ["=".join(words[place : place + 2])]
+    given = [word for word in words if word == option or word.startswith(f"{option}=")]
+    return [word for word in words if word not in given], given

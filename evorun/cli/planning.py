@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 from evorun.cli.composed_jobs import compose_jobs, compose_runs
-from evorun.cli.options import MAX_PRICE, split_max_price
+from evorun.cli.options import MAX_PRICE, split_gpus, split_max_price
 from evorun.cli.output import JSON, print_json
 from evorun.errors import ConfigError
+from evorun.models.devices import Gpu, find_gpus, read_inventory
 from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
+from evorun.runner.gpu_plans import make_gpu_table
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, UncountedCalls, add_known
 from evorun.runner.plans import list_shortfalls, make_plan
 from evorun.runs.stated_studies import StatedStudy, record_study
@@ -24,13 +26,15 @@ OUTPUTS = Path("outputs")
 def plan(arguments: Sequence[str], console: Terminal) -> int:
     """Print the plan of the runs that the arguments stand for. Raises ConfigError, also for one beyond its price."""
     words, limit = split_max_price([word for word in arguments if word != JSON])
+    words, inventory = split_gpus(words)
+    gpus = find_gpus() if inventory is None else read_inventory(inventory)
     study = _read_study(words)
     configs = compose_jobs(words if study is None else compose_runs(study))
-    made = make_plan(configs, OUTPUTS)
+    made = make_plan(configs, OUTPUTS, gpus)
     if JSON in arguments:
         print_json(msgspec.to_builtins(made))
     else:
-        print_plan(made, console)
+        print_plan(made, console, gpus)
         if study is not None:
             warn_of_study(study, configs, console)
     if limit is not None:
@@ -82,13 +86,15 @@ def refuse_price(made: Plan, limit: float) -> None:
         )
 
 
-def print_plan(made: Plan, console: Terminal) -> None:
-    """Print a plan as tables and lines."""
+def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
+    """Print a plan as tables and lines. gpus: those that it places the runs on."""
     console.print_table(_make_table(made).to_rich())
     roles = _make_role_table(made)
     if len(roles.rows) > 1:
         console.print()
         console.print_table(roles.to_rich())
+    for planned in made.gpus:
+        console.print_table(make_gpu_table(planned, gpus).to_rich())
     lines = [
         _describe_tokens(made),
         *(
@@ -197,7 +203,7 @@ def _describe_memory(one: PlannedMemory) -> str:
     weights = "weights unknown" if one.weights_gib is None else f"weights {one.weights_gib:.1f} GiB"
     cache = "keys and values unknown, since no config.json of it is here"
     if one.cache_gib_per_1000_tokens is not None:
-        whole = one.cache_gib_per_1000_tokens * one.context_length / 1000
+        whole = one.cache_gib_per_context
         cache = f"keys and values {one.cache_gib_per_1000_tokens:.2f} GiB per 1,000 tokens"
         cache += f" ({whole:.1f} GiB for a context of {one.context_length:,})"
     return f"Memory of {one.model}: {weights}, {cache}."

@@ -48,10 +48,12 @@ USAGES = {
         "planning:plan",
         "evorun plan [-m] KEY=VALUE ...",
         "say what runs will cost and could show, before they are paid for",
-        "evorun plan STUDY.yaml|[-m] KEY=VALUE ... [--max-price=DOLLARS] [--json]",
+        "evorun plan STUDY.yaml|[-m] KEY=VALUE ... [--gpus=COUNTxGIB] [--max-price=DOLLARS] [--json]",
         "Says what a study, or a run, a sweep or an experiment in the words that begin it, will cost: calls, tokens,\n"
         "price, hours at the speed of earlier runs below outputs, and memory; and the smallest difference that it\n"
         "could show. Calls come from a formula, or from a small run on simulated models. Nothing is paid for.\n"
+        "It also says which GPUs engines and trainer get: of this machine, or --gpus=8x80 (8 of 80 GiB; 2x8x80: two\n"
+        "nodes of them). What cannot fit is refused.\n"
         "--max-price refuses what costs more, here and before any run or sweep: evorun ... --max-price=20\n"
         "  evorun plan experiment=lyria/table1 model=gpt_4o_mini engine=openai",
     ),

@@ -1,15 +1,49 @@
 """The GPUs of this machine, and their assignment to child processes."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from evorun.errors import ConfigError
 from evorun.models.keys import child_environment
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the GPUs that a process sees, numbered in this order. CUDA reads it on first use."""
+
+
+class Gpu(NamedTuple):
+    """A GPU, of this machine or of an inventory."""
+
+    memory: float
+    """In GiB."""
+    node: int = 0
+
+
+_INVENTORY = re.compile(r"(?:(\d{1,3})x)?(\d{1,3})x(\d{1,4}(?:\.\d{1,2})?)")
+
+
+def read_inventory(given: str) -> list[Gpu]:
+    """Return the GPUs of `8x80` (8 of 80 GiB) or `2x8x80` (2 nodes of 8 each). Raises ConfigError."""
+    match = _INVENTORY.fullmatch(given)
+    nodes, count, memory = (int(match[1] or 1), int(match[2]), float(match[3])) if match else (0, 0, 0.0)
+    if not nodes or not count or not memory:
+        raise ConfigError(f"--gpus: expected COUNTxGIB or NODESxCOUNTxGIB, such as 8x80 or 2x8x80, got {given:.40}")
+    return [Gpu(memory, node) for node in range(nodes) for _ in range(count)]
+
+
+def find_gpus() -> list[Gpu]:
+    """Return the GPUs that this process may use; none where nvidia-smi does not tell the memory of each."""
+    lines = [line.split(", ") for line in query_gpus("index,uuid,memory.total")]
+    known = {}
+    for index, uuid, memory in (line for line in lines if len(line) == 3):
+        number = memory.removesuffix(" MiB")
+        if number.isdecimal():
+            known[index] = known[uuid] = Gpu(int(number) / 1024)
+    gpus = [known.get(name) for name in visible_gpus()]
+    return [gpu for gpu in gpus if gpu is not None] if None not in gpus else []
 
 
 def visible_gpus() -> list[str]:

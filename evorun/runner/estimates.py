@@ -24,6 +24,8 @@ PEAK = 989e12
 """FLOP per second of an H100 SXM in bfloat16, by its data sheet."""
 DECODING, TRAINING = 0.10, 0.30
 """Assumed shares of the peak: of decoding in large batches, and of training."""
+DECODING_BY_TRANSFORMERS = 0.01
+"""The same of decoding by transformers (ours): its batches are smaller, and it launches every kernel by itself."""
 BILLIONS = {
     "qwen2_1_5b": 1.5,
     "llama3_2_3b": 3.2,
@@ -292,14 +294,19 @@ def _meta_tokens(method: Mapping[str, Any], what: str) -> int:
     return tokens
 
 
-def count_training_hours(config: Mapping[str, Any], parts: Sequence[Part]) -> float:
-    """Return the hours of a run's updates: forward and backward through its weights, and those of a critic."""
+def count_training_tokens(config: Mapping[str, Any], parts: Sequence[Part]) -> float:
+    """Return the tokens that pass forward and backward through weights in a run's updates, and through a critic."""
     method = config["method"]
     if "minibatches" not in method:  # the weights stay
         return 0.0
     tokens = sum(part.calls * part.max_tokens for part in parts if part.role == "rollout")
     passes: int = method.get("epochs", 1) * (2 if "critic" in method else 1)
-    return passes * hours(6, config["model"]["name"], tokens, TRAINING)
+    return passes * tokens
+
+
+def count_training_hours(config: Mapping[str, Any], parts: Sequence[Part]) -> float:
+    """Return the hours of a run's updates."""
+    return hours(6, config["model"]["name"], count_training_tokens(config, parts), TRAINING)
 
 
 def estimate(configs: Sequence[Mapping[str, Any]]) -> Cost:

@@ -1,50 +1,213 @@
-"""The memory that a model takes, by its name and its config.json; no weight is read."""
+"""The memory of engines and of the trainer by closed forms, before any weight is read; all sizes in GiB per GPU.
 
-import json
-from pathlib import Path
-from typing import Any
+Weights: parameters x bytes. A quantised linear layer has its scales too. AWQ and GPTQ have one of 16 bits and a zero
+point of 4 bits per group of 128 weights (AutoAWQ's default), compressed-tensors' W4A16 the scale alone. MXFP4 has 8
+bits per 32 weights (OCP Microscaling Formats 1.0, section 5.1), in gpt-oss in the experts alone. Block-wise FP8 has 32
+bits per 128 x 128. Embeddings and output layer keep 16 bits.
 
+vLLM: weights and cache are split over the GPUs of tensor parallelism. It starts only if the cache holds one sequence of
+the whole context (vllm/v1/core/kv_cache_utils.py), and takes its share of the GPU whether it needs it or not.
+
+Training: 16 bytes per trained parameter in mixed precision (weight, gradient and Adam's two moments in float32; ZeRO,
+Rajbhandari et al. 2020, section 3.1, has the same sum), and 4 for the gradients' buckets between processes. Activations
+follow Korthikanti et al. (2022, section 4.1) for a gated feed-forward network without stored attention scores: with
+checkpointing the input of every layer, and the inside of one.
+"""
+
+from math import ceil
+from typing import NamedTuple
+
+from evorun.models.adapters import HELD
+from evorun.models.architecture import Architecture, read_architecture
 from evorun.models.config import ModelConfig
-from evorun.runner.estimates import BILLIONS
 from evorun.runner.plan_records import PlannedMemory
+from evorun.training.config import TrainingConfig
 
-TOTAL_BILLIONS = {**BILLIONS, "smollm2_135m": 0.135, "deepseek_v3_1": 671.0, "gpt_oss_120b": 117.0}
-"""Billions of parameters, by the models' cards: of a mixture of experts all of them."""
-BYTES = {"awq": 0.5, "compressed-tensors": 0.5, "mxfp4": 0.5, "fp8": 1.0, "float32": 4.0}
-"""Bytes per parameter by quantisation, else by dtype; others have 2. 4-bit weights without their scales."""
 GIB = 2**30
 
+LINEAR_BITS = {"awq": 4 + 20 / 128, "gptq": 4 + 20 / 128, "compressed-tensors": 4 + 16 / 128, "fp8": 8 + 32 / 128**2}
+"""Bits per weight of linear layers by quantisation, with scales."""
+EXPERT_BITS = {"mxfp4": 4 + 8 / 32}
+"""The same where only experts are quantised."""
+GROUP = {"awq": 128, "gptq": 128, "compressed-tensors": 128, "fp8": 128}
+"""Weights in a row that share a scale, which tensor parallelism cannot split."""
 
-def estimate_memory(model: ModelConfig) -> PlannedMemory:
-    """Return the memory of a model: parameters x bytes, and keys and values of each layer for each token in 16 bit."""
-    billions = TOTAL_BILLIONS.get(model.name)
-    size = BYTES.get(model.quantization or model.dtype, 2.0)
-    layers = _read_config(model.id)
-    cache = None
-    if layers is not None:
-        heads = layers.get("num_key_value_heads") or layers["num_attention_heads"]
-        width = layers.get("head_dim") or layers["hidden_size"] / layers["num_attention_heads"]
-        cache = 2 * layers["num_hidden_layers"] * heads * width * 2 * 1000 / GIB
-    return PlannedMemory(
-        model=model.name,
-        weights_gib=None if billions is None else billions * 1e9 * size / GIB,
-        cache_gib_per_1000_tokens=cache,
-        context_length=model.context_length,
+CONTEXT_GIB = 1.5
+"""CUDA's context, NCCL's buffers, CUDA graphs and what the allocator loses (ours)."""
+ASLEEP_GIB = 1.5
+"""What a sleeping vLLM engine keeps of a GPU (ours): its CUDA context and graphs."""
+BATCHED_TOKENS = 8192
+"""Tokens that vLLM computes at once, of prompts and completions (its default is 2,048 to 16,384 by GPU and use)."""
+SAMPLER_BYTES = 20
+"""Bytes per entry of the vocabulary and sequence while vLLM samples with top_p: logits, sorted ones, order, sums."""
+PROMPT_TOKENS = 2048
+"""Assumed length of a prompt (ours) where only a completion's limit is known."""
+CHUNK_TOKENS = 512
+"""Tokens whose logits the trainer holds at once: TRL's fused output layer and evorun's own."""
+
+
+class GpuMemory(NamedTuple):
+    """What an engine or a trainer takes of each of its GPUs, in GiB."""
+
+    weights: float
+    training: float = 0.0
+    """Trained weights, gradients, the optimiser's moments, and a critic."""
+    cache: float = 0.0
+    """Keys and values: of vLLM for one whole context, of transformers for a full batch."""
+    work: float = 0.0
+    """Activations, logits, adapters, CUDA's context."""
+
+    @property
+    def total(self) -> float:
+        """The sum of all."""
+        return sum(self)
+
+    @property
+    def resident(self) -> float:
+        """What a trainer keeps between updates, its own decoding included."""
+        return self.weights + self.training + self.cache + CONTEXT_GIB
+
+
+def weight_gib(shape: Architecture, model: ModelConfig) -> float:
+    """Return the memory of all weights of a model."""
+    count, plain = shape.parameters, 32 if model.dtype == "float32" else 16
+    linear = LINEAR_BITS.get(model.quantization or "", plain)
+    expert = EXPERT_BITS.get(model.quantization or "", linear)
+    bits = plain * count.embeddings + linear * (count.attention + count.dense) + expert * count.experts
+    return bits / 8 / GIB
+
+
+def cache_gib(shape: Architecture, tokens: int, gpus: int = 1, *, value_bytes: int = 2) -> float:
+    """Return the memory of a sequence's keys and values on each of `gpus` with tensor parallelism."""
+    return shape.kv_values(tokens, gpus) * value_bytes / GIB
+
+
+def count_adapter(shape: Architecture, rank: int, targets: list[str]) -> int:
+    """Return the parameters of a LoRA adapter: rank x (inputs + outputs) of each target.
+
+    Experts are one tensor, to which PEFT gives an adapter per expert, of twice the rank where gate and up are joined.
+    targets: names of linear layers in Llama's manner; those of other models count as all but the output layer.
+    """
+    hidden, expert = shape.hidden, shape.expert_intermediate
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    if shape.kv_rank:  # its layers have other names
+        names = tuple(f"attention.{number}" for number in range(len(shape.attention_shapes)))
+    sizes = [(name, shape.layers * sum(size)) for name, size in zip(names, shape.attention_shapes, strict=True)]
+    feed_forward = ("gate_proj", "up_proj", "down_proj")[3 - shape.matrices :]
+    sizes += [(name, (shape.layers - shape.sparse_layers) * (hidden + shape.intermediate)) for name in feed_forward]
+    if shape.experts:
+        shared = hidden + shape.shared_intermediate if shape.shared_intermediate else 0
+        sizes += [(name, shape.sparse_layers * shared) for name in feed_forward]
+        sizes.append(("gate_proj", shape.sparse_layers * shape.experts * 2 * (hidden + 2 * expert)))
+        sizes.append(("down_proj", shape.sparse_layers * shape.experts * (expert + hidden)))
+    known = {name for name, _ in sizes}
+    chosen = known.intersection(targets) or known
+    if chosen == known and shape.experts:
+        sizes.append(("gate_proj", shape.sparse_layers * (hidden + shape.experts)))  # the router
+    if "lm_head" in targets:
+        sizes.append(("lm_head", hidden + shape.vocabulary))
+    return rank * sum(size for name, size in sizes if name in chosen or name == "lm_head")
+
+
+def serving_memory(
+    shape: Architecture,
+    model: ModelConfig,
+    *,
+    gpus: int,
+    context: int,
+    sequences: int,
+    lora_rank: int = 0,
+    value_bytes: int = 2,
+) -> GpuMemory:
+    """Return what vLLM needs of each of `gpus` with tensor parallelism; the rest of its share is cache too.
+
+    context: its longest sequence. sequences: decoded at once. value_bytes: of a cached number.
+    """
+    width = shape.intermediate if not shape.experts else shape.active_experts * shape.expert_intermediate
+    activations = BATCHED_TOKENS * 2 * (4 * shape.hidden + 2 * (width + shape.shared_intermediate) / gpus)
+    adapters = HELD * 2 * count_adapter(shape, lora_rank, []) / gpus
+    logits = sequences * shape.vocabulary * SAMPLER_BYTES
+    return GpuMemory(
+        weights=weight_gib(shape, model) / gpus,
+        cache=cache_gib(shape, context, gpus, value_bytes=value_bytes),
+        work=CONTEXT_GIB + (activations + adapters + logits) / GIB,
     )
 
 
-def _read_config(model: str) -> dict[str, Any] | None:
-    """Return a model's config.json from its folder or the hub's cache on this machine; None where neither has it."""
-    file: Any = Path(model) / "config.json"
-    if not file.is_file():
-        from huggingface_hub import try_to_load_from_cache
+def decoding_memory(
+    shape: Architecture, model: ModelConfig, *, gpus: int, tokens: int, sequences: int, prefix_tokens: int
+) -> GpuMemory:
+    """Return what transformers needs of each of `gpus` that share the layers.
 
-        file = try_to_load_from_cache(model, "config.json") if model.count("/") == 1 else None
-    if not isinstance(file, str | Path):
-        return None
-    try:
-        values = json.loads(Path(file).read_text())
-        values = values.get("text_config", values)
-        return values if {"num_hidden_layers", "num_attention_heads", "hidden_size"} <= values.keys() else None
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
+    tokens: of a sequence. sequences: decoded together. prefix_tokens: kept beside them.
+    """
+    cache = sequences * cache_gib(shape, tokens) + cache_gib(shape, prefix_tokens)
+    logits = sequences * shape.vocabulary * 3 * 4 / GIB
+    return GpuMemory(weight_gib(shape, model) / gpus, cache=cache / gpus, work=CONTEXT_GIB + logits)
+
+
+def training_memory(
+    shape: Architecture,
+    training: TrainingConfig,
+    *,
+    processes: int,
+    pass_tokens: int,
+    critic: str | None,
+    decoding: GpuMemory | None,
+) -> GpuMemory:
+    """Return what each process of the trainer takes of its GPU; every one has all weights.
+
+    pass_tokens: of a forward and backward pass. critic: `ProximalSettings.critic`, None without one. decoding: of its
+    own completions, which alternate with updates.
+    """
+    half = training.precision != "float32"
+    count, every_layer = shape.parameters, training.gradient_checkpointing is False
+    frozen = training.weights == "lora"
+    adapter = count_adapter(shape, training.rank, training.target_modules)
+    trained = adapter if frozen else count.total
+    copied = 0
+    if critic == "model":
+        copied = (2 if half else 4) * (count.total - count.embeddings // (1 if shape.tied else 2))
+        trained += adapter
+    elif critic == "full":
+        trained += count.total - (0 if shape.tied else count.embeddings // 2)
+    state = trained * (16 + (4 if processes > 1 else 0)) + copied
+    widths = shape.heads * shape.head_dim + shape.kv_heads * shape.head_dim
+    inner = shape.active_experts * shape.expert_intermediate + shape.shared_intermediate or shape.intermediate
+    number = 2 if half else 4
+    layer = number * (4 * shape.hidden + 2 * widths + 4 * inner) + 8 * shape.hidden  # norms compute in float32
+    kept = shape.layers * (layer if every_layer else number * shape.hidden) + (0 if every_layer else 2 * layer)
+    networks = 2 if critic in ("model", "full") else 1
+    activations = pass_tokens * kept * networks / GIB
+    logits = CHUNK_TOKENS * shape.vocabulary * 4 * 3 / GIB
+    weights = count.total * (2 if half else 4) / GIB if frozen else 0.0
+    sampling = GpuMemory(0.0) if decoding is None else decoding
+    # the larger of the two phases: an update's activations, or the trainer's own decoding
+    return GpuMemory(
+        weights,
+        training=state / GIB,
+        cache=sampling.cache,
+        work=CONTEXT_GIB + max(activations + logits - sampling.cache, sampling.work - CONTEXT_GIB, 0.0),
+    )
+
+
+def pass_tokens(training: TrainingConfig, longest: int) -> int:
+    """Return the tokens of a pass over rollouts: a full one, or one sequence where that is longer."""
+    return min(training.micro_batch * longest, max(training.micro_batch_tokens, longest))
+
+
+def tuning_tokens(training: TrainingConfig, longest: int, batch: int, processes: int) -> int:
+    """Return the tokens of a pass of fine-tuning, whose sequences are cut at `longest`."""
+    return min(training.micro_batch, ceil(batch / processes)) * longest
+
+
+def estimate_memory(model: ModelConfig) -> PlannedMemory:
+    """Return the memory of a model's weights, and of keys and values per 1,000 tokens in 16 bits."""
+    shape = read_architecture(model)
+    return PlannedMemory(
+        model=model.name,
+        weights_gib=None if shape is None else weight_gib(shape, model),
+        cache_gib_per_1000_tokens=None if shape is None else cache_gib(shape, 1000),
+        cache_gib_per_context=None if shape is None else cache_gib(shape, model.context_length),
+        context_length=model.context_length,
+    )

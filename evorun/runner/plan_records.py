@@ -106,7 +106,36 @@ class PlannedMemory(msgspec.Struct, frozen=True, kw_only=True):
     weights_gib: float | None
     cache_gib_per_1000_tokens: float | None
     """Of keys and values for one sequence."""
+    cache_gib_per_context: float | None
+    """The same of a whole context, where layers with sliding attention keep their window alone."""
     context_length: int
+
+
+class PlannedGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of an engine or of the trainer; sizes in GiB of each of them."""
+
+    stage: str
+    """Of a student's making; empty for the run itself."""
+    key: str
+    """Configuration group of the engine, or `training`."""
+    roles: list[str]
+    model: str
+    gpus: list[int]
+    nodes: list[int]
+    copies: int
+    """Data-parallel copies of the engine, or processes of the trainer."""
+    gpus_per_copy: int
+    weights_gib: float
+    training_gib: float
+    """Trained weights, gradients, the optimiser, a critic."""
+    cache_gib: float
+    """Keys and values that it needs at least."""
+    work_gib: float
+    """Activations, logits, CUDA's context."""
+    share: float
+    """Share of each GPU's memory that it may take."""
+    sleeps: bool
+    """True where it lends its memory to the trainer during updates."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +158,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hours: float | None
     arms: list[PlannedArm]
     memory: list[PlannedMemory]
+    gpus: list[list[PlannedGpus]]
+    """Each different placement of the runs; empty without GPUs."""
     notes: list[str]
 
 

@@ -11,12 +11,15 @@ from msgspec.structs import replace
 
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
+from evorun.models.devices import Gpu
 from evorun.reports.facts import count_first_generation
 from evorun.runner.estimates import count_calls, count_problems, limit_calls
+from evorun.runner.gpu_plans import list_notes, plan_stages
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import (
     Plan,
     PlannedArm,
+    PlannedGpus,
     PlannedMemory,
     PlannedRole,
     StageName,
@@ -42,8 +45,11 @@ from evorun.runs.prices import find_rate, oldest_date
 from evorun.runs.spending import GOLD
 
 
-def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
-    """Plan runs by their composed configurations; outputs: the folder of earlier runs. Raises ConfigError."""
+def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequence[Gpu] = ()) -> Plan:
+    """Plan runs by their composed configurations; outputs: the folder of earlier runs. gpus: those to place them on.
+
+    Raises ConfigError.
+    """
     planner = _Planner(read_recorded(outputs))
     methods = {config["method"]["name"] for config in configs}
     arms = planner.plan_students(configs)
@@ -69,6 +75,7 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path) -> Plan:
         hours=add_known([arm.hours for arm in arms]),
         arms=arms,
         memory=_plan_memory(planner.configs),
+        gpus=_plan_gpus(configs, gpus, planner.notes),
         notes=list(planner.notes),
     )
 
@@ -303,6 +310,19 @@ def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recor
         return None, f"no run of {about} is recorded"
     tokens = sum(role.completion_tokens for role in roles if role.role != GOLD)
     return tokens / speed[0] / 3600, f"{speed[0]:,.0f} completion tokens/s, as in {speed[1]} runs of {about}"
+
+
+def _plan_gpus(
+    configs: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu], notes: dict[str, None]
+) -> list[list[PlannedGpus]]:
+    """Return each different placement of the runs once; adds notes. Raises ConfigError for what does not fit."""
+    found: list[list[PlannedGpus]] = []
+    for members in _group_by_arm(configs) if gpus else ():
+        planned, unknown = plan_stages(check(members[0]), gpus)
+        notes.update(dict.fromkeys([*unknown, *list_notes(planned, gpus)]))
+        if planned and planned not in found:
+            found.append(planned)
+    return found
 
 
 def _plan_memory(configs: Sequence[RunConfig]) -> list[PlannedMemory]:

@@ -40,7 +40,7 @@ def require_parts(config: RunConfig) -> None:
         require_packages()
         device_environment("training.devices", config.training.devices)
         require_trainer(config)
-    for stage, of_stage in _stages(config).items():
+    for stage, of_stage in student_stages(config).items():
         try:
             require_parts(of_stage)
         except EvorunError as error:
@@ -78,16 +78,16 @@ def require_student(config: RunConfig) -> None:
 
     Takes seconds, to read the model's configuration and tokenizer. Raises an EvorunError that names the stage.
     """
-    tuning = _stages(config)["student"]
+    tuning = student_stages(config)["student"]
     assert tuning.training is not None  # noqa: S101 - `check` refuses a fine-tuning that trains nothing
     try:
-        require_share(tuning.method.config.batch, tuning.training.num_processes)
+        require_share(tuning.method.config.batch, tuning.training.processes)
         require_tunable(tuning.model, tuning.training, trainer_engine(tuning.engine).device)
     except EvorunError as error:
         raise in_stage("student", error) from error
 
 
-def _stages(config: RunConfig) -> Mapping[str, RunConfig]:
+def student_stages(config: RunConfig) -> Mapping[str, RunConfig]:
     """Return the configurations of the runs before a student's, by stage."""
     if config.student is None:
         return {}

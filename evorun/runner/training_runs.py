@@ -8,7 +8,7 @@ from evorun.errors import DataError
 from evorun.models.config import EngineConfig, GpuUse
 from evorun.models.devices import visible_gpus
 from evorun.models.transformers.engine import TransformersConfig
-from evorun.models.vllm.engine import VllmConfig
+from evorun.models.vllm.engine import DEFAULT_SHARE
 from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun
@@ -93,18 +93,18 @@ def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | 
         return training.devices
     taken = {device for use in uses for device in use.devices}
     free = [device for device in range(len(visible_gpus())) if device not in taken]
-    return free[: training.num_processes] if len(free) >= training.num_processes else None
+    return free[: training.processes] if len(free) >= training.processes else None
 
 
 def shared_gpus(config: RunConfig) -> list[str]:
     """Return warnings about GPUs whose memory the trainer and vLLM would both fill."""
     if config.training is None or config.engine.simulated or config.engine.replays or not visible_gpus():
         return []
-    own = set(trainer_devices(config, config.training) or range(config.training.num_processes))
+    own = set(trainer_devices(config, config.training) or range(config.training.processes))
     lines = []
     for use in _gpu_uses(config):
         shared = sorted(own & set(use.devices))
-        if shared and not use.sleeps and use.share >= VllmConfig.gpu_memory_utilization:
+        if shared and not use.sleeps and use.share >= DEFAULT_SHARE:
             lines.append(
                 f"the trainer and engine=vllm share GPU {', '.join(map(str, shared))}, and vLLM takes nearly all its "
                 "memory: set engine.sleep=true and lower engine.gpu_memory_utilization, or name GPUs in engine.devices "

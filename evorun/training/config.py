@@ -60,8 +60,9 @@ class TrainingConfig(Checked):
     """Steps between checkpoints."""
     keep: PositiveInt
     """Number of checkpoints to keep (the newest ones)."""
-    num_processes: PositiveInt
-    """Processes that share each batch: one per GPU, or this many on the CPU. `accelerate launch` starts several."""
+    num_processes: PositiveInt | None
+    """Processes that share each batch: one per GPU, or this many on the CPU. `accelerate launch` starts several. null:
+    one per GPU that the plan gives the trainer (`evorun plan` shows it), one on the CPU."""
     hang_timeout: PositiveFloat | None
     """Seconds without progress of any process (a pass, a decoded token) during a command, after which the run ends and
     names the process that hangs; null: wait for ever."""
@@ -70,8 +71,7 @@ class TrainingConfig(Checked):
     weights; importance ratios correct for that (the sampler's log-probabilities). Useful with engine=vllm or server on
     other GPUs."""
     devices: list[int] | None
-    """GPUs of the processes, one each, numbered as the run's process sees them; null: those that engine=vllm leaves
-    free, if there are enough, else the first ones."""
+    """GPUs of the processes, one each, numbered as the run's process sees them; null: those of the plan."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
 
@@ -84,7 +84,8 @@ class TrainingConfig(Checked):
                 "constant_with_warmup has one"
             )
         check_devices("training.devices", self.devices)
-        if self.devices is not None and len(self.devices) != self.num_processes and self.accelerate_config is None:
+        fixed = self.num_processes is not None and self.accelerate_config is None
+        if self.devices is not None and fixed and len(self.devices) != self.num_processes:
             raise ConfigError(
                 f"training.devices: expected a GPU for each of training.num_processes={self.num_processes}, got "
                 f"{self.devices}"
@@ -93,3 +94,10 @@ class TrainingConfig(Checked):
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")
         if self.accelerate_config is not None and not Path(self.accelerate_config).expanduser().is_file():
             raise ConfigError(f"training.accelerate_config: expected a file, found none at {self.accelerate_config}")
+
+    @property
+    def processes(self) -> int:
+        """Number of the trainer's processes: as set, else one per GPU of `devices`, else one."""
+        if self.num_processes is not None:
+            return self.num_processes
+        return len(self.devices) if self.devices is not None and self.accelerate_config is None else 1

@@ -105,7 +105,7 @@ class Policy:
         without a checkpoint that the run may train from.
         """
         if isinstance(objective, FineTuning):
-            require_share(objective.batch, training.num_processes)
+            require_share(objective.batch, training.processes)
         self.training = training
         self.max_lag = training.max_lag
         self.stopwatch = Stopwatch()

@@ -202,9 +202,9 @@ class TrainerProcess:
 def command_line(job: Job, file: Path) -> list[str]:
     """Return the command that starts the trainer process or processes on the job in `file`."""
     training, worker = job.training, ["-m", WORKER, str(file)]
-    if training.num_processes == 1 and training.accelerate_config is None:
+    if training.processes == 1 and training.accelerate_config is None:
         return [sys.executable, *worker]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(training.num_processes)]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(training.processes)]
     if training.accelerate_config is not None:
         launch += ["--config_file", str(Path(training.accelerate_config).expanduser())]
     else:

@@ -69,9 +69,9 @@ def keep_settings(trainer: Any) -> Iterator[None]:
 def require_processes(training: TrainingConfig) -> None:
     """Raise ConfigError if the launcher has started a different number of processes than configured."""
     started = count_processes()
-    if started != training.num_processes:
+    if started != training.processes:
         raise ConfigError(
-            f"training.num_processes: expected {training.num_processes} processes, accelerate launch has started "
+            f"training.num_processes: expected {training.processes} processes, accelerate launch has started "
             f"{started}; look at {training.accelerate_config or 'its configuration'}"
         )
 

@@ -33,7 +33,7 @@ def main(path: str) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     threading.Thread(target=_end_with_the_run, name="run", daemon=True).start()
     job = decode_job(Path(path).read_bytes())
-    if job.training.num_processes == 1:
+    if job.training.processes == 1:
         _see_one_gpu()
     rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     if ranks > 1:

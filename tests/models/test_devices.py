@@ -69,10 +69,14 @@ def test_lists_that_name_no_gpus(devices: list[int]) -> None:
 
 def test_each_part_needs_one_gpu() -> None:
     assert make_config("engine", "vllm", devices=[1, 3], tensor_parallel_size=2).gpus == 2
-    with pytest.raises(ConfigError, match=r"engine.devices: expected 1 GPUs, as engine.tensor_parallel_size says"):
-        make_config("engine", "vllm", devices=[1, 3])
+    assert (copies := make_config("engine", "vllm", devices=[1, 3])).copies == copies.gpus == 2
+    with pytest.raises(ConfigError, match=r"engine.devices: expected a multiple of 2 GPUs, as engine.tensor_parallel_"):
+        make_config("engine", "vllm", devices=[1, 3, 4], tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match=r"engine.devices: expected 2 GPUs, as engine.tensor_parallel_size and engi"):
+        make_config("engine", "vllm", devices=[1, 3, 4, 5], tensor_parallel_size=1, replicas=2)
+    assert training_config(devices=[0, 1]).processes == 2
     with pytest.raises(ConfigError, match=r"training.devices: expected a GPU for each of training.num_processes=1"):
-        training_config(devices=[0, 1])
+        training_config(devices=[0, 1], num_processes=1)
 
 
 @dataclass

@@ -43,6 +43,8 @@ class TransformersConfig(EngineConfig):
     name: str = "transformers"
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     """auto (a GPU when there is one) | cpu | cuda."""
+    devices: list[int] | None = None
+    """GPUs that share the layers, numbered as this process sees them; null: those of the plan, else all."""
     max_batch_size: PositiveInt = 32
     """Completions decoded together. A larger batch is faster until memory runs out."""
     prefix_cache_tokens: NonNegativeInt = 32768

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ OWN_ARGUMENTS = {
     "dtype": "model.dtype",
     "quantization": "model.quantization",
     "tensor_parallel_size": "engine.tensor_parallel_size",
+    "data_parallel_size": "engine.replicas",
     "gpu_memory_utilization": "engine.gpu_memory_utilization",
     "max_num_seqs": "engine.max_num_seqs",
     "max_model_len": "engine.max_model_len",
@@ -54,6 +54,9 @@ CHECKPOINT_FORMATS = ("awq", "compressed-tensors", "gptq", "mxfp4")
 
 GIB = 1024**3
 
+DEFAULT_SHARE = 0.9
+"""Fraction of a GPU's memory that vLLM takes unless told otherwise."""
+
 
 @dataclass
 class VllmConfig(EngineConfig):
@@ -66,14 +69,17 @@ class VllmConfig(EngineConfig):
     holds_weights = True
 
     name: str = "vllm"
-    tensor_parallel_size: PositiveInt = 1
-    """GPUs that share the weights."""
+    tensor_parallel_size: PositiveInt | None = None
+    """GPUs that share the weights of a replica; null: as few as hold the model (`evorun plan` shows it)."""
+    replicas: PositiveInt | None = None
+    """Data-parallel copies of the model; a request goes to the least loaded one. null: as many as the GPUs allow."""
     devices: list[int] | None = None
-    """GPUs to use, numbered as this process sees them; null: the first ones."""
-    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] = 0.9
-    """Fraction of each GPU's memory for weights and cache (vLLM's default); 0.45 each for two engines on one GPU."""
-    sleep: bool = False
-    """Lend the GPUs' memory to a trainer during its updates (vLLM's sleep mode): calls and updates take turns."""
+    """GPUs to use, numbered as this process sees them; null: those of the plan."""
+    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Fraction of each GPU's memory for weights and cache; null: 0.9, vLLM's default, or its part of a shared GPU."""
+    sleep: bool | None = None
+    """Lend the GPUs' memory to a trainer during its updates (vLLM's sleep mode): calls and updates take turns. null:
+    where the plan puts both on one GPU, which does not hold both at once."""
     max_num_seqs: PositiveInt = 256
     """Completions decoded at once; further requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
     max_model_len: PositiveInt | None = None
@@ -95,9 +101,14 @@ class VllmConfig(EngineConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_devices("engine.devices", self.devices)
-        if self.devices is not None and len(self.devices) != self.gpus:
+        width = (self.tensor_parallel_size or 1) * self.pipeline_size
+        if self.devices is not None and (
+            len(self.devices) % width or self.replicas not in (None, len(self.devices) // width)
+        ):
+            expected = f"a multiple of {width}" if self.replicas is None else f"{self.replicas * width}"
             raise ConfigError(
-                f"engine.devices: expected {self.gpus} GPUs, as engine.tensor_parallel_size says, got {self.devices}"
+                f"engine.devices: expected {expected} GPUs, as engine.tensor_parallel_size and engine.replicas say, "
+                f"got {self.devices}"
             )
         for argument in self.extra_args:
             if argument in OWN_ARGUMENTS:
@@ -106,14 +117,29 @@ class VllmConfig(EngineConfig):
                 )
 
     @property
+    def pipeline_size(self) -> int:
+        """GPUs in a row that share a replica's layers."""
+        return int(self.extra_args.get("pipeline_parallel_size", 1))
+
+    @property
+    def copies(self) -> int:
+        """Number of replicas: as set, else as many as `devices` hold."""
+        width = (self.tensor_parallel_size or 1) * self.pipeline_size
+        return self.replicas or (1 if self.devices is None else len(self.devices) // width)
+
+    @property
     def gpus(self) -> int:
         """Number of GPUs that the engine uses."""
-        others = (self.extra_args.get(f"{kind}_parallel_size", 1) for kind in ("pipeline", "data"))
-        return self.tensor_parallel_size * math.prod(int(size) for size in others)
+        return (self.tensor_parallel_size or 1) * self.pipeline_size * self.copies
+
+    @property
+    def memory_share(self) -> float:
+        """The fraction of each GPU's memory that the engine takes."""
+        return self.gpu_memory_utilization or DEFAULT_SHARE
 
     @property
     def gpu_use(self) -> GpuUse:
-        return GpuUse(self.devices or range(self.gpus), self.gpu_memory_utilization, self.sleep)
+        return GpuUse(self.devices or range(self.gpus), self.memory_share, bool(self.sleep))
 
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return True
@@ -169,15 +195,16 @@ class VllmConfig(EngineConfig):
             "model": folder,
             "dtype": model.dtype,
             "quantization": None if model.quantization in CHECKPOINT_FORMATS else model.quantization,
-            "tensor_parallel_size": self.tensor_parallel_size,
-            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "tensor_parallel_size": self.tensor_parallel_size or 1,
+            "data_parallel_size": self.copies,
+            "gpu_memory_utilization": self.memory_share,
             "max_num_seqs": self.max_num_seqs,
             "max_model_len": self.max_model_len or model.context_length,
             "enforce_eager": self.enforce_eager,
             "logprobs_mode": "processed_logprobs",  # of the sampling distribution: after temperature and top_p
             "seed": self.seed,
             "enable_prefix_caching": True,
-            "enable_sleep_mode": self.sleep,
+            "enable_sleep_mode": bool(self.sleep),
             # Requests contain only text: memory for image inputs (Gemma 3 accepts them) would be wasted.
             "language_model_only": True,
             # evorun counts tokens and seconds itself.

@@ -1,0 +1,253 @@
+"""What the engines and the trainer of a run need of GPUs, by its configuration and the models' sizes."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import singledispatch
+from pathlib import Path
+
+from evorun.errors import ConfigError
+from evorun.models.architecture import Architecture, read_architecture
+from evorun.models.config import EngineConfig, ServedModel
+from evorun.models.devices import Gpu
+from evorun.models.transformers.engine import TransformersConfig
+from evorun.models.vllm.engine import VllmConfig
+from evorun.runner.estimates import (
+    DECODING,
+    DECODING_BY_TRANSFORMERS,
+    PEAK,
+    TRAINING,
+    Part,
+    count_calls,
+    count_training_tokens,
+)
+from evorun.runner.memory import (
+    GROUP,
+    PROMPT_TOKENS,
+    GpuMemory,
+    decoding_memory,
+    pass_tokens,
+    serving_memory,
+    training_memory,
+    tuning_tokens,
+)
+from evorun.runner.planner import USABLE, Demand
+from evorun.runner.settings import RunConfig
+from evorun.runner.training_runs import serving, trainer_engine
+from evorun.runs.spending import GOLD
+from evorun.training.config import TrainingConfig
+from evorun.training.wire import ProximalPolicy
+
+TRAINER = "training"
+"""The trainer's key among demands: its configuration group."""
+WIDTHS = (1, 2, 4, 8, 16)
+"""GPUs that may share a copy of a model."""
+
+
+class UnknownSizes(Exception):
+    """A model whose config.json is not known here, so that nothing can be planned; its text names the model."""
+
+
+def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = False) -> list[Demand]:
+    """Return the demands of a run's engines and trainer; none for engines elsewhere, or without weights.
+
+    download: a config.json may come from the hub. Raises UnknownSizes, and ConfigError for what vLLM cannot split.
+    """
+    widths = [width for width in WIDTHS if width <= max(len(gpus), 1)]
+    work = _estimate_work(config, download=download)
+    demands = []
+    for served, key, roles in _group_by_engine(config):
+        shape = _read_shape(served, download=download)
+        if config.training is not None and key == "engine" and served.engine.is_trainer:
+            continue  # the trainer answers itself
+        demand = _demand(served.engine, served, shape, config, widths)
+        demands.append(dataclasses.replace(demand, key=key, roles=roles, work=work[served.model.name]))
+    if config.training is not None:
+        demands.append(_training_demand(config, config.training, gpus, work[TRAINER], download=download))
+    return demands
+
+
+def _group_by_engine(config: RunConfig) -> list[tuple[ServedModel, str, tuple[str, ...]]]:
+    """Return the models with weights that a run asks, each with the key of its engine and its roles."""
+    asked = {"policy", *(role.model for role in config.method.active_roles.values())}
+    if config.task.task_class.graded_by_opinion:
+        asked.add(GOLD)
+    policy = ServedModel(config.model, serving(config))
+    found: dict[str, tuple[ServedModel, list[str]]] = {"engine": (policy, [])}
+    for role in sorted(asked, key=lambda role: role != "policy"):
+        names = [name for name in config.others if name.partition(".")[0] == role]
+        for name in names or ["policy"]:
+            served = config.others.get(name, policy)
+            key = next((key for key, (other, _) in found.items() if other == served), f"{name}_engine")
+            found.setdefault(key, (served, []))[1].append(name if name in config.others else role)
+    return [(served, key, tuple(roles)) for key, (served, roles) in found.items() if _is_local(served.engine)]
+
+
+def _is_local(engine: EngineConfig) -> bool:
+    """Tell whether an engine loads weights onto this machine's GPUs."""
+    return isinstance(engine, VllmConfig) or (isinstance(engine, TransformersConfig) and engine.device != "cpu")
+
+
+def _read_shape(served: ServedModel, *, download: bool) -> Architecture:
+    shape = read_architecture(served.model, download=download)
+    if shape is None:
+        raise UnknownSizes(served.model.name)
+    return shape
+
+
+@singledispatch
+def _demand(
+    engine: EngineConfig, served: ServedModel, shape: Architecture, config: RunConfig, widths: Sequence[int]
+) -> Demand:
+    raise NotImplementedError(engine.name)
+
+
+@_demand.register
+def _(engine: VllmConfig, served: ServedModel, shape: Architecture, config: RunConfig, widths: Sequence[int]) -> Demand:
+    model = served.model
+    pipeline = engine.pipeline_size
+    group = GROUP.get(model.quantization or "", 1)
+    splits = [width for width in widths if width == 1 or shape.splits_into(width, group=group)]
+    if engine.tensor_parallel_size is not None:
+        splits = [engine.tensor_parallel_size]
+    context = engine.max_model_len or model.context_length
+    value_bytes = 1 if str(engine.extra_args.get("kv_cache_dtype", "auto")).startswith("fp8") else 2
+    needs = {
+        width * pipeline: serving_memory(
+            shape,
+            model,
+            gpus=width * pipeline,
+            context=context,
+            sequences=engine.max_num_seqs,
+            lora_rank=engine.lora_rank or 0,
+            value_bytes=value_bytes,
+        )
+        for width in splits
+    }
+    devices = None if engine.devices is None else tuple(engine.devices)
+    return Demand(
+        key="",
+        roles=(),
+        model=model.name,
+        needs=needs,
+        devices=devices,
+        copies=engine.replicas,
+        share=engine.gpu_memory_utilization,
+        sleeps=engine.sleep,
+        context=context,
+    )
+
+
+@_demand.register
+def _(
+    engine: TransformersConfig, served: ServedModel, shape: Architecture, config: RunConfig, widths: Sequence[int]
+) -> Demand:
+    needs = {
+        width: decoding_memory(
+            shape,
+            served.model,
+            gpus=width,
+            tokens=_longest_sequence(config, served.model.context_length),
+            sequences=engine.max_batch_size,
+            prefix_tokens=engine.prefix_cache_tokens,
+        )
+        for width in widths
+    }
+    return Demand(
+        key="",
+        roles=(),
+        model=served.model.name,
+        needs=needs,
+        expands=False,
+        devices=None if engine.devices is None else tuple(engine.devices),
+        copies=1,
+        advice="lower its max_batch_size",
+    )
+
+
+def _training_demand(
+    config: RunConfig, training: TrainingConfig, gpus: Sequence[Gpu], work: float, *, download: bool
+) -> Demand:
+    own = ServedModel(config.model, config.engine)
+    shape = _read_shape(own, download=download)
+    method = config.raw["method"]
+    longest = _longest_sequence(config, config.model.context_length)
+    processes = training.num_processes or min(2, len(gpus))
+    critic = None
+    if config.method.learns_from_problems:
+        objective = config.method.make_objective(Path())
+        critic = objective.settings.critic if isinstance(objective, ProximalPolicy) else None
+        tokens = pass_tokens(training, longest)
+        drawn = method.get("prompts") or method.get("draws") or 1
+        rows = method["problems_per_step"] * drawn * method["group"] // method["minibatches"]
+    else:
+        cut = min(method["max_length"], config.model.context_length)
+        tokens, rows = tuning_tokens(training, cut, method["batch"], processes), method["batch"]
+    roles: tuple[str, ...] = ("trainer",)
+    decoding = None
+    if config.engine.is_trainer:
+        roles += next((roles for _, key, roles in _group_by_engine(config) if key == "engine"), ())
+        own_engine = trainer_engine(config.engine)
+        decoding = decoding_memory(
+            shape,
+            config.model,
+            gpus=1,
+            tokens=longest,
+            sequences=own_engine.max_batch_size,
+            prefix_tokens=own_engine.prefix_cache_tokens,
+        )
+    need = training_memory(shape, training, processes=processes, pass_tokens=tokens, critic=critic, decoding=decoding)
+    divides = not config.method.learns_from_problems  # fine-tuning needs equal parts of a batch
+    demand = Demand(
+        key=TRAINER,
+        roles=roles,
+        model=config.model.name,
+        needs={1: need},
+        work=work,
+        trains=True,
+        expands=False,
+        devices=None if training.devices is None else tuple(training.devices),
+        copies=training.num_processes,
+        allowed_copies=lambda copies: copies <= rows and not (divides and rows % copies),
+        advice="lower training.micro_batch_tokens or engine.max_batch_size, or shard the weights by "
+        "training.accelerate_config",
+    )
+    if training.accelerate_config is None:
+        return demand
+    # DeepSpeed and FSDP divide the memory in their own ways: the file decides, and the GPUs are the trainer's.
+    return dataclasses.replace(demand, needs={1: GpuMemory(0.0)}, copies=training.num_processes or 1, share=USABLE)
+
+
+def _longest_sequence(config: RunConfig, context: int) -> int:
+    """Return the tokens of the longest prompt and completion: every turn's limit, and an assumed prompt."""
+    method = config.raw["method"]
+    limits = [method.get(key) or 0 for key in ("max_tokens", "eval_max_tokens", "judge_max_tokens")]
+    turns = config.raw["task"].get("max_turns", 1)
+    return min(context, turns * max(limits) + PROMPT_TOKENS)
+
+
+def _estimate_work(config: RunConfig, *, download: bool) -> Mapping[str, float]:
+    """Return seconds of one H100 by model, and of the trainer; equal ones where a method's calls have no formula.
+
+    Completions count, at the peaks' shares of docs/guides/costs.md; prompts do not.
+    """
+    shapes = {
+        served.model.name: read_architecture(served.model, download=download)
+        for served in (ServedModel(config.model, config.engine), *config.others.values())
+    }
+    try:
+        parts: Sequence[Part] = count_calls({**config.raw, "model": {**config.raw["model"], "name": config.model.name}})
+    except ConfigError:
+        return defaultdict(lambda: 1.0)
+    work: dict[str, float] = defaultdict(float)
+    for part in parts:
+        if (shape := shapes.get(part.model)) is not None:
+            work[part.model] += 2 * shape.parameters.active * part.calls * part.max_tokens / (PEAK * DECODING)
+    own = shapes[config.model.name]
+    if config.training is not None and own is not None:
+        tokens = count_training_tokens(config.raw, parts)
+        work[TRAINER] = 6 * own.parameters.active * tokens / (PEAK * TRAINING)
+        if config.engine.is_trainer:
+            work[TRAINER] += work[config.model.name] * DECODING / DECODING_BY_TRANSFORMERS
+    least = 1e-3 * max(work.values(), default=1.0)  # whoever is asked at all has some work
+    return defaultdict(lambda: least, {name: max(seconds, least) for name, seconds in work.items()})

@@ -1,0 +1,204 @@
+"""The GPUs of a run: planned before anything loads, shown as a table, and put into its configuration."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from functools import singledispatch
+from itertools import groupby
+from typing import NamedTuple
+
+from evorun.errors import ConfigError
+from evorun.models.config import EngineConfig, ServedModel
+from evorun.models.devices import Gpu, find_gpus
+from evorun.models.transformers.engine import TransformersConfig
+from evorun.models.vllm.engine import VllmConfig
+from evorun.reports.tables import Cell, Table, figure_columns, word_columns
+from evorun.runner.gpu_demands import TRAINER, UnknownSizes, list_demands
+from evorun.runner.plan_records import PlannedGpus
+from evorun.runner.planner import Assignment, place
+from evorun.runner.requirements import student_stages
+from evorun.runner.settings import RunConfig
+from evorun.runner.student import in_stage
+
+log = logging.getLogger("evorun")
+
+
+class GpuPlan(NamedTuple):
+    """The assignments of a run's engines and trainer to GPUs."""
+
+    gpus: Sequence[Gpu]
+    assignments: Sequence[Assignment]
+
+
+def plan_gpus(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = False) -> GpuPlan | None:
+    """Plan a run's GPUs; None where there is none, or nothing to place.
+
+    download: see `list_demands`. Raises ConfigError in one line for what cannot fit, and UnknownSizes.
+    """
+    if not gpus or config.engine.replays:
+        return None
+    demands = list_demands(config, gpus, download=download)
+    return GpuPlan(gpus, place(demands, gpus)) if demands else None
+
+
+def plan_stages(config: RunConfig, gpus: Sequence[Gpu]) -> tuple[list[PlannedGpus], list[str]]:
+    """Return the planned GPUs of a run and of its student's stages, and notes about what could not be planned.
+
+    Raises ConfigError in one line for what cannot fit.
+    """
+    planned, notes = list[PlannedGpus](), list[str]()
+    for stage, part in {**student_stages(config), "": config}.items():
+        try:
+            plan = plan_gpus(part, gpus)
+        except UnknownSizes as unknown:
+            notes.append(f"GPUs: not planned, no config.json of {unknown} is here; model.id=FOLDER names one.")
+            continue
+        except ConfigError as error:
+            if not stage:
+                raise
+            raise in_stage(stage, error) from error
+        planned += [] if plan is None else record(plan, stage)
+    return planned, notes
+
+
+def record(plan: GpuPlan, stage: str = "") -> list[PlannedGpus]:
+    """Return the records of a plan's assignments. stage: of a student's making."""
+    return [
+        PlannedGpus(
+            stage=stage,
+            key=one.demand.key,
+            roles=list(one.demand.roles),
+            model=one.demand.model,
+            gpus=list(one.devices),
+            nodes=sorted({plan.gpus[device].node for device in one.devices}),
+            copies=one.copies,
+            gpus_per_copy=one.width,
+            weights_gib=one.memory.weights,
+            training_gib=one.memory.training,
+            cache_gib=one.memory.cache,
+            work_gib=one.memory.work,
+            share=one.share,
+            sleeps=one.sleeps,
+        )
+        for one in plan.assignments
+    ]
+
+
+def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> Table:
+    """Return the table of planned GPUs; sizes are GiB of each GPU."""
+    staged = any(one.stage for one in planned)
+    table = Table(
+        [
+            *(word_columns("stage") if staged else []),
+            *word_columns("for", "model", "GPUs", "copies"),
+            *figure_columns("weights", "other", format="{:.1f}".format),
+            *figure_columns("share", format="{:.0%}".format),
+        ],
+        title=f"GPUs: {describe_gpus(gpus)}; what each must hold in GiB, and the share of it that is taken",
+        caption="copies x GPUs of each; other: optimiser, keys and values of one context, activations, CUDA",
+        grouped=1 if staged else 0,
+    )
+    for one in planned:
+        copies = str(one.copies) if one.gpus_per_copy == 1 else f"{one.copies} x {one.gpus_per_copy}"
+        roles = ", ".join(one.roles) + (" (sleeps)" if one.sleeps else "")
+        other = one.training_gib + one.cache_gib + one.work_gib
+        cells: list[Cell] = [roles, one.model, show_numbers(one.gpus), copies, one.weights_gib, other, one.share]
+        table.rows.append([one.stage or "run", *cells] if staged else cells)
+    return table
+
+
+def list_notes(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> list[str]:
+    """Return what a user must do or know beside the table: GPUs that nobody has, and those of other nodes."""
+    lines = []
+    for stage, members in groupby(planned, key=lambda one: one.stage):
+        group = list(members)
+        used = {gpu for one in group for gpu in one.gpus}
+        idle = [number for number in range(len(gpus)) if number not in used]
+        about = f" in stage {stage}" if stage else ""
+        if idle:
+            lines.append(f"Nothing runs on GPU {show_numbers(idle)}{about}.")
+        lines += [
+            f"{one.key}{about}: evorun starts vLLM on its own node alone; on the others run vllm serve, and set "
+            f"{one.key}=server {one.key}.base_urls=[URL,...]."
+            for one in group
+            if one.nodes != [0]
+        ]
+    return lines
+
+
+def describe_gpus(gpus: Sequence[Gpu]) -> str:
+    """Return GPUs in words, such as `2 nodes of 8 x 80 GiB`."""
+    nodes = max(gpu.node for gpu in gpus) + 1
+    first = [gpu.memory for gpu in gpus if gpu.node == 0]
+    kinds = [f"{len(list(same))} x {memory:.4g} GiB" for memory, same in groupby(first)]
+    return f"{nodes} nodes of {', '.join(kinds)}" if nodes > 1 else ", ".join(kinds)
+
+
+def show_numbers(numbers: Sequence[int]) -> str:
+    """Return numbers with runs of neighbours shortened: `0-3,6`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def place_run(config: RunConfig, *, required: bool) -> tuple[RunConfig, GpuPlan | None]:
+    """Return a run's configuration with its engines and trainer on this machine's GPUs, and the plan, if there is one.
+
+    required: raise ConfigError in one line for what cannot fit; else such a run keeps its own settings.
+    """
+    try:
+        plan = plan_gpus(config, find_gpus(), download=True)
+    except UnknownSizes as unknown:
+        log.warning("GPUs are not planned: no config.json of %s is here; set engine.devices yourself", unknown)
+        return config, None
+    except ConfigError:
+        if required:
+            raise
+        return config, None
+    return (config, None) if plan is None else (apply(config, plan), plan)
+
+
+def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:
+    """Return the configuration with the planned GPUs in the settings of engines and trainer."""
+    by_key = {one.demand.key: one for one in plan.assignments}
+    placed: dict[str, ServedModel] = {}
+    for role, served in {"": ServedModel(config.model, config.engine), **config.others}.items():
+        key = f"{role}_engine" if role else "engine"
+        alike = next((other for other in ("", *config.others) if _served(config, other) == served), role)
+        found = by_key.get(f"{alike}_engine" if alike else "engine", by_key.get(key))
+        placed[role] = served if found is None else served._replace(engine=_placed(served.engine, found))
+    training, trainer = config.training, by_key.get(TRAINER)
+    if training is not None and trainer is not None and training.accelerate_config is None:
+        training = dataclasses.replace(training, devices=list(trainer.devices), num_processes=trainer.copies)
+    own = placed.pop("")
+    return dataclasses.replace(config, engine=own.engine, others=placed, training=training)
+
+
+def _served(config: RunConfig, role: str) -> ServedModel:
+    return config.others[role] if role else ServedModel(config.model, config.engine)
+
+
+@singledispatch
+def _placed(engine: EngineConfig, on: Assignment) -> EngineConfig:
+    return engine
+
+
+@_placed.register
+def _(engine: VllmConfig, on: Assignment) -> EngineConfig:
+    return dataclasses.replace(
+        engine,
+        devices=list(on.devices),
+        tensor_parallel_size=on.width // engine.pipeline_size,
+        replicas=on.copies,
+        gpu_memory_utilization=on.share,
+        sleep=on.sleeps,
+    )
+
+
+@_placed.register
+def _(engine: TransformersConfig, on: Assignment) -> EngineConfig:
+    return dataclasses.replace(engine, devices=list(on.devices))

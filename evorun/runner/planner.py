@@ -1,0 +1,313 @@
+"""Places engines and the trainer of a run on GPUs: how many copies, over how many GPUs each, and with how much memory.
+
+First choice: each has GPUs of its own, the fewest that hold its model. Those left over go to the one with the most work
+per copy. Inference and training on different GPUs are the layout of prime-rl and of TRL's vllm_mode=server. Second
+choice, where there are too few GPUs: engines and trainer divide a GPU's memory, as with TRL's vllm_mode=colocate and
+verl. Tensor parallelism comes only where one GPU does not hold a model; copies are data parallel. A copy lies on one
+node.
+
+Nothing here knows a model or a configuration: demands say what they need.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from evorun.errors import ConfigError
+from evorun.models.devices import Gpu
+from evorun.runner.memory import ASLEEP_GIB, GpuMemory
+
+USABLE = 0.9
+"""Share of a GPU's memory that the planner gives away, which is vLLM's default `gpu_memory_utilization`."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an engine or the trainer needs, and what its user has decided."""
+
+    key: str
+    """Its configuration group, such as `reward_engine`, or `training`."""
+    roles: tuple[str, ...]
+    model: str
+    needs: Mapping[int, GpuMemory]
+    """Memory of each GPU by the number of GPUs of a copy, ascending."""
+    work: float = 1.0
+    """Seconds of one GPU, for the division of GPUs."""
+    trains: bool = False
+    expands: bool = True
+    """True where more memory than it needs is useful: vLLM's cache."""
+    devices: tuple[int, ...] | None = None
+    """The user's GPUs."""
+    copies: int | None = None
+    """The user's number."""
+    allowed_copies: Callable[[int], bool] = field(default=lambda copies: True)
+    """Tells whether it can have so many copies."""
+    share: float | None = None
+    """The user's share of each GPU's memory."""
+    sleeps: bool | None = False
+    """Whether it lends its memory to a trainer; None: where the planner needs it."""
+    context: int | None = None
+    """Tokens of its longest sequence, of which its cache holds one; None: it holds something else."""
+    advice: str = ""
+    """What else the user could do if it fits nowhere."""
+
+
+class Assignment(NamedTuple):
+    """The GPUs of a demand."""
+
+    demand: Demand
+    width: int
+    """GPUs of each copy."""
+    devices: tuple[int, ...]
+    """Numbers of its GPUs, a copy after another."""
+    share: float
+    """Of each GPU's memory."""
+    sleeps: bool = False
+
+    @property
+    def copies(self) -> int:
+        """Number of copies."""
+        return len(self.devices) // self.width
+
+    @property
+    def memory(self) -> GpuMemory:
+        """What it needs of each GPU, in GiB."""
+        return self.demand.needs[self.width]
+
+
+def place(demands: Sequence[Demand], gpus: Sequence[Gpu]) -> list[Assignment]:
+    """Return the GPUs of every demand, in their order. Raises ConfigError for what cannot fit, in one line."""
+    widths = {demand.key: _narrowest(demand, gpus) for demand in demands}
+    for separate, sleep in ((True, False), (False, False), (False, True)):
+        placed = _Placement(gpus, sleep=sleep)
+        # The user's GPUs first; then the trainer, on the node of the run's process; then by size.
+        order = sorted(
+            demands,
+            key=lambda one: (one.devices is None, not one.trains, -widths[one.key] * one.needs[widths[one.key]].total),
+        )
+        if all(placed.add(demand, widths[demand.key], separate=separate) for demand in order):
+            placed.grow()
+            placed.tidy()
+            found = placed.divide()
+            return [found[demand.key] for demand in demands]
+    raise ConfigError(_describe_shortage(demands, widths, gpus))
+
+
+def _narrowest(demand: Demand, gpus: Sequence[Gpu]) -> int:
+    """Return the fewest GPUs that hold one copy. Raises ConfigError where none do."""
+    if demand.devices is not None and max(demand.devices) >= len(gpus):
+        raise ConfigError(f"{demand.key}.devices: expected GPUs 0 to {len(gpus) - 1}, got {list(demand.devices)}")
+    there = [gpus[device] for device in demand.devices or range(len(gpus))]
+    largest = max(gpu.memory for gpu in there)
+    on_node = max(sum(gpu.node == node for gpu in there) for node in {gpu.node for gpu in there})
+    usable = largest * (demand.share or USABLE)
+    possible = [
+        width
+        for width in demand.needs
+        if width <= on_node
+        and width * (demand.copies or 1) <= len(there)
+        and (demand.devices is None or len(there) % width == 0)
+    ]
+    for width in possible:
+        if demand.needs[width].total <= usable:
+            return width
+    width = max(possible, default=min(demand.needs))
+    need = demand.needs[width]
+    copies = f"{demand.copies} x " if (demand.copies or 1) > 1 else ""
+    raise ConfigError(
+        f"{demand.key}: {demand.model} takes {need.total:.1f} GiB of each of {copies}{_count(width, 'GPU')} "
+        f"({_describe(need)}), there {'is' if len(there) == 1 else 'are'} {_count(len(there), 'GPU')} with "
+        f"{usable:.1f} GiB to use{_advise(demand, need, usable)}"
+    )
+
+
+def _advise(demand: Demand, need: GpuMemory, usable: float) -> str:
+    """Return a shorter context that would fit, or the demand's own advice, after a semicolon; else nothing."""
+    if demand.context is None:
+        return f"; {demand.advice}" if demand.advice else ""
+    room = usable - (need.total - need.cache)
+    tokens = int(room / need.cache * demand.context) // 1024 * 1024 if room < need.cache else 0
+    return f"; {demand.key}.max_model_len={tokens} fits (now {demand.context})" if tokens > 0 else ""
+
+
+class _Placement:
+    """The GPUs that demands have so far."""
+
+    def __init__(self, gpus: Sequence[Gpu], *, sleep: bool) -> None:
+        self._gpus = gpus
+        self._sleep = sleep
+        self._demands: dict[str, Demand] = {}
+        self._widths: dict[str, int] = {}
+        self._devices: dict[str, list[int]] = {}
+
+    def add(self, demand: Demand, width: int, *, separate: bool) -> bool:
+        """Give a demand the GPUs of its copies; return False where there are not enough.
+
+        separate: they must be its own. A user's GPUs are taken as they are, up to their memory.
+        """
+        devices: list[int] | None
+        if demand.devices is not None:
+            devices = list(demand.devices)
+            if demand.copies is None:
+                devices = devices[: len(devices) // width * width]
+            if any(self._free(device, demand) < self._need(demand, width, device) for device in devices):
+                return False
+        else:
+            devices = []
+            for _ in range(demand.copies or 1):
+                copy = self._find(demand, width, [*devices], separate=separate)
+                if copy is None:
+                    return False
+                devices += copy
+        self._demands[demand.key], self._widths[demand.key] = demand, width
+        self._devices[demand.key] = devices
+        return True
+
+    def grow(self) -> None:
+        """Give GPUs that nobody has to the demands with the most work per copy."""
+        open_ended = [one for one in self._demands.values() if one.devices is None and one.copies is None]
+        extra = {demand.key: 1 for demand in open_ended}
+        while open_ended:
+            demand = max(open_ended, key=lambda one: one.work / extra[one.key])
+            width, devices = self._widths[demand.key], self._devices[demand.key]
+            wanted = extra[demand.key] + 1
+            while not demand.allowed_copies(wanted) and wanted <= len(self._gpus):
+                wanted += 1
+            more: list[int] | None = []
+            for _ in range(wanted - extra[demand.key]):
+                copy = self._find(demand, width, [*devices, *more], separate=True)
+                if copy is None:
+                    more = None
+                    break
+                more += copy
+            if more is None:
+                open_ended.remove(demand)
+                continue
+            devices += more
+            extra[demand.key] = wanted
+
+    def tidy(self) -> None:
+        """Let demands that have equal GPUs of their own have them in a row, in the order of the demands."""
+        users = [device for devices in self._devices.values() for device in devices]
+        alone = [
+            key
+            for key, demand in self._demands.items()
+            if demand.devices is None and all(users.count(device) == 1 for device in self._devices[key])
+        ]
+        for node in {gpu.node for gpu in self._gpus}:
+            here = {key: [one for one in self._devices[key] if self._gpus[one].node == node] for key in alone}
+            pool = sorted(device for devices in here.values() for device in devices)
+            if len({self._gpus[device].memory for device in pool}) != 1:
+                continue
+            for key, devices in here.items():
+                others = [one for one in self._devices[key] if one not in devices]
+                self._devices[key] = sorted([*others, *pool[: len(devices)]])
+                del pool[: len(devices)]
+
+    def divide(self) -> dict[str, Assignment]:
+        """Return the assignments, with every GPU's memory divided by need and what is left by work."""
+        found = {}
+        for key, demand in self._demands.items():
+            need = demand.needs[self._widths[key]]
+            shares = [self._share(demand, need, device) for device in self._devices[key]]
+            found[key] = Assignment(
+                demand,
+                self._widths[key],
+                tuple(self._devices[key]),
+                # Rounded down, so that shares never sum to more than there is.
+                min(int(share * 1000) / 1000 for share in shares),
+                self._lends(demand, self._devices[key]),
+            )
+        return found
+
+    def _share(self, demand: Demand, need: GpuMemory, device: int) -> float:
+        memory = self._gpus[device].memory
+        if demand.share is not None:
+            return demand.share
+        if not demand.expands:
+            return self._taken(demand, device) / memory
+        there = [one for key, one in self._demands.items() if device in self._devices[key]]
+        left = USABLE * memory - sum(self._taken(one, device) for one in there)
+        work = sum(one.work for one in there if one.expands and one.share is None)
+        return (need.total + max(left, 0.0) * demand.work / work) / memory
+
+    def _need(self, demand: Demand, width: int, device: int) -> float:
+        need = demand.needs[width]
+        if demand.share is not None:
+            return demand.share * self._gpus[device].memory
+        return need.resident if demand.trains and self._sleep else need.total
+
+    def _taken(self, demand: Demand, device: int) -> float:
+        return self._need(demand, self._widths[demand.key], device)
+
+    def _free(self, device: int, demand: Demand) -> float:
+        """Return the memory of a GPU that is left for a demand."""
+        memory = self._gpus[device].memory
+        there = [one for key, one in self._demands.items() if device in self._devices[key]]
+        usable = memory if demand.share is not None or any(one.share is not None for one in there) else USABLE * memory
+        left = usable - sum(self._taken(one, device) for one in there)
+        together = [*there, demand]
+        trainer = next((one for one in together if one.trains), None)
+        if trainer is None or not self._sleep:
+            return left
+        engines = [one for one in together if not one.trains]
+        if any(one.sleeps is False for one in engines):  # its memory stays with it during updates
+            return 0.0
+        during_update = next(iter(trainer.needs.values())).total + ASLEEP_GIB * len(engines)
+        return left if during_update <= usable else 0.0
+
+    def _lends(self, demand: Demand, devices: Sequence[int]) -> bool:
+        shared = any(one.trains and set(self._devices[key]) & set(devices) for key, one in self._demands.items())
+        return bool(demand.sleeps) or (self._sleep and shared and not demand.trains)
+
+    def _find(self, demand: Demand, width: int, own: Sequence[int], *, separate: bool) -> list[int] | None:
+        """Return GPUs of one node for a copy of a demand that has `own` already; None where too few have room."""
+        taken = {device for key, devices in self._devices.items() for device in devices}
+        nodes: list[list[int]] = []
+        for node in sorted({gpu.node for gpu in self._gpus}):
+            free = [
+                device
+                for device, gpu in enumerate(self._gpus)
+                if gpu.node == node
+                and device not in own
+                and not (separate and device in taken)
+                and self._free(device, demand) >= self._need(demand, width, device)
+            ]
+            # The emptiest ones, in order of their numbers.
+            free.sort(key=lambda device: (-self._free(device, demand), device))
+            if len(free) >= width:
+                nodes.append(sorted(free[:width]) if not separate else free[:width])
+        if demand.trains:  # beside the run's process
+            nodes = [found for found in nodes if self._gpus[found[0]].node == 0]
+        if not nodes:
+            return None
+        home = {self._gpus[device].node for device in own}
+
+        def rank(found: list[int]) -> tuple[bool, int]:
+            node = self._gpus[found[0]].node
+            return node not in home, sum(self._gpus[device].node == node for device in taken)
+
+        return min(nodes, key=rank)
+
+
+def _describe_shortage(demands: Sequence[Demand], widths: Mapping[str, int], gpus: Sequence[Gpu]) -> str:
+    """Say what is needed and what is there, in one line."""
+    parts = []
+    for demand in demands:
+        width, need = widths[demand.key], demand.needs[widths[demand.key]]
+        times = width * (demand.copies or 1)
+        parts.append(f"{demand.key} ({demand.model}) {f'{times} x ' if times > 1 else ''}{need.total:.1f} GiB")
+    usable = " + ".join(f"{USABLE * gpu.memory:.1f}" for gpu in gpus)
+    return (
+        f"GPUs: expected room for {', '.join(parts)}, got {usable} GiB to use; take more GPUs, a smaller model, a "
+        "shorter max_model_len, or a server for some of it (engine=server)"
+    )
+
+
+def _describe(need: GpuMemory) -> str:
+    named = (("weights", need.weights), ("training", need.training), ("cache", need.cache), ("work", need.work))
+    return ", ".join(f"{name} {size:.1f}" for name, size in named if size)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
