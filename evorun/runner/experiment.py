@@ -17,6 +17,7 @@ from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
+from evorun.runner.gpu_plans import place_run, show_gpus
 from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
@@ -89,7 +90,9 @@ def run_experiment(
     study = find_study(config.raw)
     if study is not None:
         require_score(study.study, loaded.task.name, loaded.task.scores[0])
-    if not (path / MANIFEST).exists():  # a run that has begun may need only its journal
+    begins = not (path / MANIFEST).exists()  # a run that has begun may need only its journal
+    config, gpus = place_run(config, required=begins)
+    if begins:
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
     manifest.origin, manifest.prices = origin, rates
@@ -113,6 +116,8 @@ def run_experiment(
                     log.info(fitted)
                 for line in (*config.method.warnings(min(limits, default=None)), *_warnings(config, manifest)):
                     log.warning(line)
+                if gpus is not None:
+                    show_gpus(gpus, console)
                 taught = with_student(config, directory, console, run_experiment)
                 write_records(
                     path / PROBLEMS,

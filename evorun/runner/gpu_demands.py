@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
 
@@ -57,30 +57,39 @@ def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = Fal
     work = _estimate_work(config, download=download)
     demands = []
     for served, key, roles in _group_by_engine(config):
-        shape = _read_shape(served, download=download)
         if config.training is not None and key == "engine" and served.engine.is_trainer:
             continue  # the trainer answers itself
-        demand = _demand(served.engine, served, shape, config, widths)
+        if not _is_local(served.engine):
+            continue
+        shape = _read_shape(served, download=download)
+        engine = serving(config) if key == "engine" else served.engine
+        demand = _demand(engine, served, shape, config, widths)
         demands.append(dataclasses.replace(demand, key=key, roles=roles, work=work[served.model.name]))
-    if config.training is not None:
+    if config.training is not None and _trains_here(config):
         demands.append(_training_demand(config, config.training, gpus, work[TRAINER], download=download))
     return demands
 
 
 def _group_by_engine(config: RunConfig) -> list[tuple[ServedModel, str, tuple[str, ...]]]:
-    """Return the models with weights that a run asks, each with the key of its engine and its roles."""
-    asked = {"policy", *(role.model for role in config.method.active_roles.values())}
+    """Return the models that a run asks, each with the key of its engine and its roles; equal ones share an engine."""
+    asked = dict.fromkeys(("policy", *(role.model for role in config.method.active_roles.values())))
     if config.task.task_class.graded_by_opinion:
-        asked.add(GOLD)
-    policy = ServedModel(config.model, serving(config))
+        asked[GOLD] = None
+    policy = ServedModel(config.model, config.engine)
     found: dict[str, tuple[ServedModel, list[str]]] = {"engine": (policy, [])}
-    for role in sorted(asked, key=lambda role: role != "policy"):
+    for role in asked:
         names = [name for name in config.others if name.partition(".")[0] == role]
         for name in names or ["policy"]:
             served = config.others.get(name, policy)
             key = next((key for key, (other, _) in found.items() if other == served), f"{name}_engine")
             found.setdefault(key, (served, []))[1].append(name if name in config.others else role)
-    return [(served, key, tuple(roles)) for key, (served, roles) in found.items() if _is_local(served.engine)]
+    return [(served, key, tuple(roles)) for key, (served, roles) in found.items()]
+
+
+def _trains_here(config: RunConfig) -> bool:
+    """Tell whether a run's trainer uses GPUs; that of a simulated or replayed run does not exist."""
+    elsewhere = config.engine.simulated or config.engine.replays
+    return not elsewhere and trainer_engine(config.engine).device != "cpu"
 
 
 def _is_local(engine: EngineConfig) -> bool:
@@ -170,52 +179,76 @@ def _training_demand(
 ) -> Demand:
     own = ServedModel(config.model, config.engine)
     shape = _read_shape(own, download=download)
-    method = config.raw["method"]
+    method, learns = config.raw["method"], config.method.learns_from_problems
     longest = _longest_sequence(config, config.model.context_length)
     processes = training.num_processes or min(2, len(gpus))
-    critic = None
-    if config.method.learns_from_problems:
-        objective = config.method.make_objective(Path())
+    objective = config.method.make_objective(Path()) if learns else None  # that of a fine-tuning reads data
+    drawn = method.get("prompts") or method.get("draws") or 1
+    rows = method["problems_per_step"] * drawn * method["group"] // method["minibatches"] if learns else method["batch"]
+    own_engine = trainer_engine(config.engine)
+
+    def need(settings: TrainingConfig, sequences: int) -> GpuMemory:
+        decoding = None
+        if config.engine.is_trainer:
+            kept = own_engine.prefix_cache_tokens
+            decoding = decoding_memory(
+                shape, config.model, gpus=1, tokens=longest, sequences=sequences, prefix_tokens=kept
+            )
+        if learns:
+            tokens = pass_tokens(settings, longest)
+        else:
+            cut = min(method["max_length"], config.model.context_length)
+            tokens = tuning_tokens(settings, cut, rows, processes)
         critic = objective.settings.critic if isinstance(objective, ProximalPolicy) else None
-        tokens = pass_tokens(training, longest)
-        drawn = method.get("prompts") or method.get("draws") or 1
-        rows = method["problems_per_step"] * drawn * method["group"] // method["minibatches"]
-    else:
-        cut = min(method["max_length"], config.model.context_length)
-        tokens, rows = tuning_tokens(training, cut, method["batch"], processes), method["batch"]
-    roles: tuple[str, ...] = ("trainer",)
-    decoding = None
-    if config.engine.is_trainer:
-        roles += next((roles for _, key, roles in _group_by_engine(config) if key == "engine"), ())
-        own_engine = trainer_engine(config.engine)
-        decoding = decoding_memory(
-            shape,
-            config.model,
-            gpus=1,
-            tokens=longest,
-            sequences=own_engine.max_batch_size,
-            prefix_tokens=own_engine.prefix_cache_tokens,
+        return training_memory(
+            shape, settings, processes=processes, pass_tokens=tokens, critic=critic, decoding=decoding
         )
-    need = training_memory(shape, training, processes=processes, pass_tokens=tokens, critic=critic, decoding=decoding)
-    divides = not config.method.learns_from_problems  # fine-tuning needs equal parts of a batch
+
+    roles = next((roles for _, key, roles in _group_by_engine(config) if key == "engine"), ())
     demand = Demand(
         key=TRAINER,
-        roles=roles,
+        roles=("trainer", *(roles if config.engine.is_trainer else ())),
         model=config.model.name,
-        needs={1: need},
+        needs={1: need(training, own_engine.max_batch_size)},
         work=work,
         trains=True,
         expands=False,
         devices=None if training.devices is None else tuple(training.devices),
         copies=training.num_processes,
-        allowed_copies=lambda copies: copies <= rows and not (divides and rows % copies),
-        advice="lower training.micro_batch_tokens or engine.max_batch_size, or shard the weights by "
-        "training.accelerate_config",
+        # fine-tuning needs equal parts of a batch
+        allowed_copies=lambda copies: copies <= rows and (learns or rows % copies == 0),
+        advice=_advise(training, own_engine, config.engine.is_trainer, need, USABLE * max(gpu.memory for gpu in gpus)),
     )
     if training.accelerate_config is None:
         return demand
     # DeepSpeed and FSDP divide the memory in their own ways: the file decides, and the GPUs are the trainer's.
     return dataclasses.replace(demand, needs={1: GpuMemory(0.0)}, copies=training.num_processes or 1, share=USABLE)
+
+
+def _advise(
+    training: TrainingConfig,
+    engine: TransformersConfig,
+    decodes: bool,
+    need: Callable[[TrainingConfig, int], GpuMemory],
+    usable: float,
+) -> str:
+    """Return smaller batches that would fit, those with the fewest halvings."""
+    for halvings in range(1, 11):
+        for own in range(halvings + 1 if decodes else 1):
+            smaller = dataclasses.replace(
+                training,
+                micro_batch=max(1, training.micro_batch >> halvings - own),
+                micro_batch_tokens=max(1, training.micro_batch_tokens >> halvings - own),
+            )
+            sequences = max(1, engine.max_batch_size >> own)
+            if need(smaller, sequences).total <= usable:
+                named = {
+                    "training.micro_batch": (training.micro_batch, smaller.micro_batch),
+                    "training.micro_batch_tokens": (training.micro_batch_tokens, smaller.micro_batch_tokens),
+                    "engine.max_batch_size": (engine.max_batch_size, sequences),
+                }
+                return " ".join(f"{key}={to}" for key, (was, to) in named.items() if to != was) + " would fit"
+    return "no smaller batch fits: lower method.max_tokens, or train a smaller model"
 
 
 def _longest_sequence(config: RunConfig, context: int) -> int:

@@ -7,6 +7,8 @@ from functools import singledispatch
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
+
 from evorun.errors import ConfigError
 from evorun.models.config import EngineConfig, ServedModel
 from evorun.models.devices import Gpu, find_gpus
@@ -19,6 +21,7 @@ from evorun.runner.planner import Assignment, place
 from evorun.runner.requirements import student_stages
 from evorun.runner.settings import RunConfig
 from evorun.runner.student import in_stage
+from evorun.runs.terminal import Terminal
 
 log = logging.getLogger("evorun")
 
@@ -31,11 +34,11 @@ class GpuPlan(NamedTuple):
 
 
 def plan_gpus(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = False) -> GpuPlan | None:
-    """Plan a run's GPUs; None where there is none, or nothing to place.
+    """Plan a run's GPUs; None without any, or with nothing to place.
 
     download: see `list_demands`. Raises ConfigError in one line for what cannot fit, and UnknownSizes.
     """
-    if not gpus or config.engine.replays:
+    if not gpus:
         return None
     demands = list_demands(config, gpus, download=download)
     return GpuPlan(gpus, place(demands, gpus)) if demands else None
@@ -94,8 +97,8 @@ def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> Table
             *figure_columns("weights", "other", format="{:.1f}".format),
             *figure_columns("share", format="{:.0%}".format),
         ],
-        title=f"GPUs: {describe_gpus(gpus)}; what each must hold in GiB, and the share of it that is taken",
-        caption="copies x GPUs of each; other: optimiser, keys and values of one context, activations, CUDA",
+        title=f"GPUs: {describe_gpus(gpus)}; GiB that each must hold, and the share that is taken",
+        caption="copies x GPUs of each; other: optimiser, cache of one context, activations",
         grouped=1 if staged else 0,
     )
     for one in planned:
@@ -160,6 +163,17 @@ def place_run(config: RunConfig, *, required: bool) -> tuple[RunConfig, GpuPlan 
             raise
         return config, None
     return (config, None) if plan is None else (apply(config, plan), plan)
+
+
+def show_gpus(plan: GpuPlan, console: Terminal) -> None:
+    """Print a plan's table and notes, and log them."""
+    planned = record(plan)
+    console.print_table(make_gpu_table(planned, plan.gpus).to_rich())
+    for one in planned:
+        log.info("GPUs: %s", msgspec.json.encode(one).decode())
+    for line in list_notes(planned, plan.gpus):
+        log.info(line)
+        console.print(line, soft_wrap=True)
 
 
 def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:

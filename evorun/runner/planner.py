@@ -234,7 +234,8 @@ class _Placement:
     def _need(self, demand: Demand, width: int, device: int) -> float:
         need = demand.needs[width]
         if demand.share is not None:
-            return demand.share * self._gpus[device].memory
+            given = demand.share * self._gpus[device].memory
+            return given if given >= need.total else float("inf")
         return need.resident if demand.trains and self._sleep else need.total
 
     def _taken(self, demand: Demand, device: int) -> float:
@@ -263,12 +264,16 @@ class _Placement:
     def _find(self, demand: Demand, width: int, own: Sequence[int], *, separate: bool) -> list[int] | None:
         """Return GPUs of one node for a copy of a demand that has `own` already; None where too few have room."""
         taken = {device for key, devices in self._devices.items() for device in devices}
-        nodes: list[list[int]] = []
-        for node in sorted({gpu.node for gpu in self._gpus}):
+        others = {device for key, devices in self._devices.items() if key != demand.key for device in devices}
+        alike = bool(own) and (not separate or not others.isdisjoint(own))
+        found: list[list[int]] = []
+        for kind in sorted(set(self._gpus), key=lambda gpu: (gpu.node, -gpu.memory)):  # a copy has GPUs of one kind
+            if alike and kind.memory != self._gpus[own[0]].memory:
+                continue  # one share of the memory holds for all copies
             free = [
                 device
                 for device, gpu in enumerate(self._gpus)
-                if gpu.node == node
+                if gpu == kind
                 and device not in own
                 and not (separate and device in taken)
                 and self._free(device, demand) >= self._need(demand, width, device)
@@ -276,18 +281,16 @@ class _Placement:
             # The emptiest ones, in order of their numbers.
             free.sort(key=lambda device: (-self._free(device, demand), device))
             if len(free) >= width:
-                nodes.append(sorted(free[:width]) if not separate else free[:width])
+                found.append(sorted(free[:width]))
         if demand.trains:  # beside the run's process
-            nodes = [found for found in nodes if self._gpus[found[0]].node == 0]
-        if not nodes:
-            return None
+            found = [copy for copy in found if self._gpus[copy[0]].node == 0]
         home = {self._gpus[device].node for device in own}
 
-        def rank(found: list[int]) -> tuple[bool, int]:
-            node = self._gpus[found[0]].node
+        def rank(copy: list[int]) -> tuple[bool, int]:
+            node = self._gpus[copy[0]].node
             return node not in home, sum(self._gpus[device].node == node for device in taken)
 
-        return min(nodes, key=rank)
+        return min(found, key=rank, default=None)
 
 
 def _describe_shortage(demands: Sequence[Demand], widths: Mapping[str, int], gpus: Sequence[Gpu]) -> str:

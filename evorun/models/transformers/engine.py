@@ -21,6 +21,7 @@ from evorun.models.adapters import merge_adapter, read_adapter
 from evorun.models.base import Reply, Request
 from evorun.models.chat import require_chat_template
 from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.devices import check_devices, device_environment
 from evorun.models.embedded import resolve
 from evorun.models.memory import format_size, is_out_of_memory, measure_memory
 from evorun.models.requirements import find_missing_packages, require_weights
@@ -56,6 +57,10 @@ class TransformersConfig(EngineConfig):
     """An attention implementation of transformers (sdpa, eager, flash_attention_2, ...), or null for the model's own
     default."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_devices("engine.devices", self.devices)
+
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return True
 
@@ -66,6 +71,7 @@ class TransformersConfig(EngineConfig):
                 f"engine=transformers: the package {package} is not installed; run `pip install 'evorun[{extra}]'` or "
                 "use another engine"
             )
+        device_environment("engine.devices", self.devices)  # refuses GPUs that are not there
         require_weights(model)
 
     async def open(self, model: ModelConfig) -> "TransformersModel":
@@ -241,7 +247,7 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
             path,
             dtype=dtype,
             attn_implementation=engine.attention,
-            device_map="auto" if device == "cuda" else None,
+            **(_placement(engine.devices) if device == "cuda" else {}),
             trust_remote_code=False,
         )
     except Exception as error:
@@ -252,6 +258,17 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
     weights.eval()
     use_grouped_attention(weights)
     return BatchDecoder(weights, tokenizer, model, engine.max_batch_size, engine.prefix_cache_tokens)
+
+
+def _placement(devices: list[int] | None) -> dict[str, Any]:
+    """Return the arguments of transformers that put a model on GPUs; None: on all of them."""
+    import torch
+
+    if devices is None:
+        return {"device_map": "auto"}
+    if len(devices) == 1:
+        return {"device_map": {"": devices[0]}}
+    return {"device_map": "auto", "max_memory": {device: torch.cuda.mem_get_info(device)[0] for device in devices}}
 
 
 def choose_device(asked: str) -> str:

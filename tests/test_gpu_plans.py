@@ -1,0 +1,264 @@
+"""The GPUs of the papers' set-ups on three inventories, what a run does with its plan, and what it refuses."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from building import composed
+from evorun.cli import planning
+from evorun.errors import ConfigError
+from evorun.models.devices import VISIBLE, read_inventory
+from evorun.models.vllm.engine import VllmConfig
+from evorun.runner.gpu_plans import apply, place_run, plan_gpus, plan_stages, show_numbers
+from evorun.runner.settings import RunConfig, check
+from evorun.runs.terminal import Terminal
+
+ESPL = ("experiment=espl/figure11", "model=qwen2_5_7b", "engine=vllm", "method=espl")
+MPO = ("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm")
+LAFT = ("experiment=laft/tsp", "student=laft", "method=lyria", "engine=vllm", "teacher_engine=vllm")
+
+
+@cache
+def config(*words: str) -> RunConfig:
+    return check(composed(*words))
+
+
+def rows(words: tuple[str, ...], gpus: str) -> list[str]:
+    """Return a line for each engine and trainer: stage, roles, GPUs, copies x GPUs of each, GiB, share."""
+    planned, _ = plan_stages(config(*words), read_inventory(gpus))
+    return [
+        f"{one.stage or 'run'}: {','.join(one.roles)} on {show_numbers(one.gpus)}, {one.copies} x {one.gpus_per_copy}, "
+        f"{one.weights_gib:.1f} + {one.training_gib + one.cache_gib + one.work_gib:.1f} GiB, {one.share:.0%}"
+        + (" sleeps" if one.sleeps else "")
+        for one in planned
+    ]
+
+
+GOLDEN: dict[tuple[tuple[str, ...], str], list[str]] = {
+    (ESPL, "1x80"): [
+        "run: policy,reference on 0, 1 x 1, 14.2 + 5.1 GiB, 55%",
+        "run: trainer on 0, 1 x 1, 14.2 + 13.9 GiB, 35%",
+    ],
+    (ESPL, "8x80"): [
+        "run: policy,reference on 3-7, 5 x 1, 14.2 + 5.1 GiB, 90%",
+        "run: trainer on 0-2, 3 x 1, 14.2 + 14.2 GiB, 35%",
+    ],
+    (ESPL, "2x8x80"): [
+        "run: policy,reference on 6-15, 10 x 1, 14.2 + 5.1 GiB, 90%",
+        "run: trainer on 0-5, 6 x 1, 14.2 + 14.2 GiB, 35%",
+    ],
+    (MPO, "2x80"): [
+        "run: reward on 0, 1 x 1, 18.0 + 11.4 GiB, 43% sleeps",
+        "run: meta on 1, 1 x 1, 38.7 + 13.6 GiB, 90%",
+        "run: trainer,policy,gold on 0, 1 x 1, 2.9 + 41.6 GiB, 47%",
+    ],
+    (MPO, "8x80"): [
+        "run: reward on 3-7, 5 x 1, 18.0 + 11.4 GiB, 90%",
+        "run: meta on 2, 1 x 1, 38.7 + 13.6 GiB, 90%",
+        "run: trainer,policy,gold on 0-1, 2 x 1, 2.9 + 41.6 GiB, 56%",
+    ],
+    (MPO, "2x8x80"): [
+        "run: reward on 2-7,10-15, 12 x 1, 18.0 + 11.4 GiB, 90%",
+        "run: meta on 8-9, 2 x 1, 38.7 + 13.6 GiB, 90%",
+        "run: trainer,policy,gold on 0-1, 2 x 1, 2.9 + 41.6 GiB, 56%",
+    ],
+    (LAFT, "8x80"): [
+        "teacher: policy,judge on 0-7, 4 x 2, 30.5 + 7.0 GiB, 90%",
+        "student: policy on 4-7, 4 x 1, 6.0 + 16.7 GiB, 90%",
+        "student: trainer on 0-3, 4 x 1, 6.0 + 16.4 GiB, 28%",
+        "run: policy,judge on 0-7, 8 x 1, 6.0 + 16.5 GiB, 90%",
+    ],
+    (LAFT, "2x8x80"): [
+        "teacher: policy,judge on 0-15, 8 x 2, 30.5 + 7.0 GiB, 90%",
+        "student: policy on 8-15, 8 x 1, 6.0 + 16.7 GiB, 90%",
+        "student: trainer on 0-7, 8 x 1, 6.0 + 16.4 GiB, 28%",
+        "run: policy,judge on 0-15, 16 x 1, 6.0 + 16.5 GiB, 90%",
+    ],
+}
+
+
+@pytest.mark.parametrize(("words", "gpus"), GOLDEN, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_the_papers_set_ups_have_these_gpus(words: tuple[str, ...], gpus: str) -> None:
+    assert rows(words, gpus) == GOLDEN[words, gpus]
+
+
+GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "line"),
+    [
+        (
+            ESPL,
+            "1x24",
+            "^training: qwen2_5_7b takes 28.1 GiB of each of 1 GPU .*; no smaller batch fits: lower method.",
+        ),
+        (
+            MPO,
+            "1x24",
+            "^reward_engine: qwen2_5_32b_awq takes 29.4 GiB of each of 1 GPU .weights 18.0, cache 8.0, work ",
+        ),
+        (MPO, "1x80", "^GPUs: expected room for reward_engine .* 29.4 GiB, meta_engine .*, training .*, got 72.0 GiB "),
+        (LAFT, "1x24", "^in stage teacher .*: engine: qwen2_5_32b takes 72.4 GiB of each of 1 GPU"),
+        (LAFT, "1x80", "^in stage teacher .* there is 1 GPU with 72.0 GiB to use; engine.max_model_len=30720 fits"),
+        (
+            (*GRPO, "model=qwen2_5_7b", "engine=transformers"),
+            "1x24",
+            "; training.micro_batch=2 training.micro_batch_tokens=4096 engine.max_batch_size=8 would fit$",
+        ),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_what_would(words: tuple[str, ...], gpus: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=line) as error:
+        rows(words, gpus)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus"),
+    [
+        ((*LAFT, "teacher_engine.max_model_len=30720"), "1x80"),
+        (
+            (
+                *(*GRPO, "model=qwen2_5_7b", "engine=transformers", "training.micro_batch=2"),
+                *("training.micro_batch_tokens=4096", "engine.max_batch_size=8"),
+            ),
+            "1x24",
+        ),
+    ],
+)
+def test_what_a_refusal_says_would_fit_does(words: tuple[str, ...], gpus: str) -> None:
+    assert rows(words, gpus)
+
+
+def placed(*words: str, gpus: str = "8x80") -> RunConfig:
+    one = config(*words)
+    plan = plan_gpus(one, read_inventory(gpus))
+    assert plan is not None
+    return apply(one, plan)
+
+
+def test_a_run_takes_its_plan() -> None:
+    one = placed(*ESPL)
+    assert isinstance(one.engine, VllmConfig)
+    assert (one.engine.devices, one.engine.copies, one.engine.memory_share) == ([3, 4, 5, 6, 7], 5, 0.9)
+    assert one.engine.engine_arguments(one.model, "m")["data_parallel_size"] == 5
+    assert one.training is not None
+    assert (one.training.devices, one.training.processes) == ([0, 1, 2], 3)
+    assert one.raw == config(*ESPL).raw  # it is the same run, and may go on elsewhere
+    crowded = placed(*MPO, gpus="2x80").others["reward"].engine
+    assert isinstance(crowded, VllmConfig)
+    assert crowded.gpu_use.sleeps
+    assert crowded.gpu_use.share < 0.5
+
+
+def test_roles_that_share_an_engine_still_do() -> None:
+    alike = placed(*MPO, "meta=qwen2_5_32b_awq")
+    assert alike.others["meta"] == alike.others["reward"]
+    own = placed(*GRPO, "model=qwen2_5_7b", "judge=qwen2_5_7b", "judge_engine=vllm")
+    assert own.others["judge"].engine == own.engine
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("engine.devices=[6,7]", lambda one: one.engine.devices == [6, 7]),
+        ("engine.tensor_parallel_size=4", lambda one: one.engine.tensor_parallel_size == 4),
+        ("engine.replicas=2", lambda one: (one.engine.copies, len(one.engine.devices)) == (2, 2)),
+        ("engine.gpu_memory_utilization=0.5", lambda one: one.engine.memory_share == 0.5),
+        ("engine.sleep=true", lambda one: one.engine.gpu_use.sleeps),
+        ("training.num_processes=2", lambda one: len(one.training.devices) == one.training.processes == 2),
+        ("training.devices=[5,0]", lambda one: one.training.devices == [5, 0]),
+    ],
+)
+def test_a_users_key_goes_before_and_all_other_gpus_are_used(key: str, found: Any) -> None:
+    one = placed(*GRPO, "model=qwen2_5_7b", key)
+    assert found(one)
+    assert one.training is not None
+    assert isinstance(one.engine, VllmConfig)
+    taken = [*(one.engine.devices or ()), *(one.training.devices or ())]
+    free = 8 - len(set(taken))
+    # both have a key only where their numbers are given
+    assert free == (0 if ("devices" not in key and "sleep" not in key) or key.startswith("engine.devices") else free)
+    assert len(set(taken)) == len(taken)
+
+
+def test_an_accelerate_file_divides_the_trainers_memory_in_its_own_way(tmp_path: Path) -> None:
+    file = tmp_path / "fsdp.yaml"
+    file.write_text("distributed_type: FSDP\n")
+    words = (*GRPO, "model=qwen2_5_72b", f"training.accelerate_config={file}", "training.num_processes=4")
+    one = placed(*words)
+    assert one.training == config(*words).training
+    assert one.engine.gpu_use is not None
+    assert list(one.engine.gpu_use.devices) == [4, 5, 6, 7]
+
+
+def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, mib: int) -> None:
+    """Put a driver's tool on the path that reports GPUs."""
+    tool = folder / "nvidia-smi"
+    lines = "\n".join(f"{index}, GPU-{index}, {mib} MiB" for index in range(count))
+    numbers = "\n".join(map(str, range(count)))
+    tool.write_text(f"#!/bin/sh\ncase $1 in *=index) echo '{numbers}';; *memory*) echo '{lines}';; esac\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.delenv(VISIBLE, raising=False)
+
+
+def test_a_run_is_placed_on_the_gpus_that_it_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = config(*GRPO, "model=qwen2_5_7b")
+    assert place_run(one, required=True) == (one, None)  # without a GPU all stays as it was
+    nvidia_smi(tmp_path, monkeypatch, 4, 81559)
+    found, plan = place_run(one, required=True)
+    assert plan is not None
+    assert len(plan.gpus) == 4
+    assert found.engine != one.engine
+    monkeypatch.setenv(VISIBLE, "2")
+    with pytest.raises(ConfigError, match=r"^engine: qwen2_5_72b takes 150.6 GiB"):
+        place_run(config(*GRPO, "model=qwen2_5_72b"), required=True)
+    assert place_run(config(*MPO), required=False) == (config(*MPO), None)  # its journal may be all that it needs
+    monkeypatch.setenv(VISIBLE, "MIG-7")
+    assert place_run(one, required=True) == (one, None)
+
+
+def test_nothing_is_placed_of_simulated_runs_and_models_elsewhere() -> None:
+    gpus = read_inventory("8x80")
+    for words in (
+        ("method=grpo", "task=arithmetic", "engine=simulated"),
+        ("method=zero_shot", "task=mathbench", "engine=openai", "model=gpt_4o"),
+        ("method=zero_shot", "task=mathbench", "model=random"),
+    ):
+        assert plan_gpus(config(*words), gpus) is None
+    only = plan_gpus(
+        config("method=duel_evolve", "task=mathbench", "engine=openai", "model=gpt_4o", "judge=gemma3_4b"), gpus
+    )
+    assert only is None  # the judge is on the same server
+    mixed = ("method=duel_evolve", "task=mathbench", "engine=openai", "model=gpt_4o", "judge=gemma3_4b")
+    (judge,) = rows((*mixed, "judge_engine=vllm"), "8x80")
+    assert judge.startswith("run: judge on 0-7, 8 x 1")
+
+
+def test_a_model_of_unknown_size_is_said(tmp_path: Path) -> None:
+    words = ("method=zero_shot", "task=mathbench", "engine=vllm", "model=local", f"model.id={tmp_path}")
+    planned, notes = plan_stages(config(*words), read_inventory("1x24"))
+    assert planned == []
+    assert notes == ["GPUs: not planned, no config.json of local is here; model.id=FOLDER names one."]
+
+
+def test_evorun_plan_shows_the_gpus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=2", "engine=vllm"]
+    planning.plan([*words, "model=qwen2_5_72b_awq", "--gpus=3x80"], Terminal(width=80))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "GPUs: 3 x 80 GiB" in said
+    assert next(line for line in said.splitlines() if "qwen2_5_72b_awq   " in line).split() == (
+        ["policy", "qwen2_5_72b_awq", "0-2", "3", "38.7", "13.6", "90%"]
+    )
+    planning.plan([*words, "model=qwen2_5_7b"], Terminal(width=80))
+    assert "GiB; what each" not in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"^engine: qwen2_5_32b takes"):
+        planning.plan([*words, "model=qwen2_5_32b", "--gpus", "1x24"], Terminal())
+    with pytest.raises(ConfigError, match="--gpus: expected once"):
+        planning.plan([*words, "--gpus=1x24", "--gpus=1x80"], Terminal())
