@@ -120,6 +120,11 @@ class EngineConfig(Checked):
         return None
 
     @property
+    def loads_weights(self) -> bool:
+        """True if the engine loads weights onto GPUs of this machine, where it has any."""
+        return False
+
+    @property
     def gpu_use(self) -> GpuUse | None:
         """The GPUs whose memory the engine reserves; None if it allocates memory as needed."""
         return None

@@ -59,7 +59,7 @@ def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = Fal
     for served, key, roles in _group_by_engine(config):
         if config.training is not None and key == "engine" and served.engine.is_trainer:
             continue  # the trainer answers itself
-        if not _is_local(served.engine):
+        if not served.engine.loads_weights:
             continue
         shape = _read_shape(served, download=download)
         engine = serving(config) if key == "engine" else served.engine
@@ -89,12 +89,7 @@ def _group_by_engine(config: RunConfig) -> list[tuple[ServedModel, str, tuple[st
 def _trains_here(config: RunConfig) -> bool:
     """Tell whether a run's trainer uses GPUs; that of a simulated or replayed run does not exist."""
     elsewhere = config.engine.simulated or config.engine.replays
-    return not elsewhere and trainer_engine(config.engine).device != "cpu"
-
-
-def _is_local(engine: EngineConfig) -> bool:
-    """Tell whether an engine loads weights onto this machine's GPUs."""
-    return isinstance(engine, VllmConfig) or (isinstance(engine, TransformersConfig) and engine.device != "cpu")
+    return not elsewhere and trainer_engine(config.engine).loads_weights
 
 
 def _read_shape(served: ServedModel, *, download: bool) -> Architecture:

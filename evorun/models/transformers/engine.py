@@ -61,6 +61,10 @@ class TransformersConfig(EngineConfig):
         super().__post_init__()
         check_devices("engine.devices", self.devices)
 
+    @property
+    def loads_weights(self) -> bool:
+        return self.device != "cpu"
+
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return True
 

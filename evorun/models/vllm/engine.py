@@ -117,6 +117,10 @@ class VllmConfig(EngineConfig):
                 )
 
     @property
+    def loads_weights(self) -> bool:
+        return True
+
+    @property
     def pipeline_size(self) -> int:
         """GPUs in a row that share a replica's layers."""
         return int(self.extra_args.get("pipeline_parallel_size", 1))
