@@ -1,19 +1,31 @@
 """The GPUs of the papers' set-ups on three inventories, what a run does with its plan, and what it refuses."""
 
+import io
 from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from building import composed
 from evorun.cli import planning
 from evorun.errors import ConfigError
+from evorun.models import Completion, Reply, Request
+from evorun.models.busy import BusyTime
 from evorun.models.devices import VISIBLE, read_inventory
+from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
-from evorun.runner.gpu_plans import apply, place_run, plan_gpus, plan_stages, show_numbers
+from evorun.reports.facts import list_facts
+from evorun.runner import gpu_plans
+from evorun.runner.experiment import run_experiment
+from evorun.runner.gpu_plans import apply, note_gpus, place_run, plan_gpus, plan_stages, show_numbers
 from evorun.runner.settings import RunConfig, check
+from evorun.runs.directory import load_manifest
+from evorun.runs.schema import GpuInRun
 from evorun.runs.terminal import Terminal
+from evorun.testing.runs import COMPLETED
 
 ESPL = ("experiment=espl/figure11", "model=qwen2_5_7b", "engine=vllm", "method=espl")
 MPO = ("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm")
@@ -220,6 +232,55 @@ def test_a_run_is_placed_on_the_gpus_that_it_may_use(tmp_path: Path, monkeypatch
     assert place_run(config(*MPO), required=False) == (config(*MPO), None)  # its journal may be all that it needs
     monkeypatch.setenv(VISIBLE, "MIG-7")
     assert place_run(one, required=True) == (one, None)
+
+
+class Fixed:
+    """Answers every request alike."""
+
+    name = "m"
+
+    async def complete(self, request: Request) -> Reply:
+        done = Completion(text="The answer is (A).", finish_reason="stop", tokens=5)
+        return Reply(completions=(done,) * request.sampling.n, prompt_tokens=7, seconds=0.0)
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_run_shows_its_plan_and_how_long_each_gpu_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def opened(engine: TransformersConfig, model: Any) -> Fixed:
+        assert engine.devices == [0]
+        return Fixed()
+
+    monkeypatch.setattr(TransformersConfig, "open", opened)
+    ticks = count(0.0, 0.001)
+    monkeypatch.setattr(gpu_plans, "BusyTime", lambda: BusyTime(lambda: next(ticks)))
+    nvidia_smi(tmp_path, monkeypatch, 2, 24564)
+    words = ("method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=3", "engine=transformers")
+    shown = Terminal(file=io.StringIO(), width=100)
+    run = tmp_path / "run"
+    outcome = run_experiment(config(*words, "evorun.progress=off"), run, [], shown)
+    assert outcome == COMPLETED
+    assert "GPUs: 2 x 23.99 GiB" in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "Nothing runs on GPU 1." in shown.file.getvalue()  # type: ignore[attr-defined]
+    used, unused = load_manifest(run).gpus
+    assert (used.gpu, used.used_by, unused.used_by, unused.busy_seconds) == (0, ["engine"], [], 0.0)
+    assert 0.001 <= used.busy_seconds <= 0.006  # a tick or more per block, of at most three
+    facts = dict(list_facts(load_manifest(run)))
+    assert facts["GPUs waited"].endswith("% (0: engine), 100.0 % (1: unused)")
+
+
+def test_times_of_a_resumed_run_add_up() -> None:
+    plan = plan_gpus(
+        config("method=zero_shot", "task=mathbench", "engine=vllm", "model=qwen2_5_7b"), read_inventory("1x24")
+    )
+    manifest, clock = SimpleNamespace(gpus=[]), BusyTime(iter((0.0, 30.0)).__next__)
+    clock.begin()
+    clock.end()
+    for seconds in (40.0, 80.0):
+        note_gpus(cast("Any", manifest), plan, {0: clock}, seconds)
+    assert manifest.gpus == [GpuInRun(gpu=0, used_by=["engine"], busy_seconds=60.0, seconds=120.0)]
+    assert manifest.gpus[0].waiting == 0.5
 
 
 def test_nothing_is_placed_of_simulated_runs_and_models_elsewhere() -> None:

@@ -125,6 +125,11 @@ class EngineConfig(Checked):
         return False
 
     @property
+    def planned_gpus(self) -> Sequence[int]:
+        """The GPUs that the user or the plan has named for the engine."""
+        return ()
+
+    @property
     def gpu_use(self) -> GpuUse | None:
         """The GPUs whose memory the engine reserves; None if it allocates memory as needed."""
         return None

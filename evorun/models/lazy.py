@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from evorun.errors import EngineError, EvorunError
+from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters
+from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import name_engine_key
 
 
@@ -16,6 +19,8 @@ class LazyModel:
     def __init__(self, name: str, open_engine: Callable[[], Awaitable[LanguageModel]], key: str = "engine") -> None:
         """key: the configuration key of the engine, which its errors name."""
         self.name = name
+        self.gpus: Sequence[BusyTime] = ()
+        """The times of the GPUs that the engine uses."""
         self._open_engine = open_engine
         self._key = key
         self._engine: LanguageModel | None = None
@@ -31,9 +36,15 @@ class LazyModel:
         """Answer a request. Raises EngineError when the engine cannot be opened."""
         engine = self._engine or await self._opened()
         try:
-            return await engine.complete(request)
+            return await self._answer(engine, request)
         except EngineError as error:
             raise name_engine_key(error, self._key) from error
+
+    async def _answer(self, engine: LanguageModel, request: Request) -> Reply:
+        if not self.gpus:
+            return await engine.complete(request)
+        with at_work(self.gpus):
+            return await engine.complete(request)
 
     async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return the model under an adapter. Raises EngineError if the engine does not open or takes no adapters."""
@@ -42,7 +53,8 @@ class LazyModel:
             raise EngineError(
                 f"model '{self.name}': its engine takes no adapters while it runs; use engine=vllm or engine=server"
             )
-        return await engine.with_adapter(folder, name)
+        view = await engine.with_adapter(folder, name)
+        return ModelUnderAdapter(view.name, partial(self._answer, view)) if self.gpus else view
 
     @contextlib.asynccontextmanager
     async def asleep(self) -> AsyncIterator[None]:

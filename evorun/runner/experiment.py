@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial, singledispatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +12,13 @@ import msgspec
 
 from evorun.errors import ConfigError, RunDirectoryError, SandboxError
 from evorun.models.base import LanguageModel, Trained
+from evorun.models.busy import BusyTime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
-from evorun.runner.gpu_plans import place_run, show_gpus
+from evorun.runner.gpu_plans import measure_gpus, note_gpus, place_run, show_gpus
 from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
@@ -108,7 +109,7 @@ def run_experiment(
             with followed(path, config.trackers):  # one of them may lack points
                 return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"), followed(path, config.trackers):
-            started = time.monotonic()
+            started, clocks = time.monotonic(), measure_gpus(gpus)
 
             def begin() -> Coroutine[Any, Any, None]:
                 limits = [share.max_calls for share in shares if share.max_calls is not None]
@@ -123,10 +124,13 @@ def run_experiment(
                     path / PROBLEMS,
                     [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
                 )
-                return _run(taught, loaded, training, shares, directory, console)
+                return _run(taught, loaded, training, shares, directory, console, clocks)
 
             outcome = carry_out(begin)
-            _note_end(directory, outcome, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            if directory.manifest is not None:
+                note_gpus(directory.manifest, gpus, clocks, seconds)
+            _note_end(directory, outcome, seconds)
             return outcome
     except BaseException as error:
         stop = as_interrupt(error)
@@ -180,8 +184,9 @@ async def _run(
     shares: Sequence[Meter],
     directory: RunDirectory,
     console: Terminal,
+    gpus: Mapping[int, BusyTime],
 ) -> None:
-    open_engines = partial(_engines, config, simulating(loaded, training), directory)
+    open_engines = partial(_engines, config, simulating(loaded, training), directory, gpus)
     async with open_effects(
         directory, config.sandbox, config.task.private_files, open_engines, config.engine.recorded
     ) as effects:
@@ -242,7 +247,13 @@ def _about(directory: RunDirectory) -> dict[str, str]:
     }
 
 
-def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: GradingTools) -> Engines:
+def _engines(
+    config: RunConfig,
+    loaded: LoadedTask,
+    directory: RunDirectory,
+    gpus: Mapping[int, BusyTime],
+    tools: GradingTools,
+) -> Engines:
     """Return the engine of each model role, and the trained policy; roles with equal models share an engine."""
     base = open_lazily(ServedModel(config.model, config.engine), serving(config), loaded, tools)
     policy: TrainedPolicy | None = None
@@ -265,7 +276,11 @@ def _engines(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, too
             known = open_lazily(served, served.engine, loaded, tools, find_engine_key(config.raw, role))
             opened.append((served, known))
         engines[role] = known
+    for served, engine in (*opened, (ServedModel(config.model, config.engine), base)):
+        if isinstance(engine, LazyModel):
+            engine.gpus = [gpus[device] for device in served.engine.planned_gpus if device in gpus]
     if isinstance(policy, Policy):
+        policy.gpus = [gpus[device] for device in policy.training.devices or () if device in gpus]
         for served, engine in opened:
             use = served.engine.gpu_use
             if use is not None and use.sleeps and isinstance(engine, LazyModel):

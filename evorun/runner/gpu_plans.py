@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from itertools import groupby
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from evorun.errors import ConfigError
+from evorun.models.busy import BusyTime
 from evorun.models.config import EngineConfig, ServedModel
 from evorun.models.devices import Gpu, find_gpus
 from evorun.models.transformers.engine import TransformersConfig
@@ -21,6 +22,7 @@ from evorun.runner.planner import Assignment, place
 from evorun.runner.requirements import student_stages
 from evorun.runner.settings import RunConfig
 from evorun.runner.student import in_stage
+from evorun.runs.schema import GpuInRun, Manifest
 from evorun.runs.terminal import Terminal
 
 log = logging.getLogger("evorun")
@@ -174,6 +176,26 @@ def show_gpus(plan: GpuPlan, console: Terminal) -> None:
     for line in list_notes(planned, plan.gpus):
         log.info(line)
         console.print(line, soft_wrap=True)
+
+
+def measure_gpus(plan: GpuPlan | None) -> dict[int, BusyTime]:
+    """Return a clock for each GPU of a plan, by its number."""
+    return {} if plan is None else {device: BusyTime() for device in range(len(plan.gpus))}
+
+
+def note_gpus(manifest: Manifest, plan: GpuPlan | None, clocks: Mapping[int, BusyTime], seconds: float) -> None:
+    """Add this process's time, and that of its GPUs, to what a manifest says of them."""
+    before = {one.gpu: one for one in manifest.gpus}
+    for device, clock in clocks.items():
+        users = [one.demand.key for one in plan.assignments if device in one.devices] if plan is not None else []
+        known = before.get(device, GpuInRun(gpu=device, used_by=[], busy_seconds=0.0, seconds=0.0))
+        before[device] = GpuInRun(
+            gpu=device,
+            used_by=list(dict.fromkeys([*known.used_by, *users])),
+            busy_seconds=round(known.busy_seconds + clock.seconds, 3),
+            seconds=round(known.seconds + seconds, 3),
+        )
+    manifest.gpus = [before[device] for device in sorted(before)]
 
 
 def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:

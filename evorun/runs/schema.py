@@ -154,6 +154,24 @@ class Signed(Protocol):
     signature: str | None
 
 
+class GpuInRun(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a GPU of a run had work."""
+
+    gpu: int
+    """Its number among those that the run could use."""
+    used_by: list[str]
+    """The engines on it and the trainer, by their configuration groups."""
+    busy_seconds: float
+    """Seconds in which an engine or the trainer on it had something to do."""
+    seconds: float
+    """Seconds of the run."""
+
+    @property
+    def waiting(self) -> float:
+        """Share of the run's time in which it had nothing to do."""
+        return 1 - self.busy_seconds / self.seconds if self.seconds else 0.0
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """manifest.json."""
 
@@ -187,6 +205,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     where a vendor may bill them at a price that is not known, null where none does; empty where none bills any."""
     gpu_price: GpuPrice | None = None
     """Of one of the GPUs in `hardware`, as known when the run began; null without GPUs or a price for their kind."""
+    gpus: list[GpuInRun] = []
+    """How long each GPU had work; empty without GPUs, and where no plan gave them to engines and trainer."""
     regime: str
     simulated: bool
     sandbox: SandboxInRun | None = None

@@ -27,6 +27,7 @@ from msgspec import UNSET
 from evorun.errors import RunDirectoryError, TrainingError
 from evorun.models.adapters import HELD, ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, Trained
+from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
@@ -109,6 +110,8 @@ class Policy:
         self.training = training
         self.max_lag = training.max_lag
         self.stopwatch = Stopwatch()
+        self.gpus: Sequence[BusyTime] = ()
+        """The times of the GPUs that the trainer uses."""
         self.updates = 0
         """Number of updates so far."""
         self.current: Trained = _ByStep(self, model.id, self.generate)
@@ -383,7 +386,8 @@ class Policy:
                 self._process = await TrainerProcess.start(self._job(), self._run / LOG)
             except OutOfMemory as error:
                 raise self._reductions.advise(None, error) from error
-        return await self._process.ask(command)
+        with at_work(self.gpus):
+            return await self._process.ask(command)
 
     async def _ask_another_trainer(self, command: Command) -> Answer:
         """Restart the trainer from its checkpoint, repeat the updates since, and ask it instead."""

@@ -79,7 +79,7 @@ class TrainerProcess:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connected.set_result((reader, writer))
 
-        evidence = Evidence(folder, log, job.training.num_processes)
+        evidence = Evidence(folder, log, job.training.processes)
         server = await asyncio.start_unix_server(accept, job.socket)
         with log.open("ab") as output:
             # In a new session, since the run handles Ctrl-C. The trainer's stdin closes when the run ends, in any way.

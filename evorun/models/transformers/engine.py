@@ -12,6 +12,7 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +61,10 @@ class TransformersConfig(EngineConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_devices("engine.devices", self.devices)
+
+    @property
+    def planned_gpus(self) -> Sequence[int]:
+        return self.devices or ()
 
     @property
     def loads_weights(self) -> bool:

@@ -117,6 +117,10 @@ class VllmConfig(EngineConfig):
                 )
 
     @property
+    def planned_gpus(self) -> Sequence[int]:
+        return self.devices or ()
+
+    @property
     def loads_weights(self) -> bool:
         return True
 
