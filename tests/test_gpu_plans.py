@@ -113,6 +113,11 @@ GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
             "^reward_engine: qwen2_5_32b_awq takes 29.4 GiB of each of 1 GPU .weights 18.0, cache 8.0, work ",
         ),
         (MPO, "1x80", "^GPUs: expected room for reward_engine .* 29.4 GiB, meta_engine .*, training .*, got 72.0 GiB "),
+        (
+            (*ESPL, "engine.tensor_parallel_size=8"),
+            "8x80",
+            "expected a number that divides qwen2_5_7b's 28 attention he",
+        ),
         (LAFT, "1x24", "^in stage teacher .*: engine: qwen2_5_32b takes 72.4 GiB of each of 1 GPU"),
         (LAFT, "1x80", "^in stage teacher .* there is 1 GPU with 72.0 GiB to use; engine.max_model_len=30720 fits"),
         (

@@ -159,7 +159,9 @@ def test_a_context_that_would_fit_is_named() -> None:
         on(engine("engine", 0, needs=needs, context=32768), gpus="1x80")
 
 
-@pytest.mark.parametrize("given", ["8", "8x", "x80", "0x80", "8x0", "1x2x3x4", "-1x80", "8x80GB", ""])
+@pytest.mark.parametrize(
+    "given", ["8", "8x", "x80", "0x80", "8x0", "1x2x3x4", "-1x80", "8x80GB", "", "8xnan", "9999x9999x1"]
+)
 def test_an_inventory_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=r"--gpus: expected COUNTxGIB or NODESxCOUNTxGIB, such as 8x80 or 2x8x80"):
         read_inventory(given)

@@ -1,7 +1,6 @@
 """The GPUs of this machine, and their assignment to child processes."""
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -14,6 +13,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable with the GPUs that a process sees, numbered in this order. CUDA reads it on first use."""
 
 
+_MAX_COUNT = 1024
+"""Most nodes, and GPUs of a node, in an inventory (ours)."""
+
+
 class Gpu(NamedTuple):
     """A GPU, of this machine or of an inventory."""
 
@@ -22,14 +25,15 @@ class Gpu(NamedTuple):
     node: int = 0
 
 
-_INVENTORY = re.compile(r"(?:(\d{1,3})x)?(\d{1,3})x(\d{1,4}(?:\.\d{1,2})?)")
-
-
 def read_inventory(given: str) -> list[Gpu]:
     """Return the GPUs of `8x80` (8 of 80 GiB) or `2x8x80` (2 nodes of 8 each). Raises ConfigError."""
-    match = _INVENTORY.fullmatch(given)
-    nodes, count, memory = (int(match[1] or 1), int(match[2]), float(match[3])) if match else (0, 0, 0.0)
-    if not nodes or not count or not memory:
+    *counts, size = given.split("x")
+    try:
+        nodes, count = [1, *map(int, counts)][-2:] if len(counts) in (1, 2) else (0, 0)
+        memory = float(size)
+    except ValueError:
+        nodes, count, memory = 0, 0, 0.0
+    if not (0 < nodes <= _MAX_COUNT and 0 < count <= _MAX_COUNT and 0 < memory < float("inf")):
         raise ConfigError(f"--gpus: expected COUNTxGIB or NODESxCOUNTxGIB, such as 8x80 or 2x8x80, got {given:.40}")
     return [Gpu(memory, node) for node in range(nodes) for _ in range(count)]
 

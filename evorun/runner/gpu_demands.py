@@ -10,6 +10,7 @@ from evorun.errors import ConfigError
 from evorun.models.architecture import Architecture, read_architecture
 from evorun.models.config import EngineConfig, ServedModel
 from evorun.models.devices import Gpu
+from evorun.models.sharing import find_shared
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.estimates import (
@@ -51,7 +52,8 @@ class UnknownSizes(Exception):
 def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = False) -> list[Demand]:
     """Return the demands of a run's engines and trainer; none for engines elsewhere, or without weights.
 
-    download: a config.json may come from the hub. Raises UnknownSizes, and ConfigError for what vLLM cannot split.
+    download: a config.json may come from the hub. Raises UnknownSizes, and ConfigError for a number of
+    GPUs that cannot share a model.
     """
     widths = [width for width in WIDTHS if width <= max(len(gpus), 1)]
     work = _estimate_work(config, download=download)
@@ -59,7 +61,7 @@ def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = Fal
     for served, key, roles in _group_by_engine(config):
         if config.training is not None and key == "engine" and served.engine.is_trainer:
             continue  # the trainer answers itself
-        if not served.engine.loads_weights:
+        if not served.engine.loads_weights or find_shared(served) is not None:  # in this process
             continue
         shape = _read_shape(served, download=download)
         engine = serving(config) if key == "engine" else served.engine
@@ -112,8 +114,13 @@ def _(engine: VllmConfig, served: ServedModel, shape: Architecture, config: RunC
     pipeline = engine.pipeline_size
     group = GROUP.get(model.quantization or "", 1)
     splits = [width for width in widths if width == 1 or shape.splits_into(width, group=group)]
-    if engine.tensor_parallel_size is not None:
-        splits = [engine.tensor_parallel_size]
+    if (given := engine.tensor_parallel_size) is not None:
+        if given > 1 and not shape.splits_into(given, group=group):
+            raise ConfigError(
+                f"engine.tensor_parallel_size: expected a number that divides {model.name}'s {shape.heads} attention "
+                f"heads and its layers' widths, got {given}"
+            )
+        splits = [given]
     context = engine.max_model_len or model.context_length
     value_bytes = 1 if str(engine.extra_args.get("kv_cache_dtype", "auto")).startswith("fp8") else 2
     needs = {
