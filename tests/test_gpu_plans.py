@@ -79,13 +79,13 @@ GOLDEN: dict[tuple[tuple[str, ...], str], list[str]] = {
     (LAFT, "8x80"): [
         "teacher: policy,judge on 0-7, 4 x 2, 30.5 + 7.0 GiB, 90%",
         "student: policy on 4-7, 4 x 1, 6.0 + 16.7 GiB, 90%",
-        "student: trainer on 0-3, 4 x 1, 6.0 + 16.4 GiB, 28%",
+        "student: trainer on 0-3, 4 x 1, 6.0 + 9.8 GiB, 20%",
         "run: policy,judge on 0-7, 8 x 1, 6.0 + 16.5 GiB, 90%",
     ],
     (LAFT, "2x8x80"): [
         "teacher: policy,judge on 0-15, 8 x 2, 30.5 + 7.0 GiB, 90%",
         "student: policy on 8-15, 8 x 1, 6.0 + 16.7 GiB, 90%",
-        "student: trainer on 0-7, 8 x 1, 6.0 + 16.4 GiB, 28%",
+        "student: trainer on 0-7, 8 x 1, 6.0 + 9.8 GiB, 20%",
         "run: policy,judge on 0-15, 16 x 1, 6.0 + 16.5 GiB, 90%",
     ],
 }

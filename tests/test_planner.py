@@ -124,6 +124,8 @@ def test_an_engine_sleeps_only_where_an_update_needs_its_memory() -> None:
     assert found["engine"].sleeps
     assert found["training"].share == 0.25
     assert not on(*tight, gpus="2x80")["engine"].sleeps
+    with pytest.raises(ConfigError, match="expected room for"):  # a sleeping engine keeps some of the GPU
+        on(engine("engine", 20), trainer(20, 71), gpus="1x80")
     with pytest.raises(ConfigError, match="expected room for"):
         on(dataclasses.replace(tight[0], sleeps=False), tight[1], gpus="1x80")
 

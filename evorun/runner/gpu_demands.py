@@ -30,7 +30,6 @@ from evorun.runner.memory import (
     pass_tokens,
     serving_memory,
     training_memory,
-    tuning_tokens,
 )
 from evorun.runner.planner import USABLE, Demand
 from evorun.runner.settings import RunConfig
@@ -196,11 +195,7 @@ def _training_demand(
             decoding = decoding_memory(
                 shape, config.model, gpus=1, tokens=longest, sequences=sequences, prefix_tokens=kept
             )
-        if learns:
-            tokens = pass_tokens(settings, longest)
-        else:
-            cut = min(method["max_length"], config.model.context_length)
-            tokens = tuning_tokens(settings, cut, rows, processes)
+        tokens = pass_tokens(settings, longest if learns else min(method["max_length"], config.model.context_length))
         critic = objective.settings.critic if isinstance(objective, ProximalPolicy) else None
         return training_memory(
             shape, settings, processes=processes, pass_tokens=tokens, critic=critic, decoding=decoding

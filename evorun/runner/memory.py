@@ -14,7 +14,6 @@ follow Korthikanti et al. (2022, section 4.1) for a gated feed-forward network w
 checkpointing the input of every layer, and the inside of one.
 """
 
-from math import ceil
 from typing import NamedTuple
 
 from evorun.models.adapters import HELD
@@ -192,13 +191,8 @@ def training_memory(
 
 
 def pass_tokens(training: TrainingConfig, longest: int) -> int:
-    """Return the tokens of a pass over rollouts: a full one, or one sequence where that is longer."""
+    """Return the tokens of a forward and backward pass: a full one, or one sequence where that is longer."""
     return min(training.micro_batch * longest, max(training.micro_batch_tokens, longest))
-
-
-def tuning_tokens(training: TrainingConfig, longest: int, batch: int, processes: int) -> int:
-    """Return the tokens of a pass of fine-tuning, whose sequences are cut at `longest`."""
-    return min(training.micro_batch, ceil(batch / processes)) * longest
 
 
 def estimate_memory(model: ModelConfig) -> PlannedMemory:

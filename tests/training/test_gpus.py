@@ -83,6 +83,9 @@ class Memory:
     def __contains__(self, key: str) -> bool:
         return key in self.kept
 
+    def keys(self) -> list[str]:
+        return list(self.kept)
+
     async def remember(self, key: str, about: bytes, compute: Callable[[], Awaitable[Any]], *_: Any, **__: Any) -> Any:
         self.kept[key] = await compute()
         return self.kept[key]
