@@ -93,8 +93,10 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
     if len(roles.rows) > 1:
         console.print()
         console.print_table(roles.to_rich())
-    for planned in made.gpus:
-        console.print_table(make_gpu_table(planned, gpus).to_rich())
+    for placement in made.gpus:
+        console.print()
+        of = ", ".join(placement.arms) if len(made.gpus) > 1 else ""
+        console.print_table(make_gpu_table(placement.parts, gpus, of).to_rich())
     lines = [
         _describe_tokens(made),
         *(

@@ -251,8 +251,8 @@ def _advise(
 def _longest_sequence(config: RunConfig, context: int) -> int:
     """Return the tokens of the longest prompt and completion: every turn's limit, and an assumed prompt."""
     method = config.raw["method"]
-    limits = [method.get(key) or 0 for key in ("max_tokens", "eval_max_tokens", "judge_max_tokens")]
-    turns = config.raw["task"].get("max_turns", 1)
+    limits: list[int] = [method.get(key) or 0 for key in ("max_tokens", "eval_max_tokens", "judge_max_tokens")]
+    turns: int = config.raw["task"].get("max_turns", 1)
     return min(context, turns * max(limits) + PROMPT_TOKENS)
 
 

@@ -89,8 +89,8 @@ def record(plan: GpuPlan, stage: str = "") -> list[PlannedGpus]:
     ]
 
 
-def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> Table:
-    """Return the table of planned GPUs; sizes are GiB of each GPU."""
+def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu], of: str = "") -> Table:
+    """Return the table of planned GPUs; sizes are GiB of each GPU. of: the runs that have them."""
     staged = any(one.stage for one in planned)
     table = Table(
         [
@@ -99,7 +99,7 @@ def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> Table
             *figure_columns("weights", "other", format="{:.1f}".format),
             *figure_columns("share", format="{:.0%}".format),
         ],
-        title=f"GPUs: {describe_gpus(gpus)}; GiB that each must hold, and the share that is taken",
+        title=f"GPUs{of and f' of {of}'}: {describe_gpus(gpus)}; GiB that each must hold, and the share that is taken",
         caption="copies x GPUs of each; other: optimiser, cache of one context, activations",
         grouped=1 if staged else 0,
     )

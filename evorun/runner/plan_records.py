@@ -138,6 +138,14 @@ class PlannedGpus(msgspec.Struct, frozen=True, kw_only=True):
     """True where it lends its memory to the trainer during updates."""
 
 
+class PlannedPlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of engines and trainer of some runs."""
+
+    arms: list[str]
+    """The runs' methods and tasks."""
+    parts: list[PlannedGpus]
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of runs, and the differences that they could show; `evorun plan --json` prints it."""
 
@@ -158,7 +166,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hours: float | None
     arms: list[PlannedArm]
     memory: list[PlannedMemory]
-    gpus: list[list[PlannedGpus]]
+    gpus: list[PlannedPlacement]
     """Each different placement of the runs; empty without GPUs."""
     notes: list[str]
 

@@ -19,8 +19,8 @@ from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import (
     Plan,
     PlannedArm,
-    PlannedGpus,
     PlannedMemory,
+    PlannedPlacement,
     PlannedRole,
     StageName,
     UncountedCalls,
@@ -314,14 +314,19 @@ def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recor
 
 def _plan_gpus(
     configs: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu], notes: dict[str, None]
-) -> list[list[PlannedGpus]]:
+) -> list[PlannedPlacement]:
     """Return each different placement of the runs once; adds notes. Raises ConfigError for what does not fit."""
-    found: list[list[PlannedGpus]] = []
+    found: list[PlannedPlacement] = []
     for members in _group_by_arm(configs) if gpus else ():
-        planned, unknown = plan_stages(check(members[0]), gpus)
+        config = check(members[0])
+        planned, unknown = plan_stages(config, gpus)
         notes.update(dict.fromkeys([*unknown, *list_notes(planned, gpus)]))
-        if planned and planned not in found:
-            found.append(planned)
+        name = f"{config.method.name} on {config.task.name}"
+        known = next((one for one in found if one.parts == planned), None)
+        if known is None and planned:
+            found.append(PlannedPlacement(arms=[name], parts=planned))
+        elif known is not None and name not in known.arms:
+            known.arms.append(name)
     return found
 
 
