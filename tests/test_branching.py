@@ -226,7 +226,7 @@ def test_a_run_that_plays_ahead_asks_for_two_steps_in_any_order() -> None:
     history = History(origin, iter(["*|0|rollout|0|0", "*|1|reflect|0|0"]), lag=1)
     with pytest.raises(HistoryError, match="recorded calls of step 0 unasked"):
         history.refuse_new("*|2|rollout|0|0")
-    history.note_asked("*|0|rollout|0|0")
+    history.note_asked("*|0|rollout|0|0", 0)
     history.refuse_new("*|2|rollout|0|0")
     with pytest.raises(HistoryError, match="recorded calls of step 1 unasked"):
         history.refuse_new("*|3|rollout|0|0")

@@ -88,7 +88,7 @@ def count_adapter(shape: Architecture, rank: int, targets: list[str]) -> int:
     targets: names of linear layers in Llama's manner; those of other models count as all but the output layer.
     """
     hidden, expert = shape.hidden, shape.expert_intermediate
-    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     if shape.kv_rank:  # its layers have other names
         names = tuple(f"attention.{number}" for number in range(len(shape.attention_shapes)))
     sizes = [(name, shape.layers * sum(size)) for name, size in zip(names, shape.attention_shapes, strict=True)]

@@ -173,18 +173,17 @@ class _Placement:
             wanted = extra[demand.key] + 1
             while not demand.allowed_copies(wanted) and wanted <= len(self._gpus):
                 wanted += 1
-            more: list[int] | None = []
+            more = list[int]()
             for _ in range(wanted - extra[demand.key]):
                 copy = self._find(demand, width, [*devices, *more], separate=True)
                 if copy is None:
-                    more = None
                     break
                 more += copy
-            if more is None:
-                open_ended.remove(demand)
+            else:
+                devices += more
+                extra[demand.key] = wanted
                 continue
-            devices += more
-            extra[demand.key] = wanted
+            open_ended.remove(demand)
 
     def tidy(self) -> None:
         """Let demands that have equal GPUs of their own have them in a row, in the order of the demands."""
