@@ -178,8 +178,7 @@ def fork(
         named: settings whose keys are names.
 
     Raises:
-        ConfigError: for a setting that may not change, a step that the run does not have, or one whose weights are
-            gone.
+        ConfigError: for a setting that may not change, or a step that is missing or whose weights are gone.
         HistoryError: for a change that reaches an earlier step.
         EvorunError: as `run`.
         KeyboardInterrupt: as `run`.
