@@ -53,6 +53,7 @@ class NotedPolicy:
         self.changed_rewards: list[int] = []
         """Steps whose rewards came from elsewhere than those of the update before."""
         self.exported = 0
+        self.stopwatch = None
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         self.batches.append(list(rows))
