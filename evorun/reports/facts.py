@@ -8,6 +8,7 @@ import msgspec
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
+from evorun.reports.training import MANY_CUT
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.budget import LIMITS
 from evorun.runs.configs import iterate_leaves
@@ -64,6 +65,17 @@ def describe_unevolved(outcome: Outcome) -> str | None:
     )
 
 
+def describe_cut_texts(outcome: Outcome) -> str | None:
+    """Say how many of the texts that were read had run into max_tokens; None if few had."""
+    texts, cut = (outcome.counts.get(name, 0) for name in ("texts", "truncated_texts"))
+    if not texts or cut < MANY_CUT * texts:
+        return None
+    return (
+        f"Cut at max_tokens: {text.percent(cut / texts)} of the {text.count(texts)} texts read; an answer that would "
+        "have followed is lost."
+    )
+
+
 def count_first_generation(settings: Mapping[str, Any]) -> int | None:
     """Return the calls per problem of generation 0 by a method's settings; None where they do not say."""
     drawn, duels, orders = (settings.get(key) for key in ("initial_candidates", "duels", "orders"))
@@ -100,6 +112,8 @@ def list_warnings(outcome: Outcome) -> list[str]:
             "reasons of duels say why."
         )
     found += outcome.divergence
+    if (lost := describe_cut_texts(outcome)) is not None:
+        found.append(lost)
     found += outcome.hacking.lines if outcome.hacking is not None else []
     if (cut := describe_early_ends(outcome)) is not None:
         found.append(cut)

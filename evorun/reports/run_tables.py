@@ -8,6 +8,7 @@ from evorun.reports.axes import XAxes
 from evorun.reports.figures import describe_figure
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, word_columns
+from evorun.reports.training import is_sign
 from evorun.runs.prices import UNKNOWN, Rates, find_rate
 from evorun.runs.schema import Metric, MetricPoint, RoleCost
 from evorun.runs.scores import Score
@@ -77,7 +78,11 @@ def make_curves_tables(curves: Curves, primary: Score, axes: XAxes) -> list[Tabl
 
 def make_training_table(curves: Curves) -> Table:
     """Return the figures of the first and the last training step."""
-    figures = [(describe_figure(name), points[0].value, points[-1].value) for name, points in curves.training.items()]
+    figures = [
+        (describe_figure(name), points[0].value, points[-1].value)
+        for name, points in curves.training.items()
+        if not is_sign(name)
+    ]
     columns = [*word_columns("figure"), *figure_columns("first step", "last step", format=text.number)]
     return Table(columns, list(figures))
 
@@ -101,7 +106,7 @@ def is_flat(score: Score, points: Sequence[MetricPoint]) -> bool:
 
 def make_cost_table(outcome: Outcome) -> Table:
     """Return the cost of a run by role."""
-    took = [] if outcome.manifest.seconds is None else [text.duration(outcome.manifest.seconds)]
+    took = [] if outcome.manifest.seconds is None else [f"the run took {text.duration(outcome.manifest.seconds)}"]
     if (of_gpus := outcome.gpu_dollars) is not None:
         took.append(f"{text.dollars(of_gpus)} of GPUs at {text.dollars(outcome.gpu_hour)} an hour each")
     if outcome.price_date is not None:

@@ -14,7 +14,15 @@ from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.run_tables import make_cost_table, make_primary_table, make_scores_table, make_wasted_table
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.reports.text import count, number, number_interval, percent
-from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, is_edit, make_edits_table, make_refinements_table
+from evorun.reports.training import (
+    NO_UPDATE,
+    STEPS_OF_A_MEAN,
+    count_edits,
+    is_edit,
+    is_sign,
+    make_edits_table,
+    make_refinements_table,
+)
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import OVERLONG, SHORTENED
@@ -43,7 +51,7 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
             _make_training_table(training),
             make_edits_table(count_edits(training)),
             make_refinements_table(training),
-            _make_effect_table(read_metrics(run_dir), outcome.scores),
+            _make_effect_table(read_metrics(run_dir), outcome.scores, training),
         ):
             console.print_table(table.to_rich())
     ratings = make_figures_table(outcome.metrics, RATINGS, "rank correlation (Spearman)")
@@ -70,19 +78,25 @@ def _make_training_table(records: Sequence[TrainingRecord]) -> Table:
     """Return each figure's mean over the first and the last steps."""
     n = min(max(len(records) // 2, 1), STEPS_OF_A_MEAN)
     rows = []
-    for name in dict.fromkeys(name for record in records for name in record.figures if not is_edit(name)):
+    for name in dict.fromkeys(name for record in records for name in record.figures):
+        if is_edit(name) or is_sign(name):
+            continue
         parts = (
             [record.figures[name] for record in part if name in record.figures] for part in (records[:n], records[-n:])
         )
         rows.append((describe_figure(name), *(fmean(values) if values else None for values in parts)))
-    steps = figure_columns(f"first {count(n)} steps", f"last {count(n)} steps", format=number)
-    return Table([*word_columns("figure"), *steps], list(rows), title="training")
+    headings = ("first step", "last step") if n == 1 else (f"first {count(n)} steps", f"last {count(n)} steps")
+    return Table([*word_columns("figure"), *figure_columns(*headings, format=number)], list(rows), title="training")
 
 
-def _make_effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> Table:
+def _make_effect_table(
+    points: Sequence[MetricPoint], scores: Sequence[Score], training: Sequence[TrainingRecord]
+) -> Table:
     """Return the test problems' scores at the first evaluation, before any step, and at the last one."""
     columns = [*word_columns("figure"), *figure_columns("before", "after", "steps", "n")]
-    table = Table(columns, title="test problems, before and after training")
+    same = all(record.figures.get(NO_UPDATE) for record in training)
+    title = f"test problems, before and after training{' (of the same weights)' if same else ''}"
+    table = Table(columns, title=title)
     for score in scores:
         found = [(point, point.value) for point in points if point.name == score.name and point.value is not None]
         if found:

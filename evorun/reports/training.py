@@ -14,6 +14,12 @@ from evorun.training.reach import MIN_REACH, compute_reach
 STEPS_OF_A_MEAN = 10
 """Maximum training steps per mean (ours): single steps are too noisy to compare."""
 
+NO_UPDATE = "no_update"
+"""Figure of a training step that left the weights as they were: 1."""
+
+MANY_CUT = 0.1
+"""Share of texts cut at max_tokens from which a reader is warned (ours)."""
+
 _SIGNS = {
     "zero_gradient": "the gradient was zero though rewards differed: nothing was learned in them",
     "nearly_uniform": "the policy sampled tokens nearly at random: its entropy was near the maximum",
@@ -55,6 +61,11 @@ class Edits(NamedTuple):
 def is_edit(figure: str) -> bool:
     """Tell whether a figure counts edits, which are summed over steps, not followed from step to step."""
     return figure.startswith((_APPLIED, _PROPOSALS, *REFINEMENTS))
+
+
+def is_sign(figure: str) -> bool:
+    """Tell whether a figure reports a failure: it stands in the steps that failed alone, so its mean says nothing."""
+    return figure == NO_UPDATE or figure in _SIGNS
 
 
 def count_edits(records: Sequence[TrainingRecord]) -> Edits:
@@ -144,13 +155,34 @@ def find_negligible_training(config: Mapping[str, Any], records: Sequence[Traini
     ]
 
 
+def describe_missing_updates(records: Sequence[TrainingRecord]) -> str | None:
+    """Say how many training steps did not change the weights; None if each did."""
+    steps = [record.step for record in records if record.figures.get(NO_UPDATE)]
+    if not steps:
+        return None
+    of, why = f"{len(records):,}", "all rewards of each group were equal, or none was given"
+    if len(steps) == len(records):
+        same = "scores before and after are of the same weights"
+        return f"Not trained: none of {of} training steps changed the weights, since {why}; {same}."
+    return f"No update: {len(steps):,} of {of} training steps (the first: {steps[0]}) taught nothing, since {why}."
+
+
+def describe_cut_completions(records: Sequence[TrainingRecord]) -> str | None:
+    """Say how many completions of training ran into max_tokens; None if few did."""
+    shares = [record.figures["truncated"] for record in records if "truncated" in record.figures]
+    if not shares or fmean(shares) < MANY_CUT:
+        return None
+    return f"Cut at max_tokens: {percent(fmean(shares))} of the completions that training learned from (mean of steps)."
+
+
 def find_training_failures(records: Sequence[TrainingRecord]) -> list[str]:
     """Return a warning for each sign that training failed: such a run ends normally."""
-    lines = []
+    lines = [line] if (line := describe_missing_updates(records)) is not None else []
     for sign, words in _SIGNS.items():
         steps = [record.step for record in records if record.figures.get(sign)]
         if steps:
             seen = f"In {len(steps):,} of {len(records):,} training steps (the first: {steps[0]})"
             head = "Refused requests:" if sign == "many_rejected" else "Divergence?"
             lines.append(f"{head} {seen} {words}.")
-    return lines
+    cut = describe_cut_completions(records)
+    return lines if cut is None else [*lines, cut]

@@ -126,6 +126,8 @@ async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog
     assert [record.message.partition(":")[0] for record in caplog.records] == ["step 1", "step 2", "step 3"]
     with_divergence = await train(tmp_path / "kl", script, steps=3, kl=0.1)  # which has a gradient of its own
     assert len(with_divergence.policy.batches) == 3
+    recorded = [line["figures"] for line in with_divergence.records("training")]
+    assert [one.get("no_update") for one in (*figures, *recorded)] == [1.0] * 3 + [None] * 3
 
 
 @pytest.mark.parametrize(("calls", "steps"), [(14, 1), (15, 1), (22, 2), (13, 0), (1000, 4)])

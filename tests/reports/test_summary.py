@@ -164,6 +164,32 @@ def test_what_training_has_changed_is_shown(tmp_path: Path) -> None:
     assert any(row.startswith(refusals) for row in rows)
 
 
+@pytest.mark.parametrize("updated", [0, 1])
+def test_training_steps_without_an_update_are_counted_on_top(updated: int, tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [True, False], method="grpo", calls={"rollout": 8, "evaluate": 3})
+    idle = {"step": 7, "figures": {"reward": 0.0, "no_update": 1.0, "truncated": 0.5}, "calls": 9, "tokens": 90}
+    learned = {**idle, "step": 6, "figures": {"reward": 0.5, "truncated": 0.0}}
+    (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (*[learned] * updated, idle, idle)))
+    page, summary = write_report(run).read_text(), " ".join(_summary(run).split())
+    said = "No update: 2 of 3 training steps (the first: 7)" if updated else "Not trained: none of 2 training steps"
+    assert said in summary
+    assert said in page
+    assert "figure first step last step" in summary
+    assert "no update" not in summary
+    cut = "Cut at max_tokens: 33.3 %" if updated else "Cut at max_tokens: 50.0 %"
+    assert cut in summary
+    assert cut in page
+
+
+@pytest.mark.parametrize(("cut", "warned"), [(1, True), (0, False)])
+def test_many_texts_cut_at_max_tokens_are_named_on_top(cut: int, warned: bool, tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [True, False], method="cot", calls={"answer": 2})
+    results = json.loads((run / "results.json").read_text())
+    results["counts"] |= {"texts": 10, "truncated_texts": cut}
+    (run / "results.json").write_text(json.dumps(results))
+    assert ("Cut at max_tokens: 10.0 % of the 10 texts" in " ".join(_summary(run).split())) == warned
+
+
 def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: Path) -> None:
     run = write_method(
         tmp_path / "run", [True, False], method="feedback_descent", steps=5, calls={"write": 1, "weigh": 1}

@@ -114,6 +114,7 @@ class Learning(DatasetLevel):
             signs = divergence.rejections(step, [episode.replies[-1].error for episode in batch.episodes])
             if self.trains:
                 signs |= divergence.signs(step, figures, rewards.changed_after(step))
+                signs |= {} if learned else {"no_update": 1.0}
             ctx.record(step, {**figures, **signs, **edited, **refined}, [*prompts.candidates, *rewards.candidates])
             if config.evaluates_after(step):
                 yield await run.evaluate(prompts.evaluated)
