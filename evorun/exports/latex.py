@@ -10,6 +10,7 @@ from typing import NamedTuple
 from evorun.reports.comparison import ComparedRuns, notes, tables
 from evorun.reports.comparison.evolution import OVERHEAD_NOTE, make_overhead_table
 from evorun.reports.comparison.findings import describe_finding
+from evorun.reports.comparison.study import StudyReport
 from evorun.reports.tables import Column, Table
 from evorun.reports.text import MISSING, sentence
 
@@ -67,7 +68,16 @@ def comparison_tables(comparison: ComparedRuns) -> str:
     """
     origins = _describe_origins(comparison)
     parts = [_environment(part, origins) for part in _list_parts(comparison) if part.table.rows]
-    return _comment(comparison.warnings) + "\n".join(parts)
+    study = [] if comparison.study is None else [_make_paragraph(comparison.study)]
+    return _comment(comparison.warnings) + "\n".join([*study, *parts])
+
+
+def _make_paragraph(study: StudyReport) -> str:
+    """Return the statement of a study, its file's whole SHA-256, and its answers as a paragraph of the text."""
+    question, *lines = [_let_break(escape(line)) for line in study.lines]
+    digest = r"\allowbreak{}".join(textwrap.wrap(study.recorded.digest, 8))
+    beginning = rf"\paragraph{{{question.partition(':')[0]}.}} {question.partition(': ')[2]}"
+    return "\n".join([beginning, *lines, f"SHA-256 of its file: {digest}.", ""])
 
 
 def _comment(lines: Iterable[str]) -> str:
@@ -108,7 +118,13 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     score_pairs = tables.make_score_pairs_table(pairs.main_pairs)
     yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)
     yield _Part("rubrics", "cost of refinement.", OVERHEAD_NOTE, make_overhead_table(comparison))
-    yield _Part("run-cost", "cost of whole runs.", "", tables.make_run_cost_table(comparison))
+    mean = ", means over seeds" if comparison.has_seeds else ""
+    yield _Part(
+        "run-cost",
+        f"cost of whole runs{mean}.",
+        notes.run_cost_note(comparison),
+        tables.make_run_cost_table(comparison),
+    )
     yield _Part("cost", "cost per problem, by role.", "", tables.make_cost_table(comparison))
     if runs:
         yield _Part("runs", "single runs.", "", tables.make_main_table(comparison, runs, [], scores))
@@ -117,16 +133,19 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
 
 def _environment(part: _Part, origins: str) -> str:
     """Return a table as one or more `table` environments, which fit a page."""
-    caption = " ".join(filter(None, (sentence(part.caption), origins)))
+    subject, _, about = sentence(part.caption).partition(".")
     environments = [_comment(re.split(r"(?<=\.) ", part.notes) if part.notes else ())]
-    for number, tabular in enumerate(render(part.table)):
-        said = f"{sentence(part.caption).partition('.')[0]} (continued). {origins}".strip() if number else caption
+    names, pieces = _lay_out(part.table)
+    for number, piece in enumerate(pieces, 1):
+        held = ", ".join(column.name for column in piece)
+        said = subject if len(pieces) == 1 else f"{subject} ({number} of {len(pieces)}): {held}"
+        caption = " ".join(filter(None, (f"{said}.", about.strip() if number == 1 else "", origins)))
         environments += [
             r"\begin{table}",
             r"\centering\small\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{_let_break(escape(said))}}}",
-            rf"\label{{tab:{part.label}{f'-{number + 1}' if number else ''}}}",
-            tabular + "\\end{table}\n",
+            rf"\caption{{{_let_break(escape(caption))}}}",
+            rf"\label{{tab:{part.label}{f'-{number}' if number > 1 else ''}}}",
+            _render_columns([*names, *piece]) + "\\end{table}\n",
         ]
     return environments[0] + "\n".join(environments[1:])
 
@@ -136,35 +155,46 @@ def render(table: Table) -> list[str]:
 
     Each begins with the columns that name the rows; columns without any figure are left out.
     """
+    names, parts = _lay_out(table)
+    return [_render_columns([*names, *part]) for part in parts]
+
+
+def _lay_out(table: Table) -> tuple[list["_Column"], list[list["_Column"]]]:
+    """Return the columns that name the rows, and the others in parts that fit beside these."""
     shown = [list(column) for column in zip(*table.shown(), strict=True)]
-    columns = [
-        _Column(column, cells)
+    filled = [
+        (column, cells)
         for column, cells in zip(table.columns, shown, strict=True)
         if column.kind != "figure" or any(cell != MISSING for cell in cells)
     ]
-    names = list(itertools.takewhile(lambda column: not column.is_figure, columns)) or columns[:1]
-    while len(names) > 1 and sum(column.width + _GAP for column in names) > _TEXT_WIDTH / 2:
-        names.pop()
-    parts = [[*names]]
-    for column in columns[len(names) :]:
-        if len(parts[-1]) > len(names) and sum(each.width + _GAP for each in [*parts[-1], column]) > _TEXT_WIDTH:
-            parts.append([*names])
+    naming = len(list(itertools.takewhile(lambda pair: pair[0].kind != "figure", filled))) or 1
+    # a row without one of its names could be any run's, so long names wrap rather than leave a part
+    longest = min(_MAX_NAME, _TEXT_WIDTH * 0.55 / naming)
+    columns = [_Column(column, cells, longest) for column, cells in filled]
+    names, others = columns[:naming], columns[naming:]
+    room = _TEXT_WIDTH - sum(column.width + _GAP for column in names)
+    parts: list[list[_Column]] = [[]]
+    for column in others:
+        if parts[-1] and sum(each.width + _GAP for each in [*parts[-1], column]) > room:
+            parts.append([])
         parts[-1].append(column)
-    return [_render_columns(part) for part in parts]
+    return names, parts
 
 
 class _Column:
     """A column as LaTeX has it."""
 
-    def __init__(self, column: Column, cells: Sequence[str]) -> None:
+    def __init__(self, column: Column, cells: Sequence[str], longest: float) -> None:
+        """longest: points that a column of names takes before its cells wrap."""
         self.is_figure = column.kind == "figure"
         words = column.heading.split("\n")
         if len(words) == 1 and len(column.heading) > 12:  # two lines of about the same length
             words = textwrap.wrap(column.heading, max(len(column.heading) // 2 + 2, *map(len, column.heading.split())))
+        self.name = " ".join(column.heading.split())
         self.heading = [escape(word) for word in words]
         widths = [*map(_estimate_width, [*cells, *words])]
-        self.wraps = not self.is_figure and max(widths) > _MAX_NAME
-        self.width = _MAX_NAME if self.wraps else max(widths)
+        self.wraps = not self.is_figure and max(widths) > longest
+        self.width = longest if self.wraps else max(widths)
         self.cells = [escape(cell) for cell in cells]
         if self.wraps:
             self.cells = [rf"\raggedright {_let_break(cell)}" if cell else "" for cell in self.cells]
@@ -178,20 +208,23 @@ class _Column:
 
 
 def _let_break(escaped: str) -> str:
-    """Let a long name break after its underscores, slashes, points and equals signs."""
-    return re.sub(r"(\\_|[/=.])(?=[^ ])", r"\1\\allowbreak{}", escaped)
+    """Let a long name break after its underscores, slashes, points and equals signs, but no decimal figure."""
+    return re.sub(r"(\\_|[/=]|\.(?!\d))(?=[^ ])", r"\1\\allowbreak{}", escaped)
 
 
 def _render_columns(columns: Sequence[_Column]) -> str:
     lines = max(len(column.heading) for column in columns)
     headings = [[*[""] * (lines - len(column.heading)), *column.heading] for column in columns]
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    grouped = any(not row[0] for row in rows)
+    gaps = ["\\addlinespace\n" if grouped and number and row[0] else "" for number, row in enumerate(rows)]
     return "\n".join(
         [
             rf"\begin{{tabular}}{{@{{}}{''.join(column.alignment for column in columns)}@{{}}}}",
             r"\toprule",
             *map(_line, zip(*headings, strict=True)),
             r"\midrule",
-            *map(_line, zip(*(column.cells for column in columns), strict=True)),
+            *(f"{gap}{_line(row)}" for gap, row in zip(gaps, rows, strict=True)),
             r"\bottomrule",
             r"\end{tabular}",
             "",

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from comparison_fixture import write_method
+from comparison_fixture import edit_manifest, write_method
 from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexWalker
 
@@ -88,6 +88,40 @@ def test_columns_that_do_not_fit_a_page_follow_beside_the_names() -> None:
     assert "empty" not in "".join(tabulars)
     for tabular in tabulars:
         assert read_latex(tabular.replace(r"\allowbreak{}", "").replace(r"\raggedright ", "")).count(name) == 1
+
+
+def test_each_part_of_a_table_names_its_rows_by_all_their_names() -> None:
+    references = ["gepa, model=a_model_of_some_size", "zero_shot, model=a_model_of_some_size"]
+    rows = [
+        [reference, f"duel_evolve, engine.judge_skill=0.{i}, task.limit=60"] for reference in references for i in (1, 2)
+    ]
+    columns = [*word_columns("reference", "run"), *figure_columns(*(f"figure {letter}" for letter in "ABCDEF"))]
+    table = Table(columns, [[*row, *["10.0 to 99.9 %"] * 6] for row in rows], grouped=1)
+    tabulars = [read_latex(part.replace(r"\allowbreak{}", "").replace(r"\raggedright ", "")) for part in render(table)]
+    assert len(tabulars) > 1
+    for part in tabulars:
+        assert [part.count(run) for run in ("judge_skill=0.1", "judge_skill=0.2", *references)] == [2, 2, 1, 1]
+
+
+def test_captions_of_parts_say_what_each_holds(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{method}{seed}", [True] * right + [False] * (10 - right), method=method, seed=seed)
+        for method, right in (("one_way_of_many_that_there_are", 8), ("an_other", 3))
+        for seed in (0, 1)
+    ]
+    edit_manifest(runs[0], resumes=1, seconds=1000)
+    edit_manifest(runs[1], seconds=30)
+    document = comparison_tables(compare(runs))
+    captions = [
+        read_latex(caption).replace("\\allowbreak", "") for caption in re.findall(r"\\caption\{(.*)\}", document)
+    ]
+    parts = [caption for caption in captions if caption.startswith("Accuracy and cost (")]
+    assert len(parts) > 1
+    assert ["tokens per problem" in part for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert any(caption.startswith("Cost of whole runs, means over seeds.") for caption in captions)
+    costs = document[document.index("tab:run-cost") :]
+    assert re.search(r"one.*30\.0.*s", costs)  # the other run was resumed
+    assert "\\paragraph{Study.}" not in document
 
 
 PDFLATEX = shutil.which("pdflatex")

@@ -9,8 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 from comparison_fixture import edit_manifest, write_method
+from pylatexenc.latex2text import LatexNodes2Text
 from scipy import stats
 
+from evorun.exports.latex import comparison_tables
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.paired import compare_pooled_scores, compare_rates, count_paired_outcomes
 from evorun.reports.comparison.pairs import Pair
@@ -65,7 +67,8 @@ def test_runs_that_kept_to_the_file_are_said_to_and_the_control_is_the_reference
     report = _report(runs)
     assert report.deviations == []
     assert compare(runs).pairs.reference.manifest.method == "zero_shot"
-    question, record, rule, answer = report.lines
+    question, record, effect, rule, answer = report.lines
+    assert effect == "Smallest effect of interest: 10.0 pp in accuracy."
     assert question == "Study: Does gepa beat zero_shot?"
     assert "recorded at 2026-01-01T10:00:00+00:00 (SHA-256 abababababab). The runs kept to it: " in record
     assert rule == "Stopping rule, as stated: Four runs."
@@ -122,7 +125,7 @@ def test_added_seeds_leave_the_answer_over_the_stated_ones_as_it_was(tmp_path: P
     assert "3 seeds x 10 shared problems" in beside
     assert beside.startswith("Beside it, with what was added, which was not stated: ")
     with_another = _report([*runs, _write(tmp_path, "duel_evolve", 0, 9)])
-    assert with_another.lines[3] == stated  # a further comparison would have changed Holm's adjustment
+    assert with_another.lines[4] == stated  # a further comparison would have changed Holm's adjustment
 
 
 def test_a_malformed_study_of_a_foreign_run_is_none(tmp_path: Path) -> None:
@@ -183,3 +186,12 @@ def test_equivalence_is_adjusted_for_the_methods_of_the_study() -> None:
     said = describe_answers(two, {0: pair, 1: pair})
     assert all("The question stays open" in answer for answer in said)
     assert describe_answers(two, {0: pair})[1] == "lyria could not be compared with the control."
+
+
+def test_the_latex_tables_begin_with_the_study_in_the_text(tmp_path: Path) -> None:
+    document = "\n".join(
+        line for line in comparison_tables(compare(_four(tmp_path))).splitlines() if not line.startswith("%")
+    )
+    typeset = str(LatexNodes2Text().latex_to_text(document[: document.index(r"\begin{table}")]))
+    for said in (STATED.question, RECORDED.digest, "Smallest effect of interest: 10.0 pp", "Answer: ", "equivalence"):
+        assert said in typeset

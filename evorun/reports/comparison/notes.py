@@ -141,6 +141,15 @@ def cost_note(comparison: ComparedRuns) -> str:
     return " ".join(sentences)
 
 
+def run_cost_note(comparison: ComparedRuns) -> str:
+    """Say what the costs of whole runs are."""
+    times = (
+        "Model time adds up over concurrent calls. Wall-clock time is of runs that went through without a stop; "
+        "compare times on equal machines only."
+    )
+    return f"Means over the runs of all seeds. {times}" if comparison.has_seeds else times
+
+
 def describe_missing_baselines(comparison: ComparedRuns) -> str | None:
     """Say how to make the random baselines that tasks lack; None when each has one."""
     lacking = comparison.tasks_without_baseline

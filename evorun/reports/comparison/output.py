@@ -147,6 +147,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "cost": tables.make_cost_table(comparison),
         "overhead": make_overhead_table(comparison),
         "run_cost": tables.make_run_cost_table(comparison),
+        "run_cost_note": notes.run_cost_note(comparison),
         "evolved": collect_evolved_texts(comparison),
         "overhead_note": OVERHEAD_NOTE,
         "run_main": tables.make_main_table(comparison, comparison.run_rows, strata, comparison.common_scores),

@@ -15,6 +15,7 @@ from evorun.reports.comparison.pairs import Pair, pair_all
 from evorun.reports.comparison.reported import has_values
 from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import LEVEL
+from evorun.runs.scores import Score
 from evorun.runs.stated_studies import RecordedStudy, StatedStudy, find_study
 
 _EXECUTION = ("hydra", "evorun.", "run.", "engine.", "sandbox.", "tracker", "study=", "seed=")
@@ -26,6 +27,8 @@ class StudyReport:
     """A study beside the runs of a comparison."""
 
     recorded: RecordedStudy
+    score: Score
+    """The primary score of the runs."""
     deviations: Sequence[str]
     """Deviations of the runs from the file, a line each; empty where they kept to it."""
     answers: Sequence[str]
@@ -39,12 +42,14 @@ class StudyReport:
     def lines(self) -> list[str]:
         """The study in sentences: question, record, deviations and answers."""
         study = self.recorded.study
+        effect = f"{text.size(self.score, study.smallest_effect)} in {text.words(study.score)}"
         kept = "The runs kept to it: methods, seeds, budget, settings and primary score are as stated, none is missing."
         if self.deviations:
             kept = f"The runs did not keep to it: {'; '.join(self.deviations)}."
         return [
             f"Study: {study.question}",
             f"Its file was recorded at {self.recorded.recorded} (SHA-256 {self.recorded.digest[:12]}). {kept}",
+            f"Smallest effect of interest: {effect}.",
             f"Stopping rule, as stated: {study.stopping_rule}",
             *(f"{self._label}: {answer}" for answer in self.answers),
             *(f"Beside it, with what was added, which was not stated: {answer}" for answer in self.answers_over_all),
@@ -94,6 +99,7 @@ def report_study(arms: Sequence[Arm], pairs: Sequence[Pair]) -> StudyReport | No
     seeds = {run.manifest.seed for run in stated if not run.is_baseline} - {*study.seeds}
     return StudyReport(
         recorded,
+        runs[0].primary,
         _list_deviations(recorded, runs),
         answers,
         answers_over_all=over_all if answers != over_all else (),

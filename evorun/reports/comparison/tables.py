@@ -264,7 +264,10 @@ def _describe_differences(all_compared: Sequence[PairedScores]) -> Callable[[Sco
 
 
 def make_run_cost_table(comparison: ComparedRuns) -> Table:
-    """Return calls, tokens, model time and wall-clock time of whole runs; over several seeds the mean of a run."""
+    """Return calls, tokens, model time and wall-clock time of whole runs; over several seeds the mean of a run.
+
+    A run that stopped in between has no wall-clock time, which would be that of its stops and starts.
+    """
     table = Table(
         [
             *word_columns("run"),
@@ -281,7 +284,7 @@ def make_run_cost_table(comparison: ComparedRuns) -> Table:
             [total.tokens for total in totals],
             *([[run.outcome.price for run in arm.runs]] if priced else []),
             [total.seconds for total in totals],
-            [run.manifest.seconds for run in arm.runs],
+            [run.manifest.seconds for run in arm.runs if run.outcome.finished and not run.manifest.resumes],
         ]
         known = [[value for value in values if value is not None] for values in figures]
         table.rows.append([arm.name, *(fmean(values) if values else None for values in known)])
