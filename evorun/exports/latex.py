@@ -251,8 +251,7 @@ def escape(text: str) -> str:
 def _align(cells: Sequence[str]) -> list[str]:
     r"""Return a column's cells in which each number takes as many decimals as any at its place.
 
-    Zeros that a format drops from its three figures come back; other decimals would claim a precision that the figure
-    does not have, so they are invisible.
+    Further decimals would claim a precision that the figure does not have, so they are invisible.
     """
     decimals = [[len(found[1] or "") for found in _NUMBER.finditer(cell)] for cell in cells]
     widest = [max(places) for places in zip_longest(*decimals, fillvalue=0)]
@@ -263,9 +262,6 @@ def _align(cells: Sequence[str]) -> list[str]:
         def fill(found: re.Match[str]) -> str:
             shown, wanted = found[0], next(places)
             point, has = ("" if found[1] else "."), len(found[1] or "")
-            zeros = min(wanted, 2) - has if re.match(r"[1-9](\.|$)", shown) else 0
-            if zeros > 0:
-                shown, point, has = f"{shown}{point}{'0' * zeros}", "", has + zeros
             return shown + (rf"\phantom{{{point}{'0' * (wanted - has)}}}" if has < wanted else "")
 
         return _NUMBER.sub(fill, cell)

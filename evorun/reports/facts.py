@@ -8,6 +8,7 @@ import msgspec
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
+from evorun.reports.tables import show_figure
 from evorun.reports.training import MANY_CUT
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.budget import LIMITS
@@ -39,7 +40,7 @@ def describe_early_ends(outcome: Outcome) -> str | None:
     evolves = isinstance(settings, dict) and "generations" in settings
     return (
         f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
-        f"{'generation' if evolves else 'step'} {text.number(cut.mean)}{span} of {text.count(planned)}."
+        f"{'generation' if evolves else 'step'} {show_figure(cut.mean)}{span} of {text.count(planned)}."
         + (f" {EQUAL_CALLS}" if evolves else "")
     )
 

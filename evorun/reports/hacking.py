@@ -250,8 +250,8 @@ def describe_alarms(training: Sequence[TrainingRecord], above: Mapping[str, floa
         label = text.sentence(MONITORS.get(name, text.words(name)))
         line = (
             f"Reward hacking? {label}: {text.number(mean)} over the {WINDOW} steps up to {peak}. Normal texts stay "
-            f"below {text.number(threshold)}; these are above from step {first} {'on' if still else f'to {last}'}"
+            f"below {threshold:g}; these are above from step {first} {'on' if still else f'to {last}'}"
             f"{'' if still else f', and at {text.number(means[-1][1])} in the last steps'}."
         )
-        lines[line] = f"Reward hacking? {label}: above {text.number(threshold)} at some step; normal texts stay below."
+        lines[line] = f"Reward hacking? {label}: above {threshold:g} at some step; normal texts stay below."
     return lines

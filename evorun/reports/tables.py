@@ -23,6 +23,10 @@ def show_figure(cell: Cell) -> str:
     return count(cell) if cell is not None and cell == int(cell) else number(cell)
 
 
+def _show_fraction(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else number(cell)
+
+
 def show_words(cell: Cell) -> str:
     """Show a text."""
     return MISSING if cell is None else str(cell)
@@ -39,6 +43,11 @@ class Column(NamedTuple):
     """Figures are aligned to the right."""
     verbatim: bool = False
     """True for a heading from the data, whose first letter stays as it is."""
+
+    def choose_format(self, cells: Sequence[Cell]) -> Callable[..., str]:
+        """Return the format of these cells: beside a fraction no figure is a count, so that decimals align."""
+        fractions = any(isinstance(cell, float) and cell != int(cell) for cell in cells)
+        return _show_fraction if self.format is show_figure and fractions else self.format
 
 
 def word_columns(*headings: str, format: Callable[..., str] = show_words) -> list[Column]:
@@ -77,7 +86,9 @@ class Table:
 
     def shown(self) -> list[list[str]]:
         """Return the rows as a reader sees them: formatted, and without repeated names of groups."""
-        rows = [[column.format(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+        by_column = list(zip(*self.rows, strict=True)) or [()] * len(self.columns)
+        formats = [column.choose_format(cells) for column, cells in zip(self.columns, by_column, strict=True)]
+        rows = [[show(cell) for show, cell in zip(formats, row, strict=True)] for row in self.rows]
         repeated = [
             sum(rows[place][: last + 1] == rows[place - 1][: last + 1] for last in range(self.grouped)) if place else 0
             for place in range(len(rows))

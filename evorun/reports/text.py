@@ -50,30 +50,35 @@ def difference(score: Score, means: float | None) -> str:
     """Format a difference of means of a score, with its sign: of a rate in percentage points."""
     if means is None:
         return MISSING
-    return f"{_signed_points(means)} pp" if score.rate else _signed_number(means)
+    return f"{_signed_points(means)} pp" if score.rate else _signed(score, means)
 
 
 def size(score: Score, difference: float) -> str:
     """Format the size of a difference of means of a score, without its sign: of a rate in percentage points."""
-    return f"{100 * abs(difference):.1f} pp" if score.rate else number(abs(difference))
+    return f"{100 * abs(difference):.1f} pp" if score.rate else formats.on_scale(score, abs(difference))
 
 
 def smallest_difference(score: Score, difference: float) -> str:
-    """Format the smallest difference that data could show; of a rate, one beyond 100 points means: none."""
-    return "> 100 pp" if score.rate and difference > 1 else size(score, difference)
+    """Format the smallest difference that data could show; one beyond the range of the score means: none."""
+    if score.rate and difference > 1:
+        return "> 100 pp"
+    span = None if score.low is None or score.high is None else score.high - score.low
+    return f"> {span:g}" if not score.rate and span is not None and difference > span else size(score, difference)
 
 
 def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
     """Format an interval of differences of means of a score: of a rate in percentage points."""
     if ci95 is None:
         return MISSING
-    low, high = map(_signed_points if score.rate else _signed_number, ci95)
-    return f"{low} to {high}{' pp' if score.rate else ''}"
+    if score.rate:
+        return f"{_signed_points(ci95[0])} to {_signed_points(ci95[1])} pp"
+    return f"{_signed(score, ci95[0])} to {_signed(score, ci95[1])}"
 
 
-def _signed_number(value: float) -> str:
-    """Format a difference of means of scores, with its sign."""
-    return f"+{number(value)}" if value > 0 else number(value)
+def _signed(score: Score, value: float) -> str:
+    """Format a difference of means of a score that is no rate, with its sign; none on what rounds to zero."""
+    shown = formats.on_scale(score, abs(value))
+    return f"{'+' if value > 0 else MINUS}{shown}" if any(digit in shown for digit in "123456789") else shown
 
 
 def words(name: str) -> str:

@@ -11,12 +11,21 @@ MINUS = "\u2212"
 
 def value(score: Score, mean: float | None) -> str:
     """Format a mean of a score: of a rate as a percentage."""
-    return percent(mean) if score.rate else number(mean)
+    return percent(mean) if score.rate else on_scale(score, mean)
 
 
 def value_interval(score: Score, ci95: tuple[float, float] | None) -> str:
     """Format an interval of means of a score."""
-    return interval(ci95) if score.rate else number_interval(ci95)
+    if score.rate or ci95 is None:
+        return interval(ci95)
+    return f"{on_scale(score, ci95[0])} to {on_scale(score, ci95[1])}"
+
+
+def on_scale(score: Score, mean: float | None) -> str:
+    """Format a mean of a score that is no rate: with three decimals on a scale from 0 to 1, as all of its column."""
+    if mean is None or score.low is None or score.high is None or score.high - score.low > 1:
+        return number(mean)
+    return f"{mean:.3f}".replace("-", MINUS)
 
 
 def percent(value: float | None) -> str:
@@ -45,17 +54,18 @@ def compact(value: float | None) -> str:
         return MISSING
     # no-break spaces: on the next line of a narrow cell a unit would seem another figure's
     if value >= 1e6:
-        return f"{value / 1e6:,.3g}\u00a0M"
-    return f"{value / 1e3:.3g}\u00a0k" if value >= 1e4 else count(value)
+        return f"{number(value / 1e6)}\u00a0M"
+    return f"{number(value / 1e3)}\u00a0k" if value >= 1e4 else count(value)
 
 
 def number(value: float | None) -> str:
-    """Format a mean that may be small, with thousands separated."""
+    """Format a mean that may be small, with thousands separated; zeros at its end stay, so that columns align."""
     if value is None:
         return MISSING
     # about three figures: intervals rarely justify more
     size = abs(value)
-    shown = f"{size:,.0f}" if size >= 100 else f"{size:.1f}" if size >= 10 else f"{size:.3g}"
+    decimals = next((places for places, least in enumerate((100, 10, 1, 0.01)) if size >= least), None)
+    shown = "0" if size == 0 else f"{size:#.3g}" if decimals is None else f"{size:,.{decimals}f}"
     return MINUS + shown if value < 0 else shown
 
 

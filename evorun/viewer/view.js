@@ -18,7 +18,10 @@
     const [h, m] = [Math.floor(s / 3600), Math.floor(s / 60) % 60];
     return h ? `${h}:${String(m).padStart(2, "0")} h` : m ? `${m}:${String(Math.floor(s % 60)).padStart(2, "0")} min` : `${s.toFixed(1)} s`;
   };
-  const figure = (value, rate) => (rate ? `${(100 * value).toFixed(1)} %` : signed(Number(value.toPrecision(4))));
+  const decimals = (size) => [100, 10, 1, 0.01].findIndex((least) => size >= least); // as evorun/runs/formats.py has them
+  const number = (value) =>
+    value === 0 ? "0" : decimals(Math.abs(value)) < 0 ? value.toPrecision(3) : value.toFixed(decimals(Math.abs(value)));
+  const figure = (value, rate) => (rate ? `${(100 * value).toFixed(1)} %` : signed(number(value)));
   const score = ({ status }) => (status.value === null ? "" : figure(status.value, status.rate));
   const interval = ({ status }) =>
     status.ci95 === null ? "" : status.ci95.map((bound) => figure(bound, status.rate)).join(" to ").replace(" % to ", " to ");

@@ -128,7 +128,7 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         "judge agreement",
     ]
     assert grid.shown() == [
-        ["lyria", "4.5", "60.0 %", "75.0 %", "60.0 %"],
+        ["lyria", "4.50", "60.0 %", "75.0 %", "60.0 %"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
     # single runs have theirs

@@ -242,10 +242,10 @@ def _scored(tmp_path: Path) -> list[Path]:
 def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[Path]) -> None:
     rows = _rows(_printed(scored))
     (main,) = [row for row in rows if row.startswith("lyria 6")]
-    assert " 86.7 1 " in main
+    assert " 86.7 1.00 " in main
     scores = [row for row in rows if row.startswith(("lyria penalised", "missing cities 1 "))]
     assert re.fullmatch(r"lyria penalised score \(scale 0 to 100\) 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", scores[0])
-    assert re.fullmatch(r"missing cities 1 0\.\d+ to 1\.\d+ 6 none none", scores[1])
+    assert re.fullmatch(r"missing cities 1\.00 0\.\d+ to 1\.\d+ 6 none none", scores[1])
     (pair,) = [row for row in rows if row.startswith("best_of_n penalised score 6 ")]
     assert re.fullmatch(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", pair)
     assert "missing cities 6 0 none 0 0" in rows
@@ -295,7 +295,7 @@ def test_a_score_that_stays_where_it_is_has_a_line_and_no_figure(tmp_path: Path)
     labels = " ".join(str(a.get("aria-label")) for tag, a in page.elements if tag == "svg")
     assert "Length on mathbench against generation" in labels
     assert "Style" not in labels
-    assert _plain(page.text).count("style (scale 0 to 100) 4 ") == 2
+    assert _plain(page.text).count("style (scale 0 to 100) 4.00 ") == 2
 
 
 @pytest.mark.usefixtures("drawn_figures")

@@ -65,7 +65,8 @@ def test_nothing_is_claimed_where_the_interval_includes_zero_and_the_power_is_sa
         point = f"difference {100 * compared.difference:+.1f} pp".replace("-", "\N{MINUS SIGN}")
         assert f"is shown: the interval includes 0 ({point}, 95 % interval " in said
         assert said.endswith(
-            f"This comparison could have shown {100 * compared.crossed.smallest_difference():.1f} pp (power 0.8)."
+            "This comparison could have shown only a difference of "
+            f"{100 * compared.crossed.smallest_difference():.1f} pp or more (power 0.8)."
         )
     assert "unadjusted" not in said  # of a single comparison
 
@@ -90,7 +91,7 @@ def test_the_side_is_that_of_the_values_also_where_lower_is_better(sign: int, si
     compared = compare_scores(ours, [0.0] * 30)
     assert compared.crossed is not None
     said = describe_finding(_pair(compared, compared.crossed.p_differs(), DISTANCE))
-    assert said.startswith(f"duel_evolve is {side} best_of_n by 3 in distance (lower is better) (95 % interval ")
+    assert said.startswith(f"duel_evolve is {side} best_of_n by 3.00 in distance (lower is better) (95 % interval ")
 
 
 def test_what_does_not_vary_is_said_so_and_claims_nothing() -> None:

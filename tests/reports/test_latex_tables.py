@@ -34,7 +34,7 @@ def test_latex_escapes_every_cell() -> None:
 
 
 def test_latex_aligns_figures_at_their_points() -> None:
-    shown = ["0.0123", "3.7", "12.3", "347", "1.5 to 10.2", text.MISSING]
+    shown = ["0.0123", "3.70", "12.3", "347", "1.50 to 10.2", text.MISSING]
     table = Table(figure_columns("score"), [(cell,) for cell in shown])
     [tabular] = render(table)
     cells = [line.removesuffix(r" \tabularnewline") for line in tabular.splitlines()[4:-2]]

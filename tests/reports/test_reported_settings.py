@@ -100,7 +100,7 @@ def test_a_difference_between_settings_stands_beside_that_of_the_runs(tmp_path: 
     measured = {"max_errors=0": {"sudoku": [50.0], "graph_coloring": [90.0]}, "max_errors=9": {"sudoku": [58.5]}}
     remarks = compare(runs_of(tmp_path, "errors", measured)).remarks
     of = "Reported penalised score paper of lyria, max_errors=9 minus max_errors=0"
-    assert f"{of} (sudoku): 4; measured 8.5." in remarks
+    assert f"{of} (sudoku): 4; measured 8.50." in remarks
     assert any("(graph_coloring): 7; not all measured here." in line for line in remarks)
 
 

@@ -43,7 +43,7 @@ def test_where_reward_and_gold_part_page_and_terminal_say_so(
     assert lines is not None
     parted, monitor = lines.lines
     assert "The training reward and the gold score diverge at step 20: since step 15 " in parted
-    assert "fell from 0.51 to 0.273, while the normalised reward went from 0.66 to 0.763" in parted
+    assert "fell from 0.510 to 0.273, while the normalised reward went from 0.660 to 0.763" in parted
     assert "Letters of a foreign script (share)" in monitor
     print_summary(hacked, Terminal(width=400))
     said = capsys.readouterr().out

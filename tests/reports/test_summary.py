@@ -212,7 +212,7 @@ def test_scores_are_shown_by_stratum_and_overall(tmp_path: Path) -> None:
     assert "high penalised score 20.0 none 1" in rows
     (overall,) = [row for row in rows if row.startswith("all penalised score 55.0 ")]
     assert overall.endswith(" 4")
-    assert [row for row in rows if row.startswith("missing cities 1 ")]
+    assert [row for row in rows if row.startswith("missing cities 1.00 ")]
     assert not [row for row in rows if "penalised_score" in row]  # not among the diagnostics again
 
 

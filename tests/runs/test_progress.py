@@ -41,7 +41,7 @@ def test_the_primary_score_is_shown_as_it_is_and_rates_as_percentages() -> None:
     for progress in (of_score, of_right):
         for problem, value in (("p0", 1.0), ("p1", 0.0), ("p2", None)):
             progress.count_step(problem, 0, value)
-    assert of_score.fields()["error"] == "0.5 (n=2)"
+    assert of_score.fields()["error"] == "0.500 (n=2)"
     assert "accuracy" not in of_score.fields()
     assert of_right.fields()["accuracy"] == "50.0 % (n=2)"
 

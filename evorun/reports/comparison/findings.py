@@ -27,7 +27,8 @@ def describe_finding(pair: Pair) -> str:
     elif pair.ci95[0] <= 0 <= pair.ci95[1]:
         reason = f"the interval includes 0 ({point}, {interval}"
     smallest = text.smallest_difference(score, pair.compared.crossed.smallest_difference())
-    power = f"This comparison could have shown {'nothing, not even 100 pp' if smallest[0] == '>' else smallest}"
+    shown = f"nothing, not even {smallest[2:]}" if smallest[0] == ">" else f"only a difference of {smallest} or more"
+    power = f"This comparison could have shown {shown}"
     return f"{none}: {reason}, {_describe_test(pair)}). {power} (power {POWER:g})."
 
 

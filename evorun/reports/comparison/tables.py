@@ -77,7 +77,7 @@ def make_main_table(
         cells += [text.value(score, row.get_metric(score.name).value) for score in scores]
         if with_cost:
             total = row.cost.get(_TOTAL)
-            cells += [text.number(total.calls), text.compact(total.tokens)] if total else [None, None]
+            cells += [total.calls, text.compact(total.tokens)] if total else [None, None]
             cells += [(UNKNOWN if total.price is None else total.price) if total else None] if priced else []
         if comparison.has_reported:
             metric, reported = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
@@ -298,7 +298,7 @@ def make_cost_table(comparison: ComparedRuns) -> Table:
         [
             *word_columns("run"),
             *word_columns("role", format=text.role_words),
-            *figure_columns("calls", format=text.number),
+            *figure_columns("calls"),
             *figure_columns("prompt tokens", "completion tokens", format=text.count),
             *(figure_columns("price", format=text.dollars) if priced else []),
         ],
