@@ -9,7 +9,7 @@ import pytest
 
 from building import load_task
 from evorun.cli import main
-from evorun.cli.help import GROUPS, HEAD
+from evorun.cli.help import GROUPS, HEAD, print_help
 from evorun.cli.plain import with_absolute_paths
 from evorun.cli.usage import USAGES
 from evorun_process import DRY_RUN, SMALL, evorun_here, reopen
@@ -261,6 +261,15 @@ def test_help_is_a_word_too(words: list[str], same: list[str], capsys: pytest.Ca
         assert not ended.value.code
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1] != ""
+
+
+def test_the_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_help()
+    printed = capsys.readouterr().out
+    beyond = [line for line in printed.splitlines() if len(line) > 80]
+    assert all(line.startswith("  evorun ") for line in beyond)  # examples to copy
+    assert " ".join(HEAD.split()) in " ".join(printed.split())
 
 
 def test_the_help_lists_every_verb_and_says_what_gold_is_for() -> None:

@@ -1,5 +1,8 @@
 """`evorun --help`: usage, the config groups with their choices, and examples."""
 
+import shutil
+import textwrap
+
 from evorun.cli.compose import LIKE, ROLES, choices
 from evorun.cli.usage import USAGES
 
@@ -41,8 +44,9 @@ groups and their choices
 
 TAIL = """
 common keys
-  seed=0  task.draw_seed=0 (which problems)  budget.calls=N  budget.tokens=N  hydra.run.dir=FOLDER  evorun.debug=true
-  task.data=FOLDER  task.source=sample  task.limit=N (problems)  method.generations=N
+  seed=0  task.draw_seed=0 (which problems)  budget.calls=N  budget.tokens=N
+  task.data=FOLDER  task.source=sample  task.limit=N (problems)
+  method.generations=N  hydra.run.dir=FOLDER  evorun.debug=true
   --cfg job prints the full composed configuration
 
 examples
@@ -59,11 +63,19 @@ examples
 
 def print_help() -> None:
     """Print usage, the config groups with their choices, and examples."""
-    lines = []
+    lines = HEAD.splitlines()
     for group, about in GROUPS.items():
         offered = ", ".join(choices(group)) or "-"
         if group in LIKE:  # do not list all models again
             own = [name for name in choices(group) if name not in choices(LIKE[group])]
             offered = ", ".join([*own, f"any {LIKE[group]}"])
         lines.append(f"  {group:15} {offered}  ({about})")
-    print(HEAD + "\n".join(lines) + "\n" + TAIL, end="")
+    print("\n".join(map(_wrap, lines)) + "\n" + TAIL, end="")
+
+
+def _wrap(line: str) -> str:
+    """Return a line as lines that fit the terminal, none broken within a word."""
+    width = shutil.get_terminal_size().columns
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    wrapped = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapped)

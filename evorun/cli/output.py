@@ -78,7 +78,9 @@ def say(kind: str, message: str, style: str) -> None:
     from evorun.runs.terminal import Terminal
 
     line = Text.assemble((f"{kind}:", style), " ", " ".join(message.split()))
-    Terminal(stderr=True).print(line, soft_wrap=True)
+    console = Terminal(stderr=True)
+    # an error often has a command or a path to copy, and in a file each message is one line
+    console.print(line, soft_wrap=kind != "warning" or not console.is_terminal)
 
 
 def showing_progress() -> "Progress":

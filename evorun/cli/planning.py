@@ -60,7 +60,7 @@ def warn_of_study(study: StatedStudy, configs: Sequence[Mapping[str, Any]], cons
     Raises ConfigError.
     """
     for line in list_shortfalls(configs, OUTPUTS, len(study.seeds), study.smallest_effect):
-        console.print(line, soft_wrap=True)
+        console.print(line)
 
 
 def require_max_price(configs: Sequence[Mapping[str, Any]], limit: float) -> None:

@@ -243,7 +243,7 @@ def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[P
     rows = _rows(_printed(scored))
     (main,) = [row for row in rows if row.startswith("lyria 6")]
     assert " 86.7 1.00 " in main
-    scores = [row for row in rows if row.startswith(("lyria penalised", "missing cities 1 "))]
+    scores = [row for row in rows if row.startswith(("lyria penalised", "missing cities 1.00 "))]
     assert re.fullmatch(r"lyria penalised score \(scale 0 to 100\) 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", scores[0])
     assert re.fullmatch(r"missing cities 1\.00 0\.\d+ to 1\.\d+ 6 none none", scores[1])
     (pair,) = [row for row in rows if row.startswith("best_of_n penalised score 6 ")]

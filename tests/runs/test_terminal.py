@@ -100,3 +100,13 @@ def test_a_table_without_rows_is_not_printed() -> None:
     printed = io.StringIO()
     Terminal(file=printed).print_table(Table("problem"))
     assert printed.getvalue() == ""
+
+
+def test_no_column_stands_alone_in_a_continued_table() -> None:
+    table = Table("run")
+    for heading in ("accuracy", "95 % interval", "over seeds", "information"):
+        table.add_column(heading, justify="right")
+    table.add_row("zero_shot", "37.8 %", "0.0 to 77.6 %", "0.2 to 75.4 %", "problem_only")
+    terminal = Terminal(file=io.StringIO(), width=68, force_terminal=True, color_system=None)
+    parts = [[str(column.header) for column in part.columns] for part in terminal.fit_table(table)]
+    assert parts == [["run", "accuracy", "95 % interval"], ["run", "over seeds", "information"]]
