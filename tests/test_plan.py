@@ -51,6 +51,13 @@ def test_calls_of_a_formula_are_those_in_the_journal_of_that_run(tmp_path: Path)
         assert role.completion_tokens >= spent["completion_tokens"]
 
 
+def test_a_role_whose_model_does_not_run_is_called_simulated(tmp_path: Path) -> None:
+    words = ["method=best_of_n", *SMALL, *API, "judge=gpt_4o_mini", "judge_engine=simulated"]
+    (arm,) = make_plan(compose_jobs(words), tmp_path).arms
+    assert {role.role: role.model for role in arm.roles}["judge"] == "simulated"
+    assert "simulated" not in {role.model for role in arm.roles if role.role != "judge"}
+
+
 def test_calls_without_a_formula_are_those_of_a_small_run_scaled_by_problems(tmp_path: Path) -> None:
     words = ("method=duel_evolve", "judge=[gpt_4o,gpt_4o_mini]", "method.generations=2", "method.retries=0", *SMALL)
     (arm,) = make_plan(compose_jobs([*words, *API]), tmp_path).arms

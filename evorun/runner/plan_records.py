@@ -20,6 +20,7 @@ class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
     model_role: str
     """Role of the model that answers: `policy`, `judge`, `reward`, `meta`, ...; of a student's teacher `teacher`."""
     model: str
+    """Its name; `simulated` where no model answers."""
     calls: int
     calls_by: Source
     """`formula`: docs/guides/costs.md; `trial`: a small run on simulated models, scaled by problems."""

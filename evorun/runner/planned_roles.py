@@ -91,7 +91,7 @@ def plan_roles(
         role, number = asked.role, round(asked.calls * runs)
         if not number:
             continue
-        rate = find_rate(rates, role)
+        answering, rate = served.get(role, served[POLICY]), find_rate(rates, role)
         earlier = recorded.per_call(config.method.name, config.task.name, config.model.identity, role)
         prompt, prompt_by = _find_prompt(trial, role)
         if earlier is not None:
@@ -107,7 +107,7 @@ def plan_roles(
             PlannedRole(
                 role=role,
                 model_role=_find_model_role(config, role),
-                model=served.get(role, served[POLICY]).model.name,
+                model="simulated" if answering.engine.simulated else answering.model.name,
                 calls=number,
                 calls_by=asked.by,
                 prompt_tokens=prompt_tokens,

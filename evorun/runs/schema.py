@@ -46,7 +46,7 @@ class ModelInRun(msgspec.Struct, omit_defaults=True):
         if self.replayed_engine == "simulated":
             return f"replay of simulated {self.name}"
         if self.engine == "simulated":
-            return f"simulated, in the place of {self.name}"
+            return f"simulated instead of {self.name}"
         return self.name if self.id in ("", self.name) else f"{self.name} ({self.id})"
 
 

@@ -72,12 +72,11 @@ class Terminal(Console):
             parts[-1].append(column)
         if len(parts) == 1:
             return [table]
-        for before, part in itertools.pairwise(parts):
-            # a column alone would hold a page of its own
-            beside = [*part[: len(names)], before[-1], *part[len(names) :]]
-            fits = self.measure_table(_with_columns(table, beside)).minimum <= self.width
-            if len(part) == len(names) + 1 and len(before) > len(names) + 2 and fits:
-                part.insert(len(names), before.pop())
+        for before, after in itertools.pairwise(parts):
+            beside = [*names, before[-1], *after[len(names) :]]
+            alone = len(after) == len(names) + 1 and len(before) > len(names) + 2
+            if alone and self.measure_table(_with_columns(table, beside)).minimum <= self.width:
+                after.insert(len(names), before.pop())
         tables = [_with_columns(table, columns) for columns in parts]
         for part in tables[1:]:
             title = f"{table.title} (continued)" if table.title else "(continued)"
