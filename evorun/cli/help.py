@@ -51,7 +51,7 @@ common keys
 
 examples
   evorun task.source=sample engine=simulated task.limit=30 method.generations=10
-      a dry run: no weights, a simulated model, in seconds
+      a dry run: no weights, a simulated model, in a minute or two
   evorun method=duel_evolve task=mathbench task.data=FOLDER model=gemma3_4b engine=vllm
       the paper's MathBench run on a local GPU
   evorun -m seed=0,1,2 model=api model.id=NAME engine=server engine.base_urls=[URL] task.limit=20

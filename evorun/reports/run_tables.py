@@ -38,17 +38,43 @@ def make_scores_table(outcome: Outcome) -> Table:
     # the means of a single stratum are those over all problems
     strata = outcome.by_stratum if len(outcome.by_stratum) > 1 else {}
     everything = "all" if outcome.finished else "all so far"
+    repeated = find_repeated_scores([outcome])
     return Table(
         [*word_columns("stratum", "score"), *figure_columns("mean", "95 % interval", "n")],
         [
             (name, text.label(score), *format_score(score, metrics[score.name]))
             for name, metrics in (*strata.items(), (everything, outcome.metrics))
             for score in outcome.other_scores
-            if score.name in metrics
+            if score.name in metrics and score.name not in repeated
         ],
         title="scores",
         grouped=1,
+        caption=describe_repeated_scores([outcome]) or "",
     )
+
+
+def find_repeated_scores(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return the scores that repeat an earlier one on each problem of each run, with the name of that one.
+
+    Scores of two values only (a format, a pass) are no repetition: they may agree by chance.
+    """
+    found: dict[str, list[float | None]] = {}
+    for outcome in outcomes:
+        for score in outcome.scores:
+            found.setdefault(score.name, []).extend(score.value_in(graded) for graded in outcome.predictions)
+    first: dict[tuple[float | None, ...], str] = {}
+    return {
+        name: before
+        for name, values in found.items()
+        if len(set(values)) > 2 and (before := first.setdefault(tuple(values), name)) != name
+    }
+
+
+def describe_repeated_scores(outcomes: Sequence[Outcome]) -> str | None:
+    """Say which scores are left out because they repeat another one; None where none does."""
+    repeated = find_repeated_scores(outcomes)
+    pairs = [f"{text.words(name)} (as {text.words(before)})" for name, before in repeated.items()]
+    return f"Left out, since equal to another score on each problem: {', '.join(pairs)}." if pairs else None
 
 
 def make_curves_tables(curves: Curves, primary: Score, axes: XAxes) -> list[Table]:

@@ -13,6 +13,9 @@ from scipy import stats
 from evorun.errors import RunDirectoryError
 from evorun.reports.comparison import compare, print_comparison, write_comparison
 from evorun.reports.comparison.notes import WORDING
+from evorun.reports.comparison.tables import make_scores_table
+from evorun.reports.overview import load_outcome
+from evorun.reports.run_tables import make_scores_table as run_scores_table
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE
 
@@ -309,3 +312,19 @@ def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
     assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form", "b"})
     assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
     assert "\x1b[31m" not in _printed(runs)
+
+
+def test_a_score_that_repeats_another_is_left_out_and_named(tmp_path: Path) -> None:
+    overlaps = [0.1, 0.25, 0.5, 0.75]
+    scores = {"rougeL": overlaps, "rougeLsum": overlaps, "format": [1, 1, 1, 0], "style": [1, 1, 1, 0]}
+    declared = [{"name": "accuracy", "low": 0, "high": 1, "rate": True}, *({"name": name} for name in scores)]
+    runs = [
+        write_method(tmp_path / method, [True] * 4, method=method, scores=scores, declared=declared)
+        for method in ("gepa", "zero_shot")
+    ]
+    compared = compare(runs)
+    tables = (make_scores_table(compared.rows, compared.repeated_scores), run_scores_table(load_outcome(runs[0])))
+    assert [{row[1] for row in table.rows} for table in tables] == [{"rougeL", "format", "style"}] * 2
+    left_out = "Left out, since equal to another score on each problem: rougeLsum (as rougeL)."
+    assert left_out in compared.remarks
+    assert tables[1].caption == left_out

@@ -22,7 +22,7 @@ from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
 from evorun.reports.comparison.study import StudyReport, find_control, report_study
 from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, describe_unevolved, list_warnings
-from evorun.reports.run_tables import is_flat
+from evorun.reports.run_tables import describe_repeated_scores, find_repeated_scores, is_flat
 from evorun.runs.directory import find_recording
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
@@ -112,6 +112,11 @@ class ComparedRuns(_Arms):
         return [make_row(arm) for arm in self.arms]
 
     @cached_property
+    def repeated_scores(self) -> dict[str, str]:
+        """The scores that repeat another one on each problem, with its name; tables leave them out."""
+        return find_repeated_scores([run.outcome for run in self.runs])
+
+    @cached_property
     def run_rows(self) -> list[Row]:
         """A row for each run; empty where no arm has several, since each run has its row then."""
         return [make_row(Arm([run])) for run in self.runs] if self.has_seeds else []
@@ -162,7 +167,8 @@ class ComparedRuns(_Arms):
     def common_scores(self) -> list[Score]:
         """The other scores that all arms have."""
         names = [{score.name for score in row.scores} for row in self.rows]
-        return [score for score in self.other_scores if all(score.name in known for known in names)]
+        shown = [score for score in self.other_scores if score.name not in self.repeated_scores]
+        return [score for score in shown if all(score.name in known for known in names)]
 
     @property
     def second(self) -> Score | None:
@@ -219,6 +225,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         warnings=[*describe_unfinished([run.outcome.run_dir for run in loaded]), *_collect_warnings(arms)],
         remarks=[
             *unread,
+            *([repeats] if (repeats := describe_repeated_scores([run.outcome for run in runs])) is not None else []),
             *(f"No difference to reported figures is shown where {reason}." for reason in incomparable),
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),

@@ -1,6 +1,6 @@
 """The tables of a comparison: as the page and a terminal show them, and figures for other programs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from statistics import fmean
 
 from evorun.reports import text
@@ -108,11 +108,16 @@ def make_search_table(rows: Sequence[Row], step: str = "generation") -> Table:
     return table if len(table.columns) > 1 else make_table([])
 
 
-def make_scores_table(rows: Sequence[Row]) -> Table:
-    """Return the means of the secondary scores with their intervals, beside reported ones if there are any."""
+def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Table:
+    """Return the means of the secondary scores with their intervals, beside reported ones if there are any.
+
+    left_out: names of scores that repeat others.
+    """
     records = []
     for row in rows:
         for score in row.scores[1:]:
+            if score.name in left_out and row.get_reported(score.name) is None:
+                continue
             metric, two_way = row.get_metric(score.name), row.two_way_ci95.get(score.name)
             mean, interval, _ = format_score(score, metric)
             records.append(
@@ -216,7 +221,7 @@ def _format_smallest(pair: Pair) -> str | None:
     return None if crossed is None else text.smallest_difference(pair.primary, crossed.smallest_difference())
 
 
-def make_score_pairs_table(pairs: Sequence[Pair]) -> Table:
+def make_score_pairs_table(pairs: Sequence[Pair], left_out: Collection[str] = ()) -> Table:
     """Return the secondary scores of each arm or run beside those of the reference of its group."""
     several = _has_references(pairs)
     describe = _describe_differences([compared for pair in pairs for compared in pair.others.values()])
@@ -231,6 +236,7 @@ def make_score_pairs_table(pairs: Sequence[Pair]) -> Table:
         }
         for pair in pairs
         for score, compared in pair.others.items()
+        if score.name not in left_out
     ]
     return make_table(records, words=("reference", "run", "score"), title="their scores", grouped=2 if several else 1)
 
