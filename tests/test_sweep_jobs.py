@@ -193,7 +193,7 @@ def test_figures_have_the_digits_of_the_report() -> None:
     table = status_table([job], "")
     assert [list(column.cells) for column in table.columns[2:]] == [
         ["1,235"],
-        ["\u22120.0123 to 100.0"],
+        ["\u22120.012 to 100.0"],
         ["97.4\u00a0k"],
     ]
 
