@@ -172,7 +172,7 @@ def describe_cut_completions(records: Sequence[TrainingRecord]) -> str | None:
     shares = [record.figures["truncated"] for record in records if "truncated" in record.figures]
     if not shares or fmean(shares) < MANY_CUT:
         return None
-    return f"Cut at max_tokens: {percent(fmean(shares))} of the completions that training learned from (mean of steps)."
+    return f"Cut at max_tokens: {percent(fmean(shares))} of the completions in training (mean of its steps)."
 
 
 def find_training_failures(records: Sequence[TrainingRecord]) -> list[str]:
