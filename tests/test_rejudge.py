@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from evorun_process import start
 from journals import wait_for_effects
 
 DUELS = (
-    *("method=duel_evolve", "task=mathbench", "task.source=sample", "task.limit=3", "method.generations=2"),
+    *("method=duel_evolve", "task=mathbench", "task.source=sample", "task.limit=4", "method.generations=2"),
     *("method.initial_candidates=4", "method.children=3", "method.duels=4"),
 )
 REWARDS = (
@@ -181,6 +181,22 @@ def test_a_budget_ends_a_study_and_a_larger_one_goes_on(duels: Path) -> None:
     assert len(records(first, "comparisons")) == len(records(duels, "comparisons"))
 
 
+def test_a_budget_is_spent_on_the_problems_in_turn(duels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """300 duels of 2 problems would say as little as 2 problems do."""
+    words = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=0.3")
+    folder = study(duels, *words, "budget.calls=12")
+    asked = [one["problem"] for one in records(folder, "comparisons")]
+    assert Counter(Counter(asked).values()) == {1: 2, 2: 2}
+    figure = row(folder, "all duels")
+    assert (figure.n, figure.problems) == (6, 4)
+    assert figure.now.ci95 is not None
+    assert run_verb("report", [str(folder)]) == 0
+    cells = next(line.split() for line in capsys.readouterr().out.splitlines() if "all duels" in line)
+    assert cells[2:4] == ["6", "4"]
+    few = study(duels, *words, "budget.calls=6")
+    assert (few, row(few, "all duels").problems, row(few, "all duels").now.ci95) == (folder, 3, None)
+
+
 def test_a_panel_decides_by_majority(duels: Path) -> None:
     folder = study(duels, "judge=[qwen2_5_7b,policy]", "judge_engine=simulated", "budget.calls=8")
     assert {key.split("|")[2] for key in keys(folder)} == {"judge.0", "judge.1"}
@@ -278,7 +294,7 @@ def test_the_same_grader_gives_the_recorded_grades_and_pays_nothing(duels: Path)
     recorded = {(one["problem"], one["id"]): one["correct"] for one in records(duels, "candidates")}
     graded = records(folder, "grades")
     assert {(one["problem"], one["candidate"]): one["correct"] for one in graded} == recorded
-    assert sum(one["final"] for one in graded) == 3
+    assert sum(one["final"] for one in graded) == 4
     assert row(folder, "accuracy").agreement.value == 1.0
     assert keys(folder) == []
 

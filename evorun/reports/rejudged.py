@@ -9,6 +9,7 @@ from evorun.reports import text
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
+from evorun.runs.statistics import MIN_PROBLEMS
 from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 
 _SIMULATED = (
@@ -21,7 +22,7 @@ _NOTES: dict[Opinions, str] = {
     "grades": "Recorded, now: mean scores. Agreement: the share of equal grades; of scores other than rates, the rank "
     "correlation.",
 }
-_INTERVALS = "In parentheses: 95 % intervals, over problems."
+_INTERVALS = f"In parentheses: 95 % intervals, over problems; there is none for fewer than {MIN_PROBLEMS} problems."
 
 
 class RejudgedSection(NamedTuple):
@@ -75,13 +76,16 @@ def _make_table(kind: Opinions, heading: str, name: str, figures: Sequence[Rejud
     has_differences = any(figure.difference is not None for figure in figures)
     # opinions that agree or not can be fewer than those of either side
     has_sizes = any(figure.agreement is not None and figure.agreement.n != figure.n for figure in figures)
-    columns = [*word_columns(heading), *figure_columns("n", "recorded", "now")]
+    # studies of earlier versions did not count them
+    has_problems = any(figure.problems not in (None, figure.n) for figure in figures)
+    columns = [*word_columns(heading), *figure_columns("n", *(["problems"] if has_problems else []))]
+    columns += figure_columns("recorded", "now")
     columns += figure_columns(*(["difference"] if has_differences else []), "agreement")
     columns += figure_columns(*(["both\ndecided"] if has_sizes else []))
     table = Table(columns, name=name)
     for figure in figures:
         score = Score("", rate=figure.rate)
-        cells: list[Cell] = [figure.group, figure.n]
+        cells: list[Cell] = [figure.group, figure.n, *([figure.problems] if has_problems else [])]
         cells += [_format(score, figure.recorded), _format(score, figure.now)]
         if has_differences:
             cells.append(_format_difference(score, figure.difference))

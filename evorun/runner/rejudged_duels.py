@@ -128,22 +128,31 @@ class RejudgedDuels(Rejudging):
 
         judgments = [len(duel.record.verdicts) for duel in self._duels]
         self._announce(f"{len(judgments):,} duels, at most {sum(judgments) * len(roles):,} judgments")
-        found = await self._ask_all(self._duels, max(judgments) * len(roles), next(iter(roles)), ask, self._charge)
+        found = await self._ask_all(
+            self._duels,
+            lambda duel: duel.record.problem,
+            max(judgments) * len(roles),
+            next(iter(roles)),
+            ask,
+            self._charge,
+        )
         return self._write_records(directory.path, found)
 
     def _charge(self, duel: _Duel) -> None:
         for role, usage in duel.meter.by_role.items():
             self._meter.by_role.setdefault(role, Usage()).add(usage)
 
-    def _write_records(self, folder: Path, found: Sequence[ComparisonRecord]) -> list[RejudgedFigure]:
+    def _write_records(self, folder: Path, found: Sequence[ComparisonRecord | None]) -> list[RejudgedFigure]:
         recorded = [duel.record for duel in self._duels]
+        judged = [after for after in found if after is not None]
         lengths = {
             (problem, name): len(candidate.text)
             for problem, candidates in self._candidates.items()
             for name, candidate in candidates.items()
         }
-        complete = {duel.problem for duel in recorded} - {duel.problem for duel in recorded[len(found) :]}
-        ratings = {problem: self._refit(problem, found) for problem in self._problems if problem in complete}
+        left_out = {before.problem for before, after in zip(recorded, found, strict=True) if after is None}
+        complete = {duel.problem for duel in recorded} - left_out
+        ratings = {problem: self._refit(problem, judged) for problem in self._problems if problem in complete}
         before = {problem: self._refit(problem, recorded) for problem in ratings}
         predictions = {prediction.problem: prediction for prediction in read_predictions(self._run)}
         choices = [
@@ -152,10 +161,10 @@ class RejudgedDuels(Rejudging):
             if problem in predictions
         ]
         refitted = [self._choose(one.problem, _find_best(before[one.problem]), ratings[one.problem]) for one in choices]
-        write_records(folder / "comparisons.jsonl", found)
+        write_records(folder / "comparisons.jsonl", judged)
         write_records(folder / "ratings.jsonl", [rating for rated in ratings.values() for rating in rated])
         write_records(folder / "choices.jsonl", choices)
-        figures = measure_agreement(pair_duels(recorded, found, lengths)) if found else []
+        figures = measure_agreement(pair_duels(recorded, found, lengths)) if judged else []
         if choices:
             name = self._primary.name
             figures += [
@@ -198,6 +207,7 @@ class RejudgedDuels(Rejudging):
             by="score",
             group=group,
             n=len(choices),
+            problems=len(choices),
             recorded=mean_score(self._primary, (before for before, _ in pairs)),
             now=mean_score(self._primary, (now for _, now in pairs)),
             difference=Metric(sum(gains) / len(gains) if gains else None, mean_interval(gains), len(gains)),

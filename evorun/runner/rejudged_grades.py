@@ -97,23 +97,26 @@ class RejudgedGrades(Rejudging):
         keys = list(self._texts)
         opinions = f", at most {calls * len(keys):,} opinions" if calls else ""
         self._announce(f"{len(keys):,} responses{opinions}")
-        found = await self._ask_all(keys, calls, GOLD, ask, lambda key: None)
-        grades = dict(zip(keys, found, strict=False))
+        found = await self._ask_all(keys, lambda key: key[0], calls, GOLD, ask, lambda key: None)
+        grades = {key: grade for key, grade in zip(keys, found, strict=True) if grade is not None}
+        finals_of_run = set(self._finals)
         records = [
             RejudgedGrade(
                 problem=problem,
                 candidate=candidate,
-                final=place < len(self._finals),
+                final=(problem, candidate) in finals_of_run,
                 correct=grade.correct,
                 scores=dict(grade.scores),
                 detail=grade.detail,
             )
-            for place, ((problem, candidate), grade) in enumerate(grades.items())
+            for (problem, candidate), grade in grades.items()
         ]
         write_records(directory.path / "grades.jsonl", records)
         finals = [(self._graded[key], grades[key]) for key in self._finals if key in grades]
         everything = [(self._graded[key], grade) for key, grade in grades.items()]
-        figures = [self._measure("score", score.name, score, finals) for score in self._list_scores(finals)]
+        figures = [
+            self._measure("score", score.name, score, finals, len(finals)) for score in self._list_scores(finals)
+        ]
         for stratum in sorted({problem.stratum for problem in self._loaded.problems}):
             members = [
                 (self._graded[key], grades[key])
@@ -121,9 +124,13 @@ class RejudgedGrades(Rejudging):
                 if key in grades and self._problems[key[0]].stratum == stratum
             ]
             if members and len(members) < len(finals):
-                figures.append(self._measure("stratum", f"{self._primary.name}: {stratum}", self._primary, members))
+                figures.append(
+                    self._measure("stratum", f"{self._primary.name}: {stratum}", self._primary, members, len(members))
+                )
         if len(everything) > len(finals):
-            figures.append(self._measure("all", f"{self._primary.name}: all candidates", self._primary, everything))
+            problems = len({problem for problem, _ in grades})
+            group = f"{self._primary.name}: all candidates"
+            figures.append(self._measure("all", group, self._primary, everything, problems))
         return figures
 
     @property
@@ -137,7 +144,9 @@ class RejudgedGrades(Rejudging):
         before = recorded_scores([recorded for recorded, _ in pairs], self._manifest.scores)
         return given + [score for score in before if score.name not in names]
 
-    def _measure(self, by: str, group: str, score: Score, pairs: Sequence[tuple[Graded, Graded]]) -> RejudgedFigure:
+    def _measure(
+        self, by: str, group: str, score: Score, pairs: Sequence[tuple[Graded, Graded]], problems: int
+    ) -> RejudgedFigure:
         both = [
             (before, after)
             for recorded, now in pairs
@@ -152,6 +161,7 @@ class RejudgedGrades(Rejudging):
             by=by,
             group=group,
             n=len(pairs),
+            problems=problems,
             recorded=mean_score(score, (score.value_in(recorded) for recorded, _ in pairs)),
             now=mean_score(score, (score.value_in(now) for _, now in pairs)),
             difference=Metric(sum(gains) / len(gains), mean_interval(gains), len(gains)) if gains else None,

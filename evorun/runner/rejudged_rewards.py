@@ -160,7 +160,9 @@ class RejudgedRewards(Rejudging):
         def charge(place: int) -> None:
             rewards.charge(rollouts[place].step, rollouts[place].index)
 
-        found = await self._ask_all(range(len(rollouts)), max(most.values()), SCORE, ask, charge)
+        found = await self._ask_all(
+            range(len(rollouts)), lambda place: rollouts[place].problem, max(most.values()), SCORE, ask, charge
+        )
         scored = [
             RejudgedReward(
                 step=rollout.step,
@@ -169,7 +171,8 @@ class RejudgedRewards(Rejudging):
                 recorded=_share(rollout),
                 now=reward.parts["raw"] / reward.parts["maximum"] if "raw" in reward.parts else None,
             )
-            for rollout, reward in zip(rollouts, found, strict=False)
+            for rollout, reward in zip(rollouts, found, strict=True)
+            if reward is not None
         ]
         write_records(directory.path / "rewards.jsonl", scored)
         return measure_rewards(scored)
@@ -205,6 +208,7 @@ def _measure(by: str, group: str, steps: Sequence[Sequence[_Shares]]) -> Rejudge
         by=by,
         group=group,
         n=len(pairs),
+        problems=len({problem for problem, _, _ in pairs}),
         recorded=_mean((problem, before) for problem, before, _ in pairs),
         now=_mean((problem, after) for problem, _, after in pairs),
         difference=_mean((problem, after - before) for problem, before, after in pairs),

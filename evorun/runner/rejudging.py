@@ -5,11 +5,14 @@ A run's texts come from its records and its journal; no request to generate a te
 
 import asyncio
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from evorun.errors import ConfigError
 from evorun.models.config import ServedModel
@@ -24,7 +27,8 @@ from evorun.runs.paths import display
 from evorun.runs.prices import to_dollars
 from evorun.runs.reading import read_results
 from evorun.runs.records import write_json
-from evorun.runs.schema import Spent
+from evorun.runs.schema import Metric, Spent
+from evorun.runs.statistics import MIN_PROBLEMS
 from evorun.runs.studies import FIGURES, REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import LoadedTask
@@ -186,33 +190,38 @@ class Rejudging(RunStudy):
         self._console.print(f"{self.verb}: {what}{f', by {by}' if by else ''}{cost}", soft_wrap=True)
 
     async def _write(self, directory: RunDirectory, effects: Effects) -> None:
-        write_json(directory.path / FIGURES, await self._judge(directory, effects))
+        write_json(
+            directory.path / FIGURES, [_drop_intervals(figure) for figure in await self._judge(directory, effects)]
+        )
 
     async def _ask_all(
         self,
         items: Sequence[T],
+        problem_of: Callable[[T], str],
         calls: int,
         role: str,
         ask: Callable[[T], Coroutine[Any, Any, R]],
         charge: Callable[[T], None],
-    ) -> list[R]:
-        """Return the opinions on the first items, as many as the budget allows, in order.
+    ) -> list[R | None]:
+        """Return the opinions on the items, None for one that the budget does not allow.
 
-        calls: the maximum per item. charge: counts what an item has cost, in the order of the items.
+        A budget is spent on the problems in turn. calls: the maximum per item. charge: counts what an item has cost, in
+        the order of asking.
         """
-        found: list[R] = []
+        order = take_turns([problem_of(item) for item in items])
+        found: dict[int, R] = {}
         for start in range(0, len(items), AT_ONCE):
-            batch = items[start : start + AT_ONCE]
+            batch = order[start : start + AT_ONCE]
             # Admitted in order and before any call, so that a resumed study cuts off the same items.
             allowed = batch[: self._meter.admit(calls * len(batch), role) // calls] if calls else batch
             try:
                 async with asyncio.TaskGroup() as group:
-                    asked = [group.create_task(ask(item)) for item in allowed]
+                    asked = [group.create_task(ask(items[place])) for place in allowed]
             except BaseExceptionGroup as errors:
                 raise first_error(errors) from None
-            found += [task.result() for task in asked]
-            for item in allowed:
-                charge(item)
+            found |= {place: task.result() for place, task in zip(allowed, asked, strict=True)}
+            for place in allowed:
+                charge(items[place])
             if len(allowed) < len(batch):
                 break
         self._skipped += len(items) - len(found)
@@ -221,4 +230,23 @@ class Rejudging(RunStudy):
                 f"the budget allows {len(found):,} of {len(items):,}; {display(self.folder)} goes on with a larger one",
                 soft_wrap=True,
             )
-        return found
+        return [found.get(place) for place in range(len(items))]
+
+
+def _drop_intervals(figure: RejudgedFigure) -> RejudgedFigure:
+    """Return a figure of fewer problems than `MIN_PROBLEMS` without its intervals, any other as it is."""
+    if figure.problems is None or figure.problems >= MIN_PROBLEMS:
+        return figure
+    named = ((name, getattr(figure, name)) for name in ("recorded", "now", "difference", "agreement"))
+    bare = {name: Metric(metric.value, None, metric.n) for name, metric in named if metric is not None}
+    return msgspec.structs.replace(figure, **bare)
+
+
+def take_turns(problems: Sequence[str]) -> list[int]:
+    """Return the places of all items, given by their problems: each problem's first item, each one's second, ..."""
+    turns = Counter[str]()
+    turn_of = []
+    for problem in problems:
+        turn_of.append(turns[problem])
+        turns[problem] += 1
+    return sorted(range(len(problems)), key=turn_of.__getitem__)

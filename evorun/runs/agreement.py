@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evorun.runs.candidates import CandidateId, Verdict
 from evorun.runs.schema import ComparisonRecord, Metric
-from evorun.runs.statistics import Proportion, pooled_share
+from evorun.runs.statistics import MIN_PROBLEMS, Proportion, pooled_share
 from evorun.runs.studies import RejudgedFigure
 
 LENGTH_RATIOS = (1.1, 1.5)
@@ -28,10 +28,10 @@ class JudgedTwice(NamedTuple):
 
 def pair_duels(
     recorded: Sequence[ComparisonRecord],
-    now: Sequence[ComparisonRecord],
+    now: Sequence[ComparisonRecord | None],
     lengths: Mapping[tuple[str, CandidateId], int],
 ) -> list[JudgedTwice]:
-    """Return the duels that both judges have judged; `now` has the first ones of `recorded`, in the same order.
+    """Return the duels that both judges have judged; `now` has one for each of `recorded`, or None, in the same order.
 
     lengths: in characters, by problem and candidate.
     """
@@ -41,7 +41,8 @@ def pair_duels(
             after,
             math.log((1 + lengths[before.problem, before.first]) / (1 + lengths[before.problem, before.second])),
         )
-        for before, after in zip(recorded, now, strict=False)
+        for before, after in zip(recorded, now, strict=True)
+        if after is not None
     ]
 
 
@@ -91,6 +92,7 @@ def _compare_opinions(by: str, group: str, opinions: Sequence[tuple[str, str | N
         by=by,
         group=group,
         n=len(opinions),
+        problems=len({problem for problem, _, _ in opinions}),
         recorded=_share((problem, before is not None) for problem, before, _ in opinions),
         now=_share((problem, after is not None) for problem, _, after in opinions),
         agreement=_share(
@@ -113,6 +115,7 @@ def _measure_position(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
         by="position",
         group="verdicts for the text shown as A",
         n=sum(len(duel.recorded.verdicts) for duel in duels),
+        problems=_count_problems(duels),
         recorded=shares(duel.recorded for duel in duels),
         now=shares(duel.now for duel in duels),
     )
@@ -133,9 +136,14 @@ def _measure_length(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
         by="length",
         group="duels won by the longer text",
         n=len(uneven),
+        problems=_count_problems(uneven),
         recorded=shares((duel, duel.recorded) for duel in uneven),
         now=shares((duel, duel.now) for duel in uneven),
     )
+
+
+def _count_problems(duels: Iterable[JudgedTwice]) -> int:
+    return len({duel.recorded.problem for duel in duels})
 
 
 _LENGTH_GROUPS = (
@@ -154,8 +162,11 @@ def _decided(verdict: Verdict) -> str | None:
 
 
 def _share(outcomes: Iterable[tuple[str, bool]]) -> Metric:
-    """Return the share of outcomes that are true, pooled over problems."""
+    """Return the share of outcomes that are true, pooled over problems; below `MIN_PROBLEMS` without an interval."""
     shares: dict[str, Proportion] = defaultdict(Proportion)
     for problem, outcome in outcomes:
         shares[problem].add(outcome)
-    return pooled_share(list(shares.values()), RESAMPLES) if shares else Metric(None, None, 0)
+    if not shares:
+        return Metric(None, None, 0)
+    found = pooled_share(list(shares.values()), RESAMPLES)
+    return found if len(shares) >= MIN_PROBLEMS else Metric(found.value, None, found.n)

@@ -71,6 +71,10 @@ RESAMPLES = 9_999
 MIN_SEEDS = 3
 """Minimum seeds for an interval of their mean (ours): for two, Student's extends 13 standard errors each way."""
 
+MIN_PROBLEMS = 4
+"""Minimum problems for an interval of a study's figure that resamples them (ours): of three, 1 resample in 27 is the
+same problem three times, more than a 95 % interval cuts off at an end, so that the interval would be their range."""
+
 ENOUGH_SEEDS = 5
 """Minimum seeds for claims about other seeds that are not rough (ours)."""
 
@@ -297,7 +301,7 @@ def rank_correlation(groups: Sequence[Sequence[tuple[str, float, float]]], resam
 
     groups: the name, first value and second value of each member. A member may be in several groups; each group has
     its own scale (prompts tested with the weights of a step, say). The interval resamples members with all their values
-    (bootstrap, percentiles); below four members there is none. There is no value where neither quantity varies.
+    (bootstrap, percentiles); below `MIN_PROBLEMS` there is none. There is no value where neither quantity varies.
     """
     names = sorted({name for group in groups for name, _, _ in group})
     position = {name: index for index, name in enumerate(names)}
@@ -318,7 +322,7 @@ def rank_correlation(groups: Sequence[Sequence[tuple[str, float, float]]], resam
         warnings.simplefilter("ignore", RuntimeWarning)  # a resample in which nothing varies has no correlation
         means = np.nanmean(known, axis=0)
     value = float(means[0])
-    if len(names) < 4:
+    if len(names) < MIN_PROBLEMS:
         return Metric(value, None, len(names))
     low, high = np.nanquantile(means[1:], _TAILS)
     return Metric(value, (float(low), float(high)), len(names))

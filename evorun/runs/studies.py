@@ -85,6 +85,8 @@ class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the division, in words."""
     n: int
     """Duels, judgments, rollouts, problems or candidates with both opinions."""
+    problems: int | None = None
+    """Different problems that these are of; null in files of earlier versions."""
     recorded: Metric | None = None
     """The measure by the recorded opinions: a share of decided duels, a mean reward, a mean score."""
     now: Metric | None = None
