@@ -427,6 +427,34 @@ def test_a_better_fork_is_compared_with_its_source_and_their_shared_steps_are_sa
         assert shared_steps_lines(compare([source, other]))[0].endswith(said)
 
 
+def test_a_reference_that_no_score_has_chosen_is_not_said_to_be_favoured(tmp_path: Path) -> None:
+    source = write_method(tmp_path / "source", POOR, method="lyria")
+    origin = {"verb": "fork", "run": str(source), "at": 20, "changes": ["method.width: 1"], "effects": 1, "calls": 1}
+    settings = {"method": {"name": "lyria", "width": 2.0}, "seed": 0}
+    fork = write_method(tmp_path / "fork", GOOD, method="lyria", config=settings, origin=origin)
+    elsewhere = write_method(
+        tmp_path / "two",
+        GOOD,
+        method="lyria",
+        config={"method": {"width": 3.0}},
+        origin={**origin, "run": "/elsewhere"},
+    )
+    other = write_method(tmp_path / "other", POOR, method="gepa")
+
+    def said(*runs: Path) -> str:
+        note = pairs_note(compare(runs))
+        return note[note.index("The reference is ") + len("The reference is ") : note.index("; --against")]
+
+    assert said(source, fork) == "the run that the other is a fork of"
+    assert said(source, fork, elsewhere) == "the only run that is no fork"
+    chosen = "of the runs that are no forks, the one with the highest accuracy"
+    assert said(source, fork, other).startswith(chosen)
+    assert said(source, fork, other).endswith("chosen on these problems, which favours it")
+    assert said(source, other).startswith("the run with the highest accuracy")
+    unfinished = write_method(tmp_path / "unfinished", GOOD, method="gepa", ended=8)
+    assert said(source, unfinished) == "the only finished run"
+
+
 REPORTED = {
     "source": "A paper, Figure 2",
     "note": "with its\n own model",

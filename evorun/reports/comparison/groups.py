@@ -95,8 +95,8 @@ def _choose_references(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
         kinds_by_run[run.name] = next((i for i, other in enumerate(kinds) if same_settings(run, other)), len(kinds))
         if kinds_by_run[run.name] == len(kinds):
             kinds.append(run)
-    eligible = dict.fromkeys(kinds_by_run[run.name] for group in groups for run in _select_eligible(group))
-    offers = ([_find_references(_select_eligible(group), kinds[kind], groups) for group in groups] for kind in eligible)
+    eligible = dict.fromkeys(kinds_by_run[run.name] for group in groups for run in select_eligible(group))
+    offers = ([_find_references(select_eligible(group), kinds[kind], groups) for group in groups] for kind in eligible)
     return max(
         offers, key=lambda offer: _rate_offer([Group(*item) for item in zip(groups, offer, strict=True)], kinds_by_run)
     )
@@ -117,7 +117,7 @@ def _rate_offer(groups: Sequence[Group], kinds_by_run: Mapping[str, int]) -> tup
     return others, fmean(primary), fmean(second)
 
 
-def _select_eligible(group: Sequence[Run]) -> list[Run]:
+def select_eligible(group: Sequence[Run]) -> list[Run]:
     """Return the runs that may become a reference: finished ones that are no forks, as far as there are any."""
     finished = [run for run in group if run.outcome.finished] or list(group)
     return [run for run in finished if not is_fork(run.manifest)] or finished

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
-from evorun.reports.comparison.names import SEED, find_shared_parts, join_parts
+from evorun.reports.comparison.groups import same_settings, select_eligible
+from evorun.reports.comparison.names import SEED, find_shared_parts, is_fork, join_parts
 from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.rows import CAVEATS
-from evorun.reports.comparison.runs import ANSWERED
+from evorun.reports.comparison.runs import ANSWERED, Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
@@ -89,6 +90,12 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
             "training with another seed."
         )
     return lines
+
+
+def find_source_folder(run: Run) -> Path | None:
+    """Return the folder of the run that a run is a fork of; None for another run."""
+    origin = run.manifest.origin
+    return None if origin is None or origin.at is None else Path(origin.run).resolve()
 
 
 def shared_steps_lines(comparison: ComparedRuns) -> list[str]:
@@ -212,10 +219,7 @@ def pairs_note(comparison: ComparedRuns) -> str:
             "where the reference has several, the seed."
         )
     if not comparison.reference_given:
-        sentences.append(
-            f"The reference is the {_describe_choice(comparison)}, chosen on these problems, which favours it; "
-            "--against=RUN names another."
-        )
+        sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
     return " ".join(sentences)
 
 
@@ -243,19 +247,32 @@ def _describe_tests(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _describe_choice(comparison: ComparedRuns) -> str:
-    """Say which run, or which method of several seeds or groups, has become the reference."""
+    """Say which run, or which method of several seeds or groups, has become the reference, and why."""
+    pairs, runs = comparison.pairs, comparison.compared_runs
+    eligible = select_eligible(runs)
+    forks = [run for run in runs if is_fork(run.manifest)]
+    has_methods = comparison.has_seeds or len(pairs.references) > 1
+    without_forks = bool(forks) and not any(is_fork(run.manifest) for run in eligible)
+    no_fork = " that is no fork" if without_forks else ""
+    unfinished = any(not run.outcome.finished for run in runs)
+    finished = "finished " if unfinished and eligible[0].outcome.finished else ""
+    if all(same_settings(run, pairs.reference) for run in eligible):  # nothing was chosen by its score
+        folder = pairs.reference.outcome.run_dir.resolve()
+        if len(forks) == len(runs) - 1 and all(find_source_folder(run) == folder for run in forks):
+            return f"the run that the other{' is a fork' if len(forks) == 1 else 's are forks'} of"
+        return f"the only {finished}{'method' if has_methods else 'run'}{no_fork}"
     directions = {score.higher_is_better for score in comparison.primaries}
     highest = "best" if len(directions) > 1 else "highest" if True in directions else "lowest"
     primary, second = primary_words(comparison), comparison.second
     tie_break = ""
     if second is not None:
         tie_break = f", then the {'highest' if second.higher_is_better else 'lowest'} {text.words(second.name)}"
-    pairs = comparison.pairs
-    if comparison.has_seeds or len(pairs.references) > 1 or pairs.unpaired:
+    favoured = "chosen on these problems, which favours it"
+    if has_methods or pairs.unpaired:
         best = f"the one with the {highest} mean {primary}{tie_break}"
-        return f"method that most others can be paired with, of these {best}"
-    finished = "finished run" if any(not run.outcome.finished for run in comparison.runs) else "run"
-    return f"{finished} with the {highest} {primary}{tie_break}"
+        return f"the method{no_fork} that most others can be paired with, of these {best}, {favoured}"
+    which = f"of the {finished}runs that are no forks, the one" if without_forks else f"the {finished}run"
+    return f"{which} with the {highest} {primary}{tie_break}, {favoured}"
 
 
 def unpaired_line(unpaired: Unpaired) -> str:
