@@ -111,7 +111,11 @@ def test_only_judgments_are_paid_for(duels: Path) -> None:
     cost = json.loads((folder / "cost.json").read_text())
     assert cost["calls"] == len(asked)
     manifest = load_rejudge(folder)
-    assert (manifest.kind, manifest.changes, manifest.ended_early) == ("duels", ["judge=qwen2_5_7b"], None)
+    assert (manifest.kind, manifest.changes, manifest.ended_early) == (
+        "duels",
+        ["judge=qwen2_5_7b", "judge_engine.judge_skill=0.2"],
+        None,
+    )
 
 
 def test_agreement_is_counted_over_what_both_judges_decided(duels: Path) -> None:
@@ -195,6 +199,20 @@ def test_a_budget_is_spent_on_the_problems_in_turn(duels: Path, capsys: pytest.C
     assert cells[2:4] == ["6", "4"]
     few = study(duels, *words, "budget.calls=6")
     assert (few, row(few, "all duels").problems, row(few, "all duels").now.ci95) == (folder, 3, None)
+
+
+def test_the_same_simulated_judge_by_another_name_is_said_to_be_the_same(
+    duels: Path, rewards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = study(duels, "judge=qwen2_5_7b", "judge_engine=simulated")
+    assert row(folder, "all duels").agreement.value == 1.0
+    assert run_verb("report", [str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "All verdicts are the recorded ones, since a simulated judge is the same whatever its name" in said
+    assert "judge_engine.judge_skill=" in said
+    assert load_rejudge(study(duels, *WEAK)).remark is None
+    same = ("reward=qwen2_5_7b", "reward_engine=simulated", "reward_engine.mean_tokens=5")
+    assert str(load_rejudge(study(rewards, *same)).remark).startswith("All rewards are the recorded ones")
 
 
 def test_a_panel_decides_by_majority(duels: Path) -> None:

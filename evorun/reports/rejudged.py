@@ -53,6 +53,8 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
         if part
     ]
     notes = [_NOTES[manifest.kind], _INTERVALS]
+    if manifest.remark:
+        notes.append(f"{manifest.remark}.")
     if manifest.ended_early:
         notes.append(f"{text.sentence(manifest.ended_early)}.")
     return RejudgedSection(title, _SIMULATED if manifest.simulated else None, tables, " ".join(notes))

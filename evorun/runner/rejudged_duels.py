@@ -145,6 +145,10 @@ class RejudgedDuels(Rejudging):
     def _write_records(self, folder: Path, found: Sequence[ComparisonRecord | None]) -> list[RejudgedFigure]:
         recorded = [duel.record for duel in self._duels]
         judged = [after for after in found if after is not None]
+        pairs = zip(recorded, found, strict=True)
+        self._all_equal = bool(judged) and all(
+            after is None or after.verdicts == before.verdicts for before, after in pairs
+        )
         lengths = {
             (problem, name): len(candidate.text)
             for problem, candidates in self._candidates.items()

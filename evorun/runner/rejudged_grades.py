@@ -114,6 +114,9 @@ class RejudgedGrades(Rejudging):
         write_records(directory.path / "grades.jsonl", records)
         finals = [(self._graded[key], grades[key]) for key in self._finals if key in grades]
         everything = [(self._graded[key], grade) for key, grade in grades.items()]
+        self._all_equal = bool(grades) and all(
+            before.correct == now.correct and dict(before.scores) == dict(now.scores) for before, now in everything
+        )
         figures = [
             self._measure("score", score.name, score, finals, len(finals)) for score in self._list_scores(finals)
         ]

@@ -18,7 +18,8 @@ from evorun.errors import ConfigError
 from evorun.models.config import ServedModel
 from evorun.runner.driver import first_error
 from evorun.runner.run_study import RunStudy
-from evorun.runner.served import in_manifest
+from evorun.runner.served import find_engine_key, in_manifest
+from evorun.runner.settings import RunConfig, check
 from evorun.runner.work import Effects
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory, identity, iterate_differences
@@ -38,6 +39,17 @@ R = TypeVar("R")
 
 AT_ONCE = 512
 """Opinions asked for at once (ours): a budget of tokens is checked between such batches."""
+
+
+_SAME_MODEL: Mapping[Opinions, str] = {
+    "duels": "All verdicts are the recorded ones, since a simulated judge is the same whatever its name: "
+    "judge_engine.judge_skill=0.9, say, makes another",
+    "rewards": "All rewards are the recorded ones, since a simulated reward model is the same whatever its name: "
+    "reward_engine.reward_noise=0.3, say, makes another",
+    "grades": "All grades are the recorded ones, since a simulated gold judge is the same whatever its name; a setting "
+    "of gold_engine makes another",
+}
+"""What is said of opinions by the same simulated model."""
 
 
 class MostCalls(NamedTuple):
@@ -78,6 +90,8 @@ class Rejudging(RunStudy):
         self._loaded: LoadedTask = self._checked.task.load()
         self._skipped = 0
         """Opinions that the budget did not allow."""
+        self._all_equal = False
+        """True where all opinions are the recorded ones."""
 
     @abstractmethod
     def _models(self) -> dict[str, ServedModel]:
@@ -93,7 +107,7 @@ class Rejudging(RunStudy):
 
     @abstractmethod
     async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
-        """Give the opinions, write their records and return their figures."""
+        """Give the opinions, write their records, say whether all equal the recorded ones, and return their figures."""
 
     def rejudge(self, command: Sequence[str] = (), resumed: Path | None = None) -> list[RejudgedFigure]:
         """Give all opinions that the budget allows, write them to the study's folder and return the figures.
@@ -107,7 +121,7 @@ class Rejudging(RunStudy):
         self._carry_out(
             {
                 "kind": self.kind,
-                "models": {role: model.engine.judge_identity(model.model) for role, model in served.items()},
+                "models": {role: _identify(model) for role, model in served.items()},
                 "seed": self._checked.seed,
                 **self._decides(),
             },
@@ -121,12 +135,14 @@ class Rejudging(RunStudy):
             models=models,
             changes=self._list_changes(),
         )
+        manifest = load_rejudge(self.folder)
         if self._skipped:
-            manifest = load_rejudge(self.folder)
             manifest.ended_early = (
                 f"the budget left {self._skipped:,} opinions out; the same command with a larger one goes on"
             )
-            write_json(self.folder / REJUDGED, manifest)
+        if self._all_equal and served and all(self._list_simulated_changes(role) == {} for role in served):
+            manifest.remark = _SAME_MODEL[self.kind]
+        write_json(self.folder / REJUDGED, manifest)
         return load_figures(self.folder)
 
     @cached_property
@@ -167,18 +183,44 @@ class Rejudging(RunStudy):
         )
 
     def _list_changes(self) -> list[str]:
-        """Return the settings that are not the run's; of a model that was chosen anew, its name alone."""
+        """Return the settings that are not the run's; of a model that was chosen anew, its name alone.
+
+        Of a simulated one also what makes it another: its name does not.
+        """
         differences = {
             key: now
             for key, _, now in iterate_differences(identity(self._manifest.config), identity(self._config))
             if not isinstance(now, Mapping)
         }
         named = {key.removesuffix("name") for key in differences if key.endswith(".name")}
-        return [
+        changes = [
             f"{key.removesuffix('.name')}={now}"
             for key, now in differences.items()
             if key.endswith(".name") or not key.startswith(tuple(named))
         ]
+        for role in self._models():
+            engine_key = find_engine_key(self._config, role)
+            changes += [f"{engine_key}.{key}={now}" for key, now in (self._list_simulated_changes(role) or {}).items()]
+        return list(dict.fromkeys(changes))
+
+    @cached_property
+    def _recorded(self) -> RunConfig:
+        return check(self._manifest.config)
+
+    def _list_simulated_changes(self, role: str) -> dict[str, Any] | None:
+        """Return the settings by which a role's simulated model answers otherwise than the recorded one.
+
+        None where either is not simulated, or answers at random, and where a panel stands for a judge or the reverse.
+        """
+        recorded, panel = self._recorded, self._checked.panel
+        if bool(recorded.panel) != bool(panel) or (panel and role not in recorded.panel):
+            return None
+        own = {**recorded.others, **recorded.panel}.get(role) or ServedModel(recorded.model, recorded.engine)
+        both = own, self._models()[role]
+        if not all(one.engine.simulated and not one.model.random for one in both):
+            return None
+        before, now = (one.engine.judge_identity(one.model) for one in both)
+        return {key: value for key, value in now.items() if before.get(key) != value}
 
     def _announce(self, what: str) -> None:
         """Print what will be asked for, and by whom it will be answered."""
@@ -231,6 +273,12 @@ class Rejudging(RunStudy):
                 soft_wrap=True,
             )
         return [found.get(place) for place in range(len(items))]
+
+
+def _identify(served: ServedModel) -> Any:
+    """Return what a model's answers depend on, with the name that they have in a journal."""
+    name, decisive = served.engine.journal_name(served.model), served.engine.judge_identity(served.model)
+    return name if decisive == name else [name, decisive]
 
 
 def _drop_intervals(figure: RejudgedFigure) -> RejudgedFigure:

@@ -68,6 +68,8 @@ class RejudgeManifest(StudyManifest, kw_only=True):
     """The settings that differ from the run's, as `key=value`."""
     ended_early: str | None = None
     """Why the budget allowed only some of the opinions; None where all were given."""
+    remark: str | None = None
+    """Why all opinions equal the recorded ones, where the same simulated model gave both; null otherwise."""
 
     @property
     def asked(self) -> str:
