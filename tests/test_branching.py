@@ -8,6 +8,7 @@ import pytest
 
 import evorun
 from evorun.errors import HistoryError
+from evorun.reports.comparison import compare
 from evorun.reports.comparison.runs import load_runs
 from evorun.runs.history import History, parse_step
 from evorun.runs.journal_reader import read_journal
@@ -108,7 +109,9 @@ def test_a_fork_shares_the_steps_before_it_and_no_others(parent: Path, tmp_path:
     assert shared
     assert {key: after[key] for key in shared} == {key: before[key] for key in shared}
     assert f"paid for {len(after) - len(shared):,} new calls, shared {len(shared):,}" in said
-    assert "the change has had no effect" in said  # a simulated model ignores the temperature
+    assert said.index("simulated models ignore temperature and top_p") < said.index("paid for")
+    assert "the change has had no effect" in said
+    assert "compare both: evorun report" in said
     asked = {
         parse_step(effect.key)[1]: json.loads(effect.request)["sampling"]["temperature"]
         for effect in read_journal(tmp_path / "fork" / "journal.sqlite")
@@ -122,6 +125,16 @@ def test_a_fork_shares_the_steps_before_it_and_no_others(parent: Path, tmp_path:
     origin = json.loads((tmp_path / "fork" / "manifest.json").read_text())["origin"]
     assert origin["changes"] == ["method.temperature: 0.7 -> 0.3"]
     assert origin["at"] == 2
+
+
+def test_a_fork_that_cannot_be_paired_is_said_before_it_is_paid_for(parent: Path, tmp_path: Path) -> None:
+    said = run("fork", parent, "--at", "step=3", "engine.skill=0.1", "output=fork", cwd=tmp_path)
+    reason = "another simulated model: skill 0.1, not 0.35"
+    assert said.index(f"cannot be paired with {parent} in a comparison: {reason}") < said.index("paid for")
+    assert "compare both" not in said
+    assert "ignore temperature" not in said
+    (unpaired,) = compare([parent, tmp_path / "fork"]).pairs.unpaired
+    assert unpaired.reason == reason
 
 
 @pytest.mark.sample(1)

@@ -165,7 +165,7 @@ def fork(
 ) -> Run:
     """Begin a run with other settings that shares the calls of a finished one before a step, and return it.
 
-    `evorun.fork(run, "method.temperature=0.3", step=5)` pays for the steps from 5 on. A run that trains goes on from
+    `evorun.fork(run, judge="oracle", step=5)` pays for the steps from 5 on. A run that trains goes on from
     its checkpoint before that step, also with other settings of training (`"training.learning_rate=1e-4"`).
 
     Args:

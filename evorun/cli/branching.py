@@ -20,6 +20,7 @@ from evorun.runs.directory import (
     ENGINES,
     MANIFEST,
     REPLAY,
+    SIMULATED,
     find_recording,
     identity,
     iterate_differences,
@@ -42,6 +43,9 @@ ADDABLE = ("seed", "method", "task", "model", "judge")
 """Keys whose new values are new jobs of a sweep."""
 FORKABLE_ROLES = ("model", "judge", "reward", "meta", "reflection", "gold")
 """Roles whose model a fork may choose anew."""
+
+_IGNORED_BY_SIMULATED = ("temperature", "top_p")
+"""Ends of keys that set a model's sampling."""
 
 
 class _Request(NamedTuple):
@@ -161,6 +165,14 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
             origin = structs.replace(origin, first_checkpoint=weights.first_checkpoint)
             again = weights.again
         _print_shared(request.run, folder, origin, again, console)
+        unpaired = _explain_unpaired(manifest, config)
+        if unpaired is not None:
+            kind = "fork" if verb == "fork" else "extension"
+            line = f"this {kind} cannot be paired with {display(request.run)} in a comparison: {unpaired}"
+            console.print(line, style="yellow", soft_wrap=True)
+        if not training and _changes_ignored_sampling(manifest, config):
+            line = f"simulated models ignore temperature and top_p: expect the records of {display(request.run)}"
+            console.print(line, style="yellow", soft_wrap=True)
         invocation.current.folders.append(folder)
         status = carry_out(config, folder, ["evorun", verb, *arguments], console, origin=origin)
     except BaseException as error:
@@ -180,11 +192,38 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     if _get_records(manifest) == _get_records(branch):
         line = f"the records are the same as those of {display(request.run)}: the change has had no effect"
         console.print(line, style="yellow", soft_wrap=True)
-    console.print(
-        f"compare both: evorun report {shlex.join([display(request.run), display(folder)])}",
-        soft_wrap=True,
-    )
+    report = f"evorun report {shlex.join([display(request.run), display(folder)])}"
+    if unpaired is None and branch.provenance.digest != manifest.provenance.digest:
+        unpaired = "other problems"
+    how = "compare both" if unpaired is None else f"see both, without a pair ({unpaired})"
+    console.print(f"{how}: {report}", soft_wrap=True)
     return 0
+
+
+def _explain_unpaired(manifest: Manifest, config: Mapping[str, Any]) -> str | None:
+    """Return why a run with this configuration has another model than the recorded one; None where it has the same."""
+    from evorun.reports.comparison.names import explain_other_model
+
+    return explain_other_model(_foresee(manifest, config), manifest)
+
+
+def _changes_ignored_sampling(manifest: Manifest, config: Mapping[str, Any]) -> bool:
+    """Tell whether only the sampling of simulated models changes, which ignore it."""
+    keys = [key for key, _, _ in iterate_differences(identity(manifest.config), identity(config))]
+    models = _foresee(manifest, config).models.values()
+    return all(key.endswith(_IGNORED_BY_SIMULATED) for key in keys) and all(one.engine == SIMULATED for one in models)
+
+
+def _foresee(manifest: Manifest, config: Mapping[str, Any]) -> Manifest:
+    """Return the recorded manifest as it would be with this configuration, as to its policy."""
+    from evorun.models.config import ServedModel
+    from evorun.runner.served import in_manifest
+    from evorun.runner.settings import check
+
+    checked = check(config)
+    policy = in_manifest(ServedModel(checked.model, checked.engine))
+    models = {**manifest.models, "policy": policy} if "policy" in manifest.models else manifest.models
+    return structs.replace(manifest, config=dict(config), models=models)
 
 
 def _change(verb: str, request: _Request, manifest: Manifest, *, training: bool) -> dict[str, Any]:

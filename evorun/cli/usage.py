@@ -102,7 +102,7 @@ USAGES = {
         "on. Another model or sampling counts from step N on. A setting that changes the prompts of an earlier step,\n"
         "or leaves calls of it out, is refused. A run that trains goes on from its checkpoint before step N, with\n"
         "other settings of training, too (training.*).\n"
-        "  evorun fork RUN_DIR --at step=5 method.temperature=0.3",
+        "  evorun fork RUN_DIR --at step=5 judge=oracle",
     ),
     "study": Usage(
         "stated_study:start_study",

@@ -12,11 +12,8 @@ from statistics import fmean
 
 import msgspec
 
-from evorun.reports.comparison.names import get_policy, get_setup, get_simulated_settings, is_fork
+from evorun.reports.comparison.names import get_base_model, get_setup, get_simulated_settings, is_fork
 from evorun.reports.comparison.runs import Run
-
-_ADAPTER = "+adapter:"
-"""Precedes the digest of an adapter in a model's id (`ModelConfig.identity`)."""
 
 _SHARED_SETTINGS = ("task", "model", "engine")
 """Parts of a set-up that the runs of a group share: they are not the method's settings."""
@@ -59,8 +56,11 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     against_baseline = against is not None and against.is_baseline
     for run in runs if against_baseline else [run for run in runs if not run.is_baseline] or runs:
         manifest = run.manifest
-        base = get_policy(manifest).id.partition(_ADAPTER)[0]
-        model = None if against_baseline else (base, manifest.simulated, get_simulated_settings(manifest))
+        model = (
+            None
+            if against_baseline
+            else (get_base_model(manifest), manifest.simulated, get_simulated_settings(manifest))
+        )
         same = (manifest.task, model, manifest.provenance.digest)
         members[msgspec.json.encode(same, order="deterministic")].append(run)
     groups = list(members.values())

@@ -22,6 +22,9 @@ RANDOM = "random"
 _NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evorun.", "run.", "output=")
 """Beginnings of overrides that are aspects of their own, or change no answer."""
 
+_ADAPTER = "+adapter:"
+"""Precedes the digest of an adapter in a model's id (`ModelConfig.identity`)."""
+
 _FORK = "fork"
 """Key of a set-up beside its settings: where the run left another one."""
 
@@ -110,6 +113,24 @@ def get_policy(manifest: Manifest) -> ModelInRun:
     """Return the run's policy; without one, its first model."""
     models = manifest.models
     return models.get("policy") or next(iter(models.values()), ModelInRun("", "", ""))
+
+
+def get_base_model(manifest: Manifest) -> str:
+    """Return the id of the run's policy without an adapter, which a student has and its base model has not."""
+    return get_policy(manifest).id.partition(_ADAPTER)[0]
+
+
+def explain_other_model(ours: Manifest, theirs: Manifest) -> str | None:
+    """Return why two runs have different models and so no pair; None where they have the same."""
+    if ours.simulated != theirs.simulated or get_base_model(ours) != get_base_model(theirs):
+        names = ["a simulated one" if manifest.simulated else get_policy(manifest).name for manifest in (ours, theirs)]
+        if names[0] == names[1]:
+            names = [get_policy(manifest).name for manifest in (ours, theirs)]
+        return f"another model: {names[0]}, not {names[1]}"
+    our_model, their_model = get_simulated_settings(ours) or {}, get_simulated_settings(theirs) or {}
+    keys = [key for key in {**our_model, **their_model} if our_model.get(key) != their_model.get(key)]
+    settings = ", ".join(f"{key} {our_model.get(key)}, not {their_model.get(key)}" for key in keys)
+    return f"another simulated model: {settings}" if settings else None
 
 
 def get_setup(manifest: Manifest) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.groups import Groups, same_settings
-from evorun.reports.comparison.names import SEED, find_shared_parts, get_policy, get_simulated_settings, join_parts
+from evorun.reports.comparison.names import SEED, explain_other_model, find_shared_parts, join_parts
 from evorun.reports.comparison.paired import (
     Interval,
     PairedScores,
@@ -226,14 +226,8 @@ def _explain_unpaired(run: Run, reference: Run) -> str:
     ours, theirs = run.manifest, reference.manifest
     if ours.task != theirs.task:
         return f"another task: {ours.task}, not {theirs.task}"
-    if ours.simulated != theirs.simulated or get_policy(ours).id != get_policy(theirs).id:
-        names = ["a simulated one" if manifest.simulated else get_policy(manifest).name for manifest in (ours, theirs)]
-        return f"another model: {names[0]}, not {names[1]}"
-    our_model, their_model = get_simulated_settings(ours) or {}, get_simulated_settings(theirs) or {}
-    if our_model != their_model:
-        keys = [key for key in {**our_model, **their_model} if our_model.get(key) != their_model.get(key)]
-        settings = ", ".join(f"{key} {our_model.get(key)}, not {their_model.get(key)}" for key in keys)
-        return f"another simulated model: {settings}"
+    if (reason := explain_other_model(ours, theirs)) is not None:
+        return reason
     if ours.provenance.digest != theirs.provenance.digest:
         common = len(run.problems & reference.problems)
         return f"other problems: {len(run.problems)} vs {len(reference.problems)}, {common} in common"
