@@ -17,7 +17,9 @@ from test_drawn_coordinates import RIGHT, group_of, has, read, scores_along
 
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.output import write_comparison
+from evorun.reports.comparison.tables import make_main_table
 from evorun.reports.html import render_report
+from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.statistics import Proportion, pooled_share
 from run_fixture import RunSpec, write_run
 
@@ -140,6 +142,15 @@ def t_interval(values: list[float]) -> tuple[float, float]:
     return max(float(low), 0.0), min(float(high), 1.0)
 
 
+def over_both(runs: list[Path]) -> tuple[float, float]:
+    """Return the interval over seeds and problems."""
+    seeds = [{one["problem"]: float(one["correct"]) for one in read(run, "predictions")} for run in runs]
+    found = crossed_mean(tabulate(seeds))
+    assert found is not None
+    low, high = found.interval()
+    return max(low, 0.0), min(high, 1.0)
+
+
 @pytest.mark.parametrize("unit", ["step", "calls", "tokens"])
 def test_means_over_seeds_stand_among_their_runs_with_students_interval(
     seeded: tuple[list[list[Path]], str], unit: str
@@ -164,7 +175,7 @@ def test_means_over_seeds_stand_among_their_runs_with_students_interval(
     assert mark[1] == pytest.approx(fmean(y for _, y in ends), abs=2e-3)
     if unit != "step":
         assert mark[0] == pytest.approx(fmean(x for x, _ in ends), rel=3e-3)
-    low, high = t_interval([y for _, y in ends])
+    low, high = over_both(zero_shot)
     assert has_bar(panel, mark[0], low, mark[0], high)
     level = scores_along(floor, unit, of_run=False)[-1][1]
     assert [y for _, y in panel.named[f"accuracy-{unit}-2"]] == pytest.approx([level, level], abs=2e-3)
@@ -180,12 +191,34 @@ def test_final_scores_have_their_intervals_their_runs_and_the_papers_figure(
     assert [end for end in ends if end < 1] == pytest.approx([fmean(one) for one in finals], abs=2e-3)
     heights = {round(y, 1) for _, y, _, _ in panel.bars}
     assert len(heights) == 3  # an interval is on the bar that it is about
-    of_arms = [t_interval(finals[0]), t_interval(finals[1]), wilson(finals[2][0], 12)]
+    of_arms = [over_both(arms[0]), over_both(arms[1]), wilson(finals[2][0], 12)]
     drawn = [sorted({(low, high) for low, y, high, _ in panel.bars if round(y, 1) == at}) for at in sorted(heights)]
     assert [one[0] for one in drawn] == [pytest.approx(one, abs=3e-3) for one in of_arms]
     circles = [[x for x, _ in line] for line in panel.lines if len(line) == 3]
     assert circles == [pytest.approx(one, abs=2e-3) for one in finals[:2]]
     assert [x for line in panel.lines if len(line) == 1 for x, _ in line] == [pytest.approx(0.9, abs=2e-3)]
+
+
+def test_seeds_that_agree_have_a_bar_beside_the_others(tmp_path: Path) -> None:
+    """Without one they would look certain."""
+    alike = [
+        write_method(tmp_path / f"a{seed}", [i < 6 for i in range(9)], seed=seed, calls={"generate": 4})
+        for seed in range(3)
+    ]
+    apart = [
+        write_method(tmp_path / f"b{seed}", [i < 5 + seed for i in range(9)], method="gepa", seed=seed)
+        for seed in range(3)
+    ]
+    compared = compare([*alike, *apart])
+    page = write_comparison(compared, tmp_path / "comparison.html").read_text()
+    low, high = over_both(alike)
+    (final,) = panels_of(page, "Final accuracy on mathbench")
+    assert any((one[0], one[2]) == pytest.approx((low, high), abs=3e-3) for one in final.bars)
+    (front,) = panels_of(page, "Accuracy on mathbench against tokens: arms that none dominates")
+    assert any((one[1], one[3]) == pytest.approx((low, high), abs=3e-3) for one in front.bars)
+    assert page.count("With 95 % intervals over seeds and problems") == 2  # the legends of both
+    (shown,) = [row for row in make_main_table(compared, compared.rows, [], []).shown() if row[0] == "zero_shot"]
+    assert f"{100 * low:.1f} to {100 * high:.1f} %" in shown
 
 
 def test_training_curves_of_several_seeds_are_their_mean_and_the_runs(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from evorun.reports.comparison.evolution import (
     compute_rubric_lengths,
     compute_rubric_strictness,
 )
+from evorun.reports.comparison.notes import name_intervals
 from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import Style, assign_styles, draw_bars, draw_curves, draw_lines_over_seeds
 from evorun.reports.drawing import Drawing
@@ -136,7 +137,7 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     name = _name_figure(comparison, panel, f"final-{score.name}")
     drawing = draw_bars(panel, score, assign_styles(comparison), name)
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
-    notes = ["With 95 % intervals"]
+    notes = [f"With {name_intervals(panel.arms)}"]
     if any(len(arm.runs) > 1 for arm in panel.arms):
         notes.append("small circles are single runs")
     if comparison.has_reported:
@@ -153,7 +154,9 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
         return None
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
     caption, drawing = drawn
-    note = "Joined: no other arm is both cheaper and better; grey: one is. With 95 % intervals"
+    note = "Joined: no other arm is both cheaper and better; grey: one is. With " + name_intervals(
+        [arm for arm in panel.arms if not arm.is_baseline]
+    )
     return CaptionedFigure(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
 
 

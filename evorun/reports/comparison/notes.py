@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.reports import text
+from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.groups import same_settings, select_eligible
 from evorun.reports.comparison.names import SEED, find_shared_parts, is_fork, join_parts
@@ -14,14 +15,14 @@ from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 
-_SEEDS = (
-    "With several seeds, a figure is the mean over the seeds. Its interval is Student's t over the seeds, clipped to "
-    "the score's range; it is about other seeds on these problems. It is missing if all seeds agree or if it would "
-    "span the whole range."
-)
+_SEEDS = "With several seeds, a figure is the mean over the seeds, with an interval over seeds and problems."
 _SEEDS_AND_PROBLEMS = (
     "Over seeds and problems: about other seeds on similar problems. Seeds and problems are crossed random effects; "
     "the interval weighs Student's quantiles for both. It is missing if it would span the whole range."
+)
+_SEEDS_OF_STRATA = (
+    "Intervals of strata are Student's t over the seeds, about other seeds on these problems; they are missing if all "
+    "seeds agree."
 )
 
 SCORE_PAIRS_NOTE = (
@@ -69,7 +70,14 @@ def intervals_note(comparison: ComparedRuns) -> str:
 
 def seeds_note(comparison: ComparedRuns) -> str:
     """Explain means over seeds and their intervals."""
-    return f"{_SEEDS} {_SEEDS_AND_PROBLEMS}" if any(row.two_way_ci95 for row in comparison.rows) else _SEEDS
+    return " ".join([_SEEDS, _SEEDS_AND_PROBLEMS, *([_SEEDS_OF_STRATA] if comparison.strata else [])])
+
+
+def name_intervals(arms: Sequence[Arm]) -> str:
+    """Say in the legend of a figure what the intervals of the arms' final scores are over."""
+    several = {len(arm.runs) > 1 for arm in arms}
+    over = {frozenset({True}): "over seeds and problems", frozenset({False}): "over problems"}.get(frozenset(several))
+    return f"95 % intervals {over or 'over problems, of several seeds over seeds and problems'}"
 
 
 def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
@@ -81,7 +89,7 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
     if few:
         counts = set(few.values())
         alike = 1 < len(few) == len(arms) and len(counts) == 1
-        no_interval = f"; with fewer than {MIN_SEEDS} there is none" if min(counts) < MIN_SEEDS else ""
+        no_interval = f"; over seeds alone, fewer than {MIN_SEEDS} have none" if min(counts) < MIN_SEEDS else ""
         which = f"all have {min(counts)}" if alike else "; ".join(f"{arm}: {seeds}" for arm, seeds in few.items())
         lines.append(f"Fewer than {ENOUGH_SEEDS} seeds ({which}): intervals over seeds are rough{no_interval}.")
     if single:
@@ -130,7 +138,10 @@ def lines_note(comparison: ComparedRuns) -> str:
             "Thick lines are means over seeds at each step, of cost as of score; a run that has ended counts with its "
             "last point. Thin lines are single runs.",
         )
-        sentences[1] += f" Over seeds they need at least {MIN_SEEDS} seeds."
+        sentences[1] += (
+            f" Of several seeds, bands are Student's t over the seeds, from {MIN_SEEDS} on, missing where all agree; "
+            "bars are over seeds and problems."
+        )
     if any(row.is_baseline for row in comparison.rows):
         sentences.append("Grey dashes are random baselines: the final scores of random answers.")
     return " ".join([*sentences, "Calls and tokens so far include all roles."])

@@ -63,11 +63,11 @@ def draw_front(panel: Panel, styles: Mapping[str, Style], name: str) -> tuple[st
     with open_figure(6.6, 3.4) as figure:
         axes = figure.subplots()
         axes.plot([costs[i] for i in front], [values[i] for i in front], color=GREY, linewidth=1.2, zorder=1)
-        for index, ((arm, _), metric) in enumerate(zip(known, metrics, strict=True)):
+        for index, (arm, row) in enumerate(known):
             style = dict(styles[arm.name]) | {"linestyle": "none"}
             if index not in front:
                 style["color"] = GREY
-            draw_interval(axes, costs[index], metric.ci95, str(style["color"]))
+            draw_interval(axes, costs[index], row.get_interval(score), str(style["color"]))
             axes.plot(costs[index], values[index], **style, label=wrap_name(arm.label))
         axes.set_xlim(left=0)
         cost_axis(axes, in_dollars=priced)

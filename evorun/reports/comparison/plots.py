@@ -96,11 +96,13 @@ def draw_curves(
     panel: Panel, score: Score, axis: Axis, styles: Mapping[str, Style], name: str, prefix: str = ""
 ) -> Drawing | None:
     """Draw a score of each arm against generations, calls or tokens; None without points. prefix: begins the title."""
-    curves = [
-        Curve(index, arm, points, [run_curve(run, score, axis) for run in arm.runs] if len(arm.runs) > 1 else ())
-        for index, arm in enumerate(panel.arms)
-        if (points := arm.curve(score, axis))
-    ]
+    curves = []
+    for index, arm in enumerate(panel.arms):
+        if points := arm.curve(score, axis):
+            if len(points) == 1 and len(arm.runs) > 1:  # its only point is its final score
+                points = [replace(points[0], ci95=make_row(arm).get_interval(score))]
+            seeds = [run_curve(run, score, axis) for run in arm.runs] if len(arm.runs) > 1 else ()
+            curves.append(Curve(index, arm, points, seeds))
     title = sentence(f"{prefix}{words(score.name)} on {printable(panel.task)} against {axis.label}")
     labels = (axis.label, label(score), title)
     return draw_lines(curves, styles, name, labels, against=axis.name, placed=axis.name != "step", rate=score.rate)
@@ -220,9 +222,9 @@ def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: S
     if arm.is_baseline:
         look = {"facecolor": "none", "edgecolor": style["color"], "linestyle": "--", "linewidth": 1.2}
     axes.barh(y, or_nan(metric.value), height=0.36, **look)
-    if metric.ci95 is not None:
+    if (interval := row.get_interval(score)) is not None:
         for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
-            axes.hlines(y, *metric.ci95, color=colour, linewidth=width)
+            axes.hlines(y, *interval, color=colour, linewidth=width)
     if len(arm.runs) > 1:
         finals = [or_nan(run.get_metric(score.name).value) for run in arm.runs]
         circle: Any = {"color": INK, "markersize": 3.2, "markerfacecolor": CARD, "markeredgewidth": 0.8}

@@ -37,7 +37,9 @@ class Row:
     metrics: Mapping[str, Metric]
     """Means by name: scores, and what results.json has of the search and the judge."""
     two_way_ci95: Mapping[str, tuple[float, float]]
-    """Intervals over seeds and problems, by the score's name; of few seeds none."""
+    """Intervals over seeds and problems, by the score's name; of one seed none."""
+    two_way_scores: frozenset[str]
+    """Names of the scores that single problems have, and so such an interval, unless it would be the whole range."""
     trials: Mapping[str, str]
     """The number of trials by the metric's name, of several runs as runs times trials."""
     by_stratum: Mapping[str, Metric]
@@ -65,6 +67,14 @@ class Row:
     def get_metric(self, name: str) -> Metric:
         """Return the mean of that name."""
         return self.metrics.get(name, _MISSING)
+
+    def get_interval(self, score: Score) -> tuple[float, float] | None:
+        """Return the 95 % interval of a score's mean: of several seeds over seeds and problems, of one over problems.
+
+        Without scores of single problems it is over the seeds.
+        """
+        own = self.seeds == 1 or score.name not in self.two_way_scores
+        return self.get_metric(score.name).ci95 if own else self.two_way_ci95.get(score.name)
 
     @property
     def has_reported(self) -> bool:
@@ -112,6 +122,7 @@ def make_row(arm: Arm) -> Row:
         two_way_ci95={
             score.name: ci95 for score in outcome.scores if (ci95 := arm.two_way_interval(score)) is not None
         },
+        two_way_scores=frozenset(score.name for score in outcome.scores if any(run.values(score) for run in arm.runs)),
         trials={
             name: text.trials([run.outcome.metrics[name].n for run in arm.runs if name in run.outcome.metrics])
             for name in dict.fromkeys(name for run in arm.runs for name in run.outcome.metrics)

@@ -50,14 +50,10 @@ def make_main_table(
     known = {*find_shared_facts(rows), *set.intersection(*(set(row.parts) for row in rows))} if rows else set()
     facts = [name for row in rows[:1] for name in row.facts if name not in known]
     primaries = comparison.primaries
-    # of few seeds no arm may have any
-    with_interval = {primary.name for primary in primaries if any(row.get_metric(primary.name).ci95 for row in rows)}
-    two_way = {primary.name for primary in primaries if any(primary.name in row.two_way_ci95 for row in rows)}
+    with_interval = {primary.name for primary in primaries if any(row.get_interval(primary) for row in rows)}
     columns = [*word_columns("run", *facts), *figure_columns("n")]
     for primary in primaries:
         columns += figure_columns(text.label(primary), *([_INTERVAL] if primary.name in with_interval else []))
-        about = _TWO_WAY if primary.name in with_interval else f"{_INTERVAL}\n{_TWO_WAY}"
-        columns += figure_columns(*([about] if primary.name in two_way else []))
     columns += [*word_columns("information"), *figure_columns(*strata, verbatim=True)]
     columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
     priced = with_cost and _has_prices(rows)
@@ -68,10 +64,9 @@ def make_main_table(
     for row in rows:
         cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
         for primary in primaries:
-            mean, interval, _ = format_score(primary, row.get_metric(primary.name))
-            cells += [mean, *([interval] if primary.name in with_interval else [])]
-            if primary.name in two_way:
-                cells.append(text.value_interval(primary, row.two_way_ci95.get(primary.name)))
+            cells += [text.value(primary, row.get_metric(primary.name).value)]
+            if primary.name in with_interval:
+                cells.append(text.value_interval(primary, row.get_interval(primary)))
         cells.append(row.information_regime)
         cells += [format_score(row.primary, row.by_stratum.get(stratum))[0] for stratum in strata]
         cells += [text.value(score, row.get_metric(score.name).value) for score in scores]
@@ -118,15 +113,13 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
         for score in row.scores[1:]:
             if score.name in left_out and row.get_reported(score.name) is None:
                 continue
-            metric, two_way = row.get_metric(score.name), row.two_way_ci95.get(score.name)
-            mean, interval, _ = format_score(score, metric)
+            metric = row.get_metric(score.name)
             records.append(
                 {
                     "run": row.name,
                     "score": text.label(score),
-                    "mean": mean,
-                    _INTERVAL: interval,
-                    _TWO_WAY: None if two_way is None else text.value_interval(score, two_way),
+                    "mean": text.value(score, metric.value),
+                    _INTERVAL: text.value_interval(score, row.get_interval(score)),
                     "n": row.trials.get(score.name),
                     **_beside_reported(row, score, metric.value, row.get_reported(score.name)),
                 }
