@@ -73,6 +73,22 @@ def test_pairs_have_the_differences_on_the_same_problems(folder: Path, compared:
     assert pair["p"] == pytest.approx(binomtest(gained, gained + lost).pvalue if gained + lost else 1.0)
 
 
+def test_pairs_tell_rows_over_seeds_from_single_seeds_and_runs(folder: Path, compared: evorun.Comparison) -> None:
+    kinds = dict(zip(compared.pairs()["run"], compared.pairs()["kind"], strict=True))
+    assert kinds == {
+        "self_consistency": "over_seeds",
+        "self_consistency, seed 0": "seed",
+        "self_consistency, seed 1": "seed",
+    }
+    alone = evorun.compare([folder / "zero_0", folder / "votes_0"]).pairs()
+    assert list(alone["kind"]) == ["run"]
+
+
+def test_a_method_without_generations_has_none(compared: evorun.Comparison) -> None:
+    """As in the table, which has a dash: 0.0 would be a generation that it had reached."""
+    assert compared.arms()["generation"].isna().all()
+
+
 def test_low_and_high_are_the_interval_that_goes_with_p(folder: Path, compared: evorun.Comparison) -> None:
     pairs = compared.pairs().set_index("run")
     ends = ["low", "high"]

@@ -349,7 +349,7 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     for row in rows:
         total, metrics = row.cost.get(_TOTAL), [row.get_metric(figure) for figure in figures]
         cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.is_baseline else "no", row.information_regime]
-        cells += [row.n, row.generation, total.calls if total else None, total.tokens if total else None]
+        cells += [row.n, row.generation or None, total.calls if total else None, total.tokens if total else None]
         cells += [total.price if total else None] if priced else []
         cells += [cell for metric in metrics for cell in (metric.value, *list_ends(metric.ci95))]
         cells += [end for score in two_way for end in list_ends(row.two_way_ci95.get(score))]
@@ -373,9 +373,12 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
     columns += ["remark", "seeds"]
     sources = ("problems", "seeds", "seeds_and_problems")
     columns += [f"{end}_over_{source}" for source in sources for end in ("low", "high")]
-    columns += ["comparisons", "smallest_difference"]
+    columns += ["comparisons", "smallest_difference", "kind"]
     table = make_data_table("pairs", columns, [])
-    for pair in comparison.pairs.all_pairs:
+    pairs = comparison.pairs
+    kinds = ["over_seeds"] * len(pairs.pooled)
+    kinds += ["seed" if pair.name in pairs.pooled_run_names else "run" for pair in pairs.pairs]
+    for pair, kind in zip(pairs.all_pairs, kinds, strict=True):
         for score, compared in ((pair.primary, pair.compared), *pair.others.items()):
             cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference]
             cells += [*list_ends(compared.tested_ci95), compared.higher, compared.lower]
@@ -385,5 +388,6 @@ def _make_pairs_data_table(comparison: ComparedRuns) -> Table:
                 cells += list_ends(interval)
             crossed = compared.crossed
             cells += [pair.comparisons if score is pair.primary else None]
-            table.rows.append([*cells, None if crossed is None else crossed.smallest_difference()])
+            cells += [None if crossed is None else crossed.smallest_difference(), kind]
+            table.rows.append(cells)
     return table
