@@ -227,6 +227,13 @@ def test_it_is_a_table_of_80_columns_or_a_document(capsys: pytest.CaptureFixture
     assert (document["runs"], document["calls"], document["price_unknown"]) == (1, 3, [])
 
 
+def test_runs_of_simulated_models_tell_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["method=zero_shot", *SMALL, "model=gpt_4o", "engine=simulated"]
+    simulated_run(Path("outputs/run").absolute(), *words)
+    planning.plan(words, Terminal(width=80))
+    assert "Hours: unknown, simulated runs tell no rate." in capsys.readouterr().out
+
+
 def test_memory_is_parameters_times_bytes_and_keys_and_values_of_all_layers(tmp_path: Path) -> None:
     config = {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584}
     config |= {"intermediate_size": 18944, "vocab_size": 152064}

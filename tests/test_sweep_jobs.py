@@ -20,7 +20,7 @@ import pytest
 from evorun.cli import status as status_verb
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.local_launcher import share_machine
-from evorun.cli.status_table import status_table
+from evorun.cli.status_table import status_table, title_of
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
@@ -203,6 +203,12 @@ def test_the_end_of_a_sweep_counts_what_is_not_done() -> None:
     begun = BegunSweep(Path("sweep"), [], {})
     assert "1 of 2 jobs is not done; continue with: evorun resume sweep" in describe_end(begun, [done, failed])
     assert "2 of 2 jobs are not done; continue with: evorun resume sweep" in describe_end(begun, [failed, failed])
+    unreported = JobStatus(folder="sweep/0", name="0", state="done", note="no report yet")
+    jobs = [unreported, failed, failed]
+    assert title_of("sweep", jobs).endswith("3 jobs: 1 done, 2 failed")
+    line = "2 of 3 jobs are not done, 1 lacks only its report; continue with: evorun resume sweep"
+    assert line in describe_end(begun, jobs)
+    assert "1 lacks only its report; continue with: evorun resume sweep" in describe_end(begun, [done, unreported])
 
 
 def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> None:

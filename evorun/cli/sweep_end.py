@@ -46,11 +46,14 @@ def describe_end(begun: BegunSweep, jobs: Sequence[JobStatus]) -> list[str]:
         for job in jobs
     ]
     lines = list_notes(jobs)
-    unfinished = sum(not job.is_done for job in jobs)
     folder = shlex.quote(display(begun.folder))
-    if unfinished:
-        verb = "is" if unfinished == 1 else "are"
-        lines.append(f"{unfinished} of {len(jobs)} jobs {verb} not done; continue with: evorun resume {folder}")
+    unfinished = sum(job.state != "done" for job in jobs)  # as the table's title counts them
+    unreported = sum(job.state == "done" and not job.is_done for job in jobs)
+    parts = [f"{unfinished} of {len(jobs)} jobs {'is' if unfinished == 1 else 'are'} not done"] if unfinished else []
+    if unreported:
+        parts.append(f"{unreported} {'lacks only its report' if unreported == 1 else 'lack only their reports'}")
+    if parts:
+        lines.append(f"{', '.join(parts)}; continue with: evorun resume {folder}")
     if sum(job.state == "done" for job in jobs) > 1:
         lines.append(f"compare the jobs of the sweep: evorun report {folder}")
     return lines

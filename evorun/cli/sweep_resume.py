@@ -63,7 +63,9 @@ def resume_sweep(folder: Path, changes: Sequence[str], console: Terminal, *, tru
             with contextlib.suppress(RunDirectoryError):  # the job itself reports a manifest that cannot be read
                 manifest = load_manifest(folder / job.folder)
                 require_trust(folder / job.folder, manifest, manifest.config, console, given=trust)
-    console.print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done; {len(left)} to go", soft_wrap=True)
+    complete = sum(job.state == "done" for job in jobs)  # as tables of jobs count them
+    reports = f", {unreported} to report" if (unreported := complete - (len(jobs) - len(left))) else ""
+    console.print(f"{complete} of {len(jobs)} jobs are done; {len(jobs) - complete} to go{reports}", soft_wrap=True)
     changed = [read_key(word) for word in of_jobs]
     resumed = {
         job.folder: [*(word for word in job.overrides if read_key(word) not in changed), *of_jobs] for job in left

@@ -304,6 +304,8 @@ def _list_served(config: RunConfig) -> list[ServedModel]:
 
 def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recorded) -> tuple[float | None, str]:
     """Return the hours of an arm's runs, one after another, and their source."""
+    if config.engine.simulated or config.engine.replays:
+        return None, f"{'simulated' if config.engine.simulated else 'replayed'} runs tell no rate"
     speed = recorded.speed(config.engine.name, config.model.identity)
     about = f"{config.model.name} on engine={config.engine.choice}"
     if speed is None:
