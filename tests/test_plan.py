@@ -91,10 +91,14 @@ def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     spent = run.json("results.json")["cost"]["total"]
     plan = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs")
     (role,) = plan.arms[0].roles
-    assert (role.calls, role.prompt_tokens, role.completion_tokens) == tuple(
+    assert (role.calls, role.prompt_tokens, role.expected_completion_tokens) == tuple(
         spent[name] for name in ("calls", "prompt_tokens", "completion_tokens")
     )
-    assert (role.prompt_by, role.completion_by) == ("recorded", "recorded")
+    assert role.prompt_by == "recorded"
+    limit = compose_jobs(["method=zero_shot", *SMALL, *API])[0]["method"]["max_tokens"]
+    assert role.completion_tokens == 3 * limit  # of three problems
+    dollars = [Fraction("2.5") * spent["prompt_tokens"] + 10 * n for n in (3 * limit, spent["completion_tokens"])]
+    assert (plan.price, plan.expected_price) == pytest.approx(tuple(float(one / 10**6) for one in dollars), rel=1e-12)
     assert plan.hours == pytest.approx(100 / 3600)  # at the speed of that run
     assert plan.arms[0].smallest_difference == smallest_difference(worst_spread(), 3)  # no model wrote that run's texts
     file.write_text(json.dumps(json.loads(file.read_text()) | {"simulated": False}))
@@ -244,3 +248,63 @@ def test_memory_is_parameters_times_bytes_and_keys_and_values_of_all_layers(tmp_
     assert found.cache_gib_per_1000_tokens == pytest.approx(28 * 4 * 128 * 2 * 2 * 1000 / 2**30)
     unknown = estimate_memory(ModelConfig(name="other", id=str(tmp_path / "none")))
     assert (unknown.weights_gib, unknown.cache_gib_per_1000_tokens) == (None, None)
+
+
+FOLDED = {"crossover": "generate", "mutate": "generate"}
+"""Roles that formulas count together with others."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("duel_evolve", "task=mathbench", "method.duels=2", "method.initial_candidates=4", "method.children=4"),
+        ("feedback_descent", "task=mathbench"),
+        ("lyria", "task=sudoku", "task.instances=4", "method.population=6"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_prompts_are_those_of_a_long_run_since_they_are_extrapolated_by_step(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    name, *settings = words
+    sample = [] if name == "lyria" else ["task.source=sample", "task.limit=6"]
+    words = (f"method={name}", "method.generations=12", *settings, *sample)
+    (arm,) = make_plan(compose_jobs([*words, "engine=simulated"]), tmp_path).arms
+    spent: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for role, cost in simulated_run(tmp_path / "run", *words).json("results.json")["cost"].items():
+        spent[FOLDED.get(role, role)] += cost["prompt_tokens"]
+        calls[FOLDED.get(role, role)] += cost["calls"]
+    for role in arm.roles:
+        assert (role.prompt_tokens or 0) / role.calls == pytest.approx(spent[role.role] / calls[role.role], rel=0.1)
+
+
+EVOLVING = ("method=duel_evolve", "method.initial_candidates=4", "method.duels=2", "method.children=4", *SMALL)
+
+
+def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> None:
+    # 4 responses and 2 duels in both orders take 8 calls per problem in each generation
+    (arm,) = make_plan(
+        compose_jobs([*EVOLVING, *API, "method.generations=9", "budget.calls_per_problem=20"]), tmp_path
+    ).arms
+    assert arm.reach == (
+        "budget.calls_per_problem=20 ends a run in about generation 2 of 9, after 25.0 % of the calls of its settings"
+    )
+    (arm,) = make_plan(
+        compose_jobs([*EVOLVING, *API, "method.generations=1", "budget.calls_per_problem=20"]), tmp_path
+    ).arms
+    assert arm.reach is None
+
+
+def test_a_budget_in_dollars_says_what_it_buys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*EVOLVING, *API, "budget.price=1000"]
+    dear, some = (make_plan(compose_jobs([*words, f"method.generations={n}"]), tmp_path).price for n in (9, 3))
+    assert dear is not None
+    assert some is not None
+    words = [*EVOLVING, *API, "method.generations=9", f"budget.price={1.01 * some}"]
+    planning.plan([*words, f"--max-price={1.02 * some}"], Terminal(width=300))
+    said = capsys.readouterr().out
+    assert "ends a run in about generation 3 of 9, after 40.0 % of the calls of its settings" in said
+    assert f"Price: at most {dollars(dear)}" in said
+    with pytest.raises(ConfigError, match="each completion is as long as its limit"):
+        planning.plan([*words, f"--max-price={0.99 * some}"], Terminal())

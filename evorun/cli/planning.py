@@ -79,11 +79,18 @@ def refuse_price(made: Plan, limit: float) -> None:
     if made.price is None and any(arm.billed for arm in made.arms):
         unknown = ", ".join(made.price_unknown)
         raise ConfigError(f"{MAX_PRICE}: expected at most {most}, the price of {unknown} is unknown; see prices=FILE")
-    if made.price is not None and made.price > limit:
+    if made.price is not None and (bound := _limit_price(made)) > limit:
+        expected = f", {text.dollars(made.expected_price)} expected" if made.expected_price is not None else ""
         raise ConfigError(
-            f"{MAX_PRICE}: expected at most {most}, the plan says {text.dollars(made.price)}; raise it, lower "
-            "task.limit, or set budget.price"
+            f"{MAX_PRICE}: expected at most {most}, the plan says {text.dollars(bound)} where each completion is as "
+            f"long as its limit{expected}; raise it, lower task.limit, or set budget.price"
         )
+
+
+def _limit_price(made: Plan) -> float:
+    """Return the upper bound of a plan's price in dollars, which budgets of its arms may lower."""
+    prices = [(arm.price or 0.0, arm.price_limit) for arm in made.arms]
+    return sum(price if most is None else min(price, most) for price, most in prices)
 
 
 def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
@@ -104,6 +111,7 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
             for one in made.uncounted
         ),
         *_describe_price(made),
+        *dict.fromkeys(_describe_reach(arm, made) for arm in made.arms if arm.reach is not None),
         *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
         *(_describe_memory(one) for one in made.memory),
         *dict.fromkeys(_describe_difference(arm) for arm in made.arms if arm.stage is None),
@@ -124,8 +132,9 @@ def _make_table(made: Plan) -> Table:
             *figure_columns("runs", "problems", format=text.count),
             *figure_columns("calls", "prompt", "completion", format=_compact),
             *(figure_columns("price", format=text.dollars) if billed else []),
+            *figure_columns(*_name_expected(made), format=_compact),
         ],
-        title="plan: runs of each arm together, tokens of prompts and completions",
+        title="plan: runs of each arm together, tokens of prompts and (at most) completions",
         total=len(made.arms) if len(made.arms) > 1 else None,
     )
     for arm in made.arms:
@@ -133,12 +142,23 @@ def _make_table(made: Plan) -> Table:
         settings = [setting.removeprefix("method.") for setting in arm.settings]
         name = arm.stage or ", ".join([*(getattr(arm, part) for part in named), *settings]) or arm.method
         row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
-        table.rows.append([*row, *([price] if billed else [])])
+        table.rows.append([*row, *([price] if billed else []), *_list_expected(made, arm.expected_completion_tokens)])
     if len(made.arms) > 1:
         price = "unknown" if made.price is None else made.price
         row = ["total", made.runs, None, made.calls, made.prompt_tokens, made.completion_tokens]
-        table.rows.append([*row, *([price] if billed else [])])
+        expected = _list_expected(made, made.expected_completion_tokens)
+        table.rows.append([*row, *([price] if billed else []), *expected])
     return table
+
+
+def _name_expected(made: Plan) -> list[str]:
+    """Return the heading of the expected completion tokens, where earlier runs tell any."""
+    known = any(role.expected_completion_tokens is not None for arm in made.arms for role in arm.roles)
+    return ["expected completion"] if known else []
+
+
+def _list_expected(made: Plan, tokens: int | None) -> list[Cell]:
+    return [tokens for _ in _name_expected(made)]
 
 
 def _make_role_table(made: Plan) -> Table:
@@ -152,6 +172,7 @@ def _make_role_table(made: Plan) -> Table:
             *word_columns("role", "model"),
             *figure_columns("calls", "prompt", "completion", format=_compact),
             *(figure_columns("price", format=text.dollars) if billed else []),
+            *figure_columns(*_name_expected(made), format=_compact),
         ],
         title="plan by role: all arms together",
     )
@@ -160,7 +181,8 @@ def _make_role_table(made: Plan) -> Table:
         counts: list[Cell] = [sum(role.calls for role in roles), prompt, sum(role.completion_tokens for role in roles)]
         price = add_known([role.price for role in roles if role.billed])
         of_role: Cell = ("unknown" if price is None else price) if any(role.billed for role in roles) else None
-        table.rows.append([name, model, *counts, *([of_role] if billed else [])])
+        expected = _list_expected(made, add_known([role.expected_completion_tokens for role in roles]))
+        table.rows.append([name, model, *counts, *([of_role] if billed else []), *expected])
     return table
 
 
@@ -171,18 +193,39 @@ def _compact(value: float | None) -> str:
 def _describe_tokens(made: Plan) -> str:
     roles = [role for arm in made.arms for role in arm.roles]
     by = {
-        "Calls": ("calls_by", {"formula": "by formula", "trial": "a small simulated run, scaled by problems"}),
+        "Calls": (
+            "calls_by",
+            {"formula": _describe_calls(made), "trial": "a small simulated run, scaled by problems"},
+        ),
         "prompts": (
             "prompt_by",
-            {"recorded": "as in earlier runs", "trial": "as in a small simulated run", "unknown": "unknown"},
+            {
+                "recorded": "as in earlier runs",
+                "trial": "by step, as in a small simulated run",
+                "unknown": "unknown",
+            },
         ),
-        "completions": ("completion_by", {"recorded": "as in earlier runs", "limit": "each as long as its limit"}),
     }
     parts = [
         f"{name}: {' or '.join(dict.fromkeys(words[getattr(role, field)] for role in roles))}"
         for name, (field, words) in by.items()
     ]
-    return f"{'; '.join(parts)}."
+    expected = "; expected: as long as in earlier runs" if _name_expected(made) else ""
+    return f"{'; '.join([*parts, 'completions: at most, each as long as its limit'])}{expected}."
+
+
+def _describe_calls(made: Plan) -> str:
+    """Say how far the calls of formulas are a bound: repeats of texts that do not parse come on top of them."""
+    of_lyria = [arm.method in ("lyria", "laft") for arm in made.arms]
+    said = "expected by formula" if all(of_lyria) else "by formula, at most"
+    lyria = " (of Lyria expected)" if any(of_lyria) and not all(of_lyria) else ""
+    return f"{said}{lyria}, and retries (method.retries) of texts that do not parse"
+
+
+def _describe_reach(arm: PlannedArm, made: Plan) -> str:
+    several = sum(one.stage is None for one in made.arms) > 1
+    settings = [setting.removeprefix("method.") for setting in arm.settings]
+    return f"{', '.join([arm.method, *settings]) if several else 'Budget'}: {arm.reach}."
 
 
 def _describe_uncounted(one: UncountedCalls) -> str:
@@ -194,7 +237,11 @@ def _describe_price(made: Plan) -> list[str]:
         return ["Price: no vendor bills these engines by tokens."]
     if made.price_unknown:
         return [f"Price: unknown for {', '.join(made.price_unknown)}; give it with prices=FILE."]
-    return [f"Price: {text.dollars(made.price)}, by prices of {made.price_date} and later."]
+    expected = f", {text.dollars(made.expected_price)} expected" if made.expected_price is not None else ""
+    bound = f"at most {text.dollars(made.price)}{expected}, by prices of {made.price_date} and later"
+    limited = _limit_price(made)
+    budget = f"; budget.price ends runs at about {text.dollars(limited)}" if limited < (made.price or 0.0) else ""
+    return [f"Price: {bound}{budget}."]
 
 
 def _describe_hours(arm: PlannedArm) -> str:

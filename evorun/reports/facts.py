@@ -15,19 +15,28 @@ from evorun.runs.budget import LIMITS
 from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import identity
 from evorun.runs.schema import Manifest, ModelInRun
+from evorun.runs.stated_studies import find_study
 
 SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
 """Labels of sources of problems other than the benchmark."""
 
 SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
 
-EQUAL_CALLS = "Equal calls are not equal generations; budget.generations=N sets the latter."
+_EQUAL_CALLS = "Equal calls are not equal generations"
 
 _STATUSES = {
     "running": "Unfinished: the run is still going (or was killed); figures cover its records so far.",
     "interrupted": "Unfinished: the run was interrupted; figures cover its records until then.",
     "failed": "Failed: the run stopped on an error; figures cover its records until then.",
 }
+
+
+def note_equal_calls(outcome: Outcome) -> str:
+    """Say what a budget of calls means for generations, with advice where no study file states the budget."""
+    study = find_study(outcome.manifest.config)
+    if study is not None and study.study.budget:
+        return f"{_EQUAL_CALLS}; the study states this budget."
+    return f"{_EQUAL_CALLS}; budget.generations=N sets the latter."
 
 
 def describe_early_ends(outcome: Outcome) -> str | None:
@@ -41,7 +50,7 @@ def describe_early_ends(outcome: Outcome) -> str | None:
     return (
         f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
         f"{'generation' if evolves else 'step'} {show_figure(cut.mean)}{span} of {text.count(planned)}."
-        + (f" {EQUAL_CALLS}" if evolves else "")
+        + (f" {note_equal_calls(outcome)}" if evolves else "")
     )
 
 

@@ -185,6 +185,52 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[
     return kept
 
 
+class Steps(NamedTuple):
+    """The steps (generations, rounds of duels, training steps) of a run."""
+
+    unit: str
+    planned: int | None
+    """Number of the last step by the settings; None where only a budget ends the run."""
+    first: float
+    """Calls per problem of step 0, as far as they are counted by steps."""
+    each: float
+    """Calls per problem of every later step."""
+
+    def reach(self, calls: float) -> float:
+        """Return the last step that is complete within this many calls per problem, in fractions of a step."""
+        done = max(calls - self.first, 0.0) / self.each if self.each else 0.0
+        return done if self.planned is None else min(done, float(self.planned))
+
+
+_STEP_KEYS = {"generations": "generation", "rounds": "round", "steps": "step"}
+
+
+def count_steps(config: Mapping[str, Any], problems: int) -> Steps | None:
+    """Return the steps of a run, from its calls with one and with two of them; None for a method without steps.
+
+    A method whose calls are counted as a maximum has its maximum in each step. Raises ConfigError as `count_calls`.
+    """
+    key = next((key for key in _STEP_KEYS if key in config["method"]), None)
+    if key is None:
+        return None
+    train, _ = count_problems({**config["task"], "limit": problems})
+    method, _ = settle_budget(config, problems)
+    budget, planned = config["budget"], config["method"][key]
+    if key == "generations" and (most := budget.get("generations")) is not None:
+        planned = most if planned is None else min(planned, most)
+    if key == "steps" and planned is None and train is not None:
+        planned = ceil(method["data_epochs"] * train / method["problems_per_step"])
+    one, two = (
+        sum(
+            part.calls
+            for part in count_unlimited_calls({**config, "method": {**method, key: n}}, train or 0, problems)
+            if part.role != "gold"
+        )
+        for n in (1, 2)
+    )
+    return Steps(_STEP_KEYS[key], planned, (2 * one - two) / problems, (two - one) / problems)
+
+
 def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
     """Return the calls of a run that no budget ends; a role may have several parts."""
     method, policy = config["method"], config["model"]["name"]

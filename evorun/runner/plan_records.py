@@ -9,7 +9,7 @@ N = TypeVar("N", int, float)
 
 StageName = Literal["teacher", "student"]
 
-Source = Literal["formula", "trial", "recorded", "limit", "unknown"]
+Source = Literal["formula", "trial", "recorded", "unknown"]
 
 
 class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,10 +30,14 @@ class PlannedRole(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None
     """Prompt tokens among these that the vendor had in its cache, as in earlier runs; null where none are recorded."""
     completion_tokens: int
-    completion_by: Source
-    """`recorded`, or `limit`: each as long as it may be."""
+    """Upper bound: each completion as long as it may be."""
+    expected_completion_tokens: int | None
+    """At the mean length in earlier runs of this method, task and model; null where none are recorded."""
     price: float | None
-    """Dollars; null where no vendor bills the role, or the price or the prompt tokens are unknown."""
+    """Dollars, with the upper bound of completions; null where no vendor bills the role, or the price or the prompt
+    tokens are unknown."""
+    expected_price: float | None
+    """Dollars, with the expected completions; null where they or `price` are unknown."""
     billed: bool
     """True where a vendor may bill the tokens."""
 
@@ -70,6 +74,10 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     smallest_difference: float | None
     """Smallest difference in the primary score to another arm that the runs show with power .8, two-sided at .05."""
     difference_note: str
+    reach: str | None
+    """What a budget lets the runs reach: the share of the calls and the step; null where none ends them."""
+    price_limit: float | None
+    """Dollars that the budget lets its runs spend; null where it limits no price."""
     score: str
     """Name of the primary score."""
     rate: bool
@@ -93,6 +101,16 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     def price(self) -> float | None:
         """Price in dollars; None where it is unknown, or no vendor bills any role."""
         return add_known([role.price for role in self.roles if role.billed and role.calls] or [None])
+
+    @property
+    def expected_completion_tokens(self) -> int | None:
+        """Expected completion tokens of all roles; None where those of one are unknown."""
+        return add_known([role.expected_completion_tokens for role in self.roles])
+
+    @property
+    def expected_price(self) -> float | None:
+        """Expected price in dollars; None where it is unknown, or no vendor bills any role."""
+        return add_known([role.expected_price for role in self.roles if role.billed and role.calls] or [None])
 
     @property
     def billed(self) -> bool:
@@ -156,8 +174,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None
     cached_tokens: int | None
     completion_tokens: int
+    """Upper bound: each completion as long as it may be."""
+    expected_completion_tokens: int | None
     price: float | None
-    """Dollars; null where it is unknown, or no vendor bills tokens."""
+    """Dollars, with the upper bound of completions; null where it is unknown, or no vendor bills tokens."""
+    expected_price: float | None
+    """Dollars, with the expected completions; null where none are recorded, or `price` is unknown."""
     price_unknown: list[str]
     """Models whose tokens a vendor may bill at a price that is not known."""
     price_date: str | None

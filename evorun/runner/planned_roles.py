@@ -1,7 +1,7 @@
 """The calls of a planned run by role, with their tokens and price."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from evorun.methods.learning.scheduler import ROLLOUT
@@ -82,27 +82,40 @@ def add_reward_calls(
 
 
 def plan_roles(
-    config: RunConfig, calls: Sequence[RoleCalls], runs: int, trial: Trial | None, recorded: Recorded
+    config: RunConfig,
+    calls: Sequence[RoleCalls],
+    runs: int,
+    trial: Trial | None,
+    recorded: Recorded,
+    problems: int,
+    last_step: float | None = None,
 ) -> list[PlannedRole]:
-    """Return the calls of an arm's runs together, with tokens as in earlier runs, else in a trial or at their limit."""
+    """Return the calls of an arm's runs together, with prompts as in earlier runs of the same settings or in a trial.
+
+    last_step: the last one that these calls reach, in fractions of a step; None where nobody knows it.
+    """
     served, rates = serve_calls(config), find_rates(config)
+    named = {one.role for one in calls}
     planned = []
     for asked in calls:
         role, number = asked.role, round(asked.calls * runs)
         if not number:
             continue
         answering, rate = served.get(role, served[POLICY]), find_rate(rates, role)
-        earlier = recorded.per_call(config.method.name, config.task.name, config.model.identity, role)
-        prompt, prompt_by = _find_prompt(trial, role)
-        if earlier is not None:
-            prompt, prompt_by = earlier.prompt, "recorded"
+        of_method = config.method.name, config.task.name, config.model.identity, role
+        earlier, alike = recorded.per_call(*of_method), recorded.per_call(*of_method, config.raw)
+        prompt, prompt_by = _find_prompt(trial, role, named, asked.calls / problems, last_step)
+        if alike is not None:
+            prompt, prompt_by = alike.prompt, "recorded"
         prompt_tokens = None if prompt is None else round(prompt * number)
-        cached = None if earlier is None else round(earlier.cached * number)
-        completion = round((earlier.completion if earlier else asked.max_tokens) * number)
-        price = None
+        cached = None if alike is None else round(alike.cached * number)
+        most = round(asked.max_tokens * number)
+        expected = None if earlier is None else min(round(earlier.completion * number), most)
+        price = expected_price = None
         if isinstance(rate, TokenPrice) and prompt_tokens is not None:
-            spent = {role: Spent(number, prompt_tokens, completion, cached or 0)}
-            price = to_dollars(price_calls({role: rate}, spent))
+            price = _price(role, rate, Spent(number, prompt_tokens, most, cached or 0))
+            if expected is not None:
+                expected_price = _price(role, rate, Spent(number, prompt_tokens, expected, cached or 0))
         planned.append(
             PlannedRole(
                 role=role,
@@ -113,9 +126,10 @@ def plan_roles(
                 prompt_tokens=prompt_tokens,
                 prompt_by=prompt_by,
                 cached_tokens=cached,
-                completion_tokens=completion,
-                completion_by="recorded" if earlier else "limit",
+                completion_tokens=most,
+                expected_completion_tokens=expected,
                 price=price,
+                expected_price=expected_price,
                 billed=rate is not None,
             )
         )
@@ -134,10 +148,51 @@ def _limit_tokens(trial: Trial, role: str) -> float:
     return trial.max_tokens.get(role, UNSTATED_TOKENS)
 
 
-def _find_prompt(trial: Trial | None, role: str) -> tuple[float | None, Source]:
-    """Return the mean prompt tokens of a role in a trial, of one that it does not name those of all roles."""
+def _price(role: str, rate: TokenPrice, spent: Spent) -> float | None:
+    return to_dollars(price_calls({role: rate}, {role: spent}))
+
+
+def _find_prompt(
+    trial: Trial | None, role: str, named: Set[str], calls: float, last_step: float | None
+) -> tuple[float | None, Source]:
+    """Return the mean prompt tokens of a role's calls, extrapolated from a trial by step.
+
+    A role of a formula stands for the trial's roles that the formula does not name, if the trial has no other for them.
+    named: the roles of the formula. calls: of the role, per problem.
+    """
     if trial is None:
         return None, "unknown"
-    cost = [trial.cost[role]] if role in trial.cost else list(trial.cost.values())
-    calls = sum(spent.calls for spent in cost)
-    return (sum(spent.prompt_tokens for spent in cost) / calls, "trial") if calls else (None, "unknown")
+    unnamed = [one for one in trial.by_step if one not in named and one != GOLD]
+    first = next((one for one in trial.by_step if one in named), None)
+    stands_for_all = role not in trial.by_step or (named <= trial.by_step.keys() and role == first)
+    roles = ([role] if role in trial.by_step else []) + (unnamed if stands_for_all else [])
+    mean = _extrapolate(trial, roles or list(trial.by_step), calls, last_step)
+    return (None, "unknown") if mean is None else (mean, "trial")
+
+
+LATE_SHARE = 0.75
+"""Share of a trial's steps after which prompts are taken to have their final length (ours)."""
+
+
+def _extrapolate(trial: Trial, roles: Sequence[str], calls: float, last_step: float | None) -> float | None:
+    """Return the mean prompt tokens of roles: the first steps' as in a trial, those of later ones as in its last ones.
+
+    Roles that a trial asks in few of its steps, such as evaluations, have as many late calls as are left of theirs.
+    """
+    found = [(step, asked) for role in roles for step, asked in trial.by_step[role].items()]
+    if not found:
+        return None
+    ended = max(step for step, _ in found)
+    until = ended if last_step is None else last_step * max(1.0, ended / max(trial.last_step, 1))
+    late_from = min(step for step, _ in found if step > LATE_SHARE * ended or step == ended)
+    early = [asked for step, asked in found if step < late_from and step <= until]
+    late = [asked for step, asked in found if step >= late_from]
+    early_calls, late_calls = (sum(asked.calls for asked in part) for part in (early, late))
+    if 2 * len({step for step, _ in found}) <= ended:
+        weight = max(calls * trial.problems - early_calls, 0.0)
+    else:
+        weight = late_calls * max(until + 1 - late_from, 0.0) / (ended + 1 - late_from)
+    if not early_calls + weight:
+        weight = late_calls
+    late_mean = sum(asked.prompt_tokens for asked in late) / late_calls
+    return (sum(asked.prompt_tokens for asked in early) + weight * late_mean) / (early_calls + weight)

@@ -13,7 +13,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
 from evorun.reports.facts import count_first_generation
-from evorun.runner.estimates import count_calls, count_problems, limit_calls
+from evorun.runner.estimates import Part, count_calls, count_problems, count_steps, limit_calls
 from evorun.runner.gpu_plans import list_notes, plan_stages
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import (
@@ -27,6 +27,7 @@ from evorun.runner.plan_records import (
     add_known,
 )
 from evorun.runner.planned_differences import plan_difference
+from evorun.runner.planned_reach import count_all_calls, describe_reach, limit_price, reach_step
 from evorun.runner.planned_roles import (
     RoleCalls,
     add_reward_calls,
@@ -68,6 +69,8 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
         prompt_tokens=add_known([role.prompt_tokens for role in roles]),
         cached_tokens=add_known([role.cached_tokens for role in roles]),
         completion_tokens=sum(arm.completion_tokens for arm in arms),
+        expected_completion_tokens=add_known([arm.expected_completion_tokens for arm in arms]),
+        expected_price=None if unknown else add_known([arm.expected_price for arm in billed] or [None]),
         price=None if unknown else add_known([arm.price for arm in billed] or [None]),
         price_unknown=unknown,
         price_date=None if oldest is None else oldest.isoformat(),
@@ -139,14 +142,34 @@ class _Planner:
         """Plan the runs of an arm. methods: of all arms, which it may be compared with."""
         config = self._check(members[0])
         problems = _count_problems(config)
-        calls, trial = self._count(config, members[0], problems)
-        arm = self._make_arm(config, len(members), problems, calls, trial)
+        calls, trial, step = self._count(config, members[0], problems)
+        arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step)
         if (never := _describe_unevolved(config, problems)) is not None:
             self.notes[never] = None
-        if config.budget.limits_price:
-            self.notes["budget.price ends runs earlier where the plan says more."] = None
         difference, note = plan_difference(config, problems, len(members), self._recorded, methods)
-        return replace(arm, smallest_difference=difference, difference_note=note)
+        own_limit = limit_price(config.budget, problems)
+        return replace(
+            arm,
+            smallest_difference=difference,
+            difference_note=note,
+            reach=self._describe_reach(config, members[0], problems, trial),
+            price_limit=None if own_limit is None else own_limit * len(members),
+        )
+
+    def _describe_reach(
+        self, config: RunConfig, raw: Mapping[str, Any], problems: int, trial: Trial | None
+    ) -> str | None:
+        """Say what a budget lets one of an arm's runs reach; None where it ends none, or nobody knows."""
+        if config.panel or not config.budget.limited:
+            return None
+
+        def plan_calls(parts: Sequence[Part], step: float | None) -> list[PlannedRole]:
+            counted = add_reward_calls(config, count_by_formula(parts), trial, problems)
+            return plan_roles(config, counted, 1, trial, self._recorded, problems, step)
+
+        with contextlib.suppress(ConfigError):
+            return describe_reach(raw, config.budget, problems, count_steps(raw, problems), plan_calls)
+        return None
 
     def plan_students(self, configs: Sequence[Mapping[str, Any]]) -> list[PlannedArm]:
         """Plan the runs that make the students of these runs; those that differ in their seed alone are an arm."""
@@ -160,7 +183,7 @@ class _Planner:
         raw = students[0].teacher
         teacher = self._check(raw)
         questions = _count_problems(teacher)
-        calls, trial = self._count(teacher, raw, questions)
+        calls, trial, _ = self._count(teacher, raw, questions)
         self._of_teachers[teacher.task.name] = trial
         if left := {repr(identity(student.teacher)) for student in students if student.recorded is None}:
             yield self._make_arm(teacher, len(left), questions, calls, trial, "teacher")
@@ -183,27 +206,35 @@ class _Planner:
         self.configs.append(config)
         return config
 
-    def _count(self, config: RunConfig, raw: Mapping[str, Any], problems: int) -> tuple[list[RoleCalls], Trial | None]:
-        """Return the calls of one of an arm's runs by role, and the trial by which they were counted, if any was."""
-        parts = None
+    def _count(
+        self, config: RunConfig, raw: Mapping[str, Any], problems: int
+    ) -> tuple[list[RoleCalls], Trial | None, float | None]:
+        """Return the calls of one of an arm's runs by role, their trial, if there is any, and the last step they reach.
+
+        The last step is in fractions of one, and None where nobody knows it.
+        """
+        parts = steps = step = None
         if not config.panel:  # the formulas count one judge
             with contextlib.suppress(ConfigError):
-                parts = count_calls(raw, problems)
+                parts, steps = count_calls(raw, problems), count_steps(raw, problems)
+                calls = sum(part.calls for part in parts if part.role != GOLD)
+                step = reach_step(config.method.name, steps, calls, count_all_calls(raw, problems), problems)
         # simulated models are alike, whatever model they stand for, and seeds hardly differ
         alike = repr({key: value for key, value in raw.items() if key not in ("seed", "model", "engine")})
         if alike not in self._trials:
-            self._trials[alike] = try_out(raw, problems, short=parts is not None)
+            each = None if parts is None else 1 if steps is None else steps.each
+            self._trials[alike] = try_out(raw, problems, calls_per_step=each)
         trial = self._trials[alike]
         if trial is None and config.student is not None:  # nothing plays a student, whose prompts are its teacher's
             trial = self._of_teachers.get(config.task.name)
         if parts is not None:
-            return add_reward_calls(config, count_by_formula(parts), trial, problems), trial
+            return add_reward_calls(config, count_by_formula(parts), trial, problems), trial, step
         if trial is None:
             raise ConfigError(
                 f"method={config.method.name}: expected calls with a formula (docs/guides/costs.md), or a small run on "
                 "simulated models, which cannot begin here; evorun doctor says what is missing"
             )
-        return count_by_trial(trial, problems), trial
+        return count_by_trial(trial, problems), trial, step
 
     def _make_arm(
         self,
@@ -213,8 +244,9 @@ class _Planner:
         calls: Sequence[RoleCalls],
         trial: Trial | None,
         stage: StageName | None = None,
+        last_step: float | None = None,
     ) -> PlannedArm:
-        roles = plan_roles(config, calls, runs, trial, self._recorded)
+        roles = plan_roles(config, calls, runs, trial, self._recorded, problems, last_step)
         if stage == "teacher":
             roles = [replace(role, model_role=stage) for role in roles]
         if trial is not None and trial.sample and any(role.prompt_by == "trial" for role in roles):
@@ -243,6 +275,8 @@ class _Planner:
             settings=[],
             smallest_difference=None,
             difference_note="",
+            reach=None,
+            price_limit=None,
             score=score.name,
             rate=score.rate,
         )
@@ -310,7 +344,11 @@ def _plan_hours(config: RunConfig, roles: Sequence[PlannedRole], recorded: Recor
     about = f"{config.model.name} on engine={config.engine.choice}"
     if speed is None:
         return None, f"no run of {about} is recorded"
-    tokens = sum(role.completion_tokens for role in roles if role.role != GOLD)
+    tokens = sum(
+        role.completion_tokens if role.expected_completion_tokens is None else role.expected_completion_tokens
+        for role in roles
+        if role.role != GOLD
+    )
     return tokens / speed[0] / 3600, f"{speed[0]:,.0f} completion tokens/s, as in {speed[1]} runs of {about}"
 
 

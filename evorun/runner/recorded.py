@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,20 @@ class Recorded(NamedTuple):
 
     runs: Sequence[CompletedRun]
 
-    def per_call(self, method: str, task: str, model: str, role: str) -> PerCall | None:
-        """Return the mean tokens of a role's calls in runs of a method on a task with a policy model, by its id."""
+    def per_call(
+        self, method: str, task: str, model: str, role: str, like: Mapping[str, Any] | None = None
+    ) -> PerCall | None:
+        """Return the mean tokens of a role's calls in runs of a method on a task with a policy model, by its id.
+
+        like: a configuration whose settings of the method and budget the runs share, since prompts grow from step to
+        step; None for any. Simulated and replayed runs do not count.
+        """
         spent = [
             results.cost[role]
             for manifest, results in self._of_model(model)
-            if (manifest.method, manifest.task) == (method, task) and role in results.cost
+            if (manifest.method, manifest.task) == (method, task)
+            and role in results.cost
+            and (like is None or all(manifest.config.get(key) == like.get(key) for key in ("method", "budget")))
         ]
         calls = sum(cost.calls for cost in spent)
         if not calls:

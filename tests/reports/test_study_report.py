@@ -17,6 +17,8 @@ from evorun.reports.comparison import compare
 from evorun.reports.comparison.paired import compare_pooled_scores, compare_rates, count_paired_outcomes
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.study import StudyReport, describe_answers
+from evorun.reports.facts import note_equal_calls
+from evorun.reports.overview import load_outcome
 from evorun.runs.directory import load_manifest
 from evorun.runs.scores import ACCURACY
 from evorun.runs.stated_studies import RecordedStudy, StatedStudy
@@ -195,3 +197,10 @@ def test_the_latex_tables_begin_with_the_study_in_the_text(tmp_path: Path) -> No
     typeset = str(LatexNodes2Text().latex_to_text(document[: document.index(r"\begin{table}")]))
     for said in (STATED.question, RECORDED.digest, "Smallest effect of interest: 10.0 pp", "Answer: ", "equivalence"):
         assert said in typeset
+
+
+def test_a_budget_that_the_study_states_is_a_fact_without_advice(tmp_path: Path) -> None:
+    runs = [_write(tmp_path, "lyria", 0, settings={"study": None}), _write(tmp_path, "lyria", 1)]
+    advice = [note_equal_calls(load_outcome(run)) for run in runs]
+    assert ["budget.generations=N" in line for line in advice] == [True, False]
+    assert "the study states this budget" in advice[1]

@@ -21,7 +21,13 @@ from evorun.reports.comparison.reported import (
 from evorun.reports.comparison.rows import Row, make_row
 from evorun.reports.comparison.runs import Run, load_runs
 from evorun.reports.comparison.study import StudyReport, find_control, report_study
-from evorun.reports.facts import EQUAL_CALLS, SIMULATED_LINE, describe_early_ends, describe_unevolved, list_warnings
+from evorun.reports.facts import (
+    SIMULATED_LINE,
+    describe_early_ends,
+    describe_unevolved,
+    list_warnings,
+    note_equal_calls,
+)
 from evorun.reports.run_tables import describe_repeated_scores, find_repeated_scores, is_flat
 from evorun.runs.directory import find_recording
 from evorun.runs.paths import display
@@ -276,7 +282,7 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             if line == early_ends:  # the generations have a column
                 if unevolved is not None:
                     continue
-                line = f"The budget ended problems early. {EQUAL_CALLS}"
+                line = f"The budget ended problems early. {note_equal_calls(run.outcome)}"
             if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
                 holders[line].add(run.name)
         repeated = originals.get(_resolve_recording(run))
