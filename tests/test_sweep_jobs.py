@@ -262,11 +262,11 @@ def test_a_run_tells_its_progress_while_it_goes_on(tmp_path: Path) -> None:
     with mock.patch.object(progress, "WRITE_INTERVAL_S", 0.01), mock.patch.object(progress, "write_progress", look):
         done = evorun_here(*TINY, "run.concurrency=1", "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {job.state for job in found} <= {"starting", "running"}
+    assert {job.state for job in found} <= {"starting", "running", "reporting"}
     calls = [job.calls or 0 for job in found]
     assert calls == sorted(calls)
     last = found[-1]
-    assert (last.state, last.done, last.planned, last.share, last.calls) == ("running", 2, 2, 1.0, 2)
+    assert (last.state, last.done, last.planned, last.share, last.calls) == ("reporting", 2, 2, 0.99, 2)
     assert not (tmp_path / "run" / ".progress.json").exists()
 
 

@@ -46,8 +46,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name that tells it from the sweep's other jobs; of a run by itself, its folder."""
     state: State
-    """`starting`: a process works on it, which has no progress yet; `reporting`: it is complete, and a process writes
-    its report; `lost`: its manifest says that it runs, or SLURM was to start it, but no process works on it."""
+    """`starting`: a process works on it, which has no progress yet; `reporting`: all its problems have ended, and a
+    process writes its results or report; `lost`: its manifest says that it runs, or SLURM was to start it, but no
+    process works on it."""
     done: int | None = None
     """Problems that have ended, or training steps."""
     planned: int | None = None
@@ -170,7 +171,8 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     state: State = _STATES.get(manifest.status, "lost")
     if locked:
         has_progress = bool(done) or (live is not None and live.share > 0)
-        state = "reporting" if complete else "running" if has_progress else "starting"
+        ended = complete or (live is not None and 0 < live.problems <= live.ended)
+        state = "reporting" if ended else "running" if has_progress else "starting"
     note = "no report yet" if state == "done" and not (run / REPORT).exists() else None
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))

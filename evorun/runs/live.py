@@ -15,7 +15,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
     """.progress.json: how far the process that works on a run is, some seconds ago at most."""
 
     share: float
-    """Completed share of the run, of its steps or of its budget, whichever is larger."""
+    """Completed share of the run, of its steps or of its budget, whichever is larger; at most 0.99 before its end."""
     ended: int
     """Problems that have ended."""
     problems: int
@@ -25,7 +25,7 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Seconds since this process began the run."""
     left_seconds: float | None
-    """Estimated seconds until the end; null where there is no estimate yet."""
+    """Estimated seconds until the end; null where there is no estimate yet, or only evaluations or results are left."""
 
 
 def write_progress(file: Path, progress: ProgressRecord) -> None:

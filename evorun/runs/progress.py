@@ -24,6 +24,10 @@ _SAME_EVENT_SHARE = 0.005
 """Share of the elapsed time within which progress counts as one event: problems often advance together (ours)."""
 _WAIT_DECAY = 0.9
 """Factor by which each shorter wait between events reduces the expected wait (ours)."""
+_SEEN_SHARE, _SEEN_SECONDS = 0.03, 15.0
+"""Share of the work, or seconds, that a pace is measured over before it says anything (ours)."""
+_ALMOST = 0.99
+"""Largest share that is shown before the end: evaluations, results and the report may lie ahead (ours)."""
 
 
 class TimeLeft:
@@ -38,7 +42,7 @@ class TimeLeft:
 
     def restart(self, seconds: float, share: float) -> None:
         """Measure the pace from here: an engine's start or a replay of the journal says nothing about it."""
-        self._start = seconds
+        self._start, self._start_share = seconds, share
         self._events = deque([(seconds, share)])
         self._wait = 0.0
         self._left: tuple[float, float] | None = None
@@ -60,11 +64,14 @@ class TimeLeft:
         self._left = (end, (1 - end_share) * (end - start) / (end_share - start_share))
 
     def estimate(self, seconds: float) -> float | None:
-        """Return the seconds left at a moment; None before the first event.
+        """Return the seconds left at a moment; None before enough has been seen to tell.
 
         The estimate counts down until the next event is due, then stays constant until it.
         """
         if self._left is None:
+            return None
+        seen = self._events[-1][1] - self._start_share
+        if seen < _SEEN_SHARE and seconds - self._start < _SEEN_SECONDS:
             return None
         moment, left = self._left
         return max(left - min(seconds - moment, self._wait), 0.0)
@@ -166,12 +173,12 @@ class Progress:
         """Return the progress as other processes read it."""
         share = self.share
         return ProgressRecord(
-            share=round(share, 6),
+            share=round(min(share, _ALMOST), 6),
             ended=len(self._ended),
             problems=self.problems,
             cost={role: Spent(**usage.counts()) for role, usage in sorted(dict(self.traffic.cost).items())},
             seconds=round(self.seconds, 1),
-            left_seconds=self._time_left.estimate(self.seconds) if share < 1 else 0.0,
+            left_seconds=self._time_left.estimate(self.seconds) if share < 1 else None,
         )
 
     def _count(self, problem: str) -> None:
@@ -235,10 +242,11 @@ class Progress:
         mean = sum(scored) / len(scored) if scored else 0.0
         primary = value(self.primary, mean)
         tokens = traffic.prompt_tokens + traffic.completion_tokens
-        left = 0.0 if share >= 1 else self._time_left.estimate(self.seconds)
+        ended = len(self._ended) >= self.problems
+        left = 0.0 if ended else None if share >= 1 else self._time_left.estimate(self.seconds)
         shown = {
             "phase": self._phase(),
-            "done": f"{100 * share:.0f} %",
+            "done": f"{100 * (share if ended else min(share, _ALMOST)):.0f} %",
             "problems": f"{len(self._ended)}/{self.problems} done, {len(self._last_steps)} begun",
             "evaluated at step" if self.trains else "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",

@@ -195,7 +195,34 @@ def test_shares_that_were_added_up_end_at_one() -> None:
         for i in range(7):
             progress.count_step(f"p{i}", step, None)
     assert progress.share == 1
-    assert progress.fields()["left"] == "0:00"
+
+
+def test_nothing_is_complete_before_its_last_evaluation(tmp_path: Path) -> None:
+    clock = Clock()
+    progress = Progress("espl on quiz", 2, 4, Traffic(), ACCURACY, trains=True, clock=clock)
+    progress.traffic.first_answer = 0.0
+    for step in range(1, 5):
+        clock.now = 100.0 * step
+        progress.count_training_step(step, {})
+    assert (progress.fields()["done"], progress.fields()["left"]) == ("99 %", "-")
+    assert (progress.record().share, progress.record().left_seconds) == (0.99, None)
+    for problem in ("p0", "p1"):
+        progress.count_step(problem, 4, 1.0)
+        progress.count_finished_problem(problem)
+    assert (progress.fields()["done"], progress.fields()["left"]) == ("100 %", "0:00")
+    assert (progress.record().share, progress.record().left_seconds) == (0.99, None)  # results are still to be written
+
+
+def test_no_time_left_is_named_before_enough_has_been_seen() -> None:
+    left = TimeLeft(0.0)
+    left.add(5.0, 0.002)
+    assert left.estimate(6.0) is None
+    left.add(10.0, 0.05)
+    assert left.estimate(10.0) is not None
+    slow = TimeLeft(0.0)
+    slow.add(14.0, 0.01)
+    assert slow.estimate(14.0) is None
+    assert slow.estimate(15.0) == pytest.approx(0.99 / 0.01 * 14.0 - 1.0)
 
 
 def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
