@@ -17,10 +17,12 @@ from evorun.errors import ConfigError
 from evorun.models.config import ModelConfig
 from evorun.reports.text import dollars
 from evorun.runner.memory import estimate_memory
+from evorun.runner.planned_roles import extrapolate_prompt
 from evorun.runner.plans import make_plan
 from evorun.runner.settings import check
 from evorun.runner.stages import name_stage, run_digest
 from evorun.runner.student import teacher_composition
+from evorun.runner.trials import Asked, Trial
 from evorun.runs.directory import identity
 from evorun.runs.statistics import estimate_spread, smallest_difference, worst_spread
 from evorun.runs.terminal import Terminal
@@ -308,3 +310,17 @@ def test_a_budget_in_dollars_says_what_it_buys(tmp_path: Path, capsys: pytest.Ca
     assert f"Price: at most {dollars(dear)}" in said
     with pytest.raises(ConfigError, match="each completion is as long as its limit"):
         planning.plan([*words, f"--max-price={0.99 * some}"], Terminal())
+
+
+def test_later_steps_are_taken_to_be_like_the_last_ones_of_a_trial() -> None:
+    by_step = {
+        "generate": {0: Asked(4, 400), **{step: Asked(2, 200 * (1 + step)) for step in range(1, 5)}},
+        "evaluate": {0: Asked(2, 20), 4: Asked(2, 60)},
+    }
+    trial = Trial(problems=2, cost={}, by_step=by_step, last_step=4, max_tokens={}, sample=False)
+    # 400, 400, 600, 800, then 1,000 tokens in each of the steps 4 to 40; 4 + 40 * 2 calls
+    known = (400 + 400 + 600 + 800 + 37 * 1000) / (4 + 40 * 2)
+    assert extrapolate_prompt(trial, ["generate"], 42, 40) == pytest.approx(known)
+    assert extrapolate_prompt(trial, ["generate"], 3, 1) == pytest.approx((400 + 400) / 6)
+    # 5 calls on each of 2 problems: 2 at 10 tokens in step 0, 8 at 30
+    assert extrapolate_prompt(trial, ["evaluate"], 5, 40) == pytest.approx((20 + 8 * 30) / 10)

@@ -166,7 +166,7 @@ def _find_prompt(
     first = next((one for one in trial.by_step if one in named), None)
     stands_for_all = role not in trial.by_step or (named <= trial.by_step.keys() and role == first)
     roles = ([role] if role in trial.by_step else []) + (unnamed if stands_for_all else [])
-    mean = _extrapolate(trial, roles or list(trial.by_step), calls, last_step)
+    mean = extrapolate_prompt(trial, roles or list(trial.by_step), calls, last_step)
     return (None, "unknown") if mean is None else (mean, "trial")
 
 
@@ -174,7 +174,7 @@ LATE_SHARE = 0.75
 """Share of a trial's steps after which prompts are taken to have their final length (ours)."""
 
 
-def _extrapolate(trial: Trial, roles: Sequence[str], calls: float, last_step: float | None) -> float | None:
+def extrapolate_prompt(trial: Trial, roles: Sequence[str], calls: float, last_step: float | None) -> float | None:
     """Return the mean prompt tokens of roles: the first steps' as in a trial, those of later ones as in its last ones.
 
     Roles that a trial asks in few of its steps, such as evaluations, have as many late calls as are left of theirs.
