@@ -62,12 +62,13 @@ def fill_in(command: str, folder: Path) -> list[str]:
     verb = command.split()[0]
     command = re.sub(r"\[[^\]]*\]", "", command).replace("outputs/sweeps/TIME", SWEEP)
     command = re.sub(r"(answers|matches_per_repetition)=\d+", r"\1=4", command)
-    if "training." in command:
+    if "training." in command or "method.steps=" in command:
         command = command.replace("RUN_DIR", "ESPL_RUN")
     elif verb == "tournament":
         command = command.replace("RUN_DIR...", f"{SWEEP}/duels {SWEEP}/zero")
     command = command.replace("RUN_DIR...", "RUN_DIR").replace("RUN_DIR", OWN_RUNS.get(verb, "RUN_DIR"))
     command = re.sub(r"^extend (\S+) method.generations=\d+", r"extend \1 method.generations=2", command)
+    command = re.sub(r"^extend (\S+) method.steps=\d+", r"extend \1 method.steps=3", command)
     command = command.replace("--at step=5", "--at step=1")
     if "engine=replay" in command:
         command = command.replace("method=... task=...", " ".join(RUNS["RUN_DIR"]))

@@ -145,7 +145,7 @@ def forked_trainers(*, launched: bool = False) -> Iterator[None]:
     targets = {(sys.executable, "-m", WORKER), *([(sys.executable, "-m", LAUNCH)] if launched else [])}
 
     async def fork_or_start(*command: Any, **options: Any) -> Any:
-        if command[1].endswith(".py"):  # a test's own trainer
+        if command[1].endswith(".py") and "env" in options:  # a test's own trainer
             command = (command[0], "-m", *command[1:])
         elif command[:3] not in targets:
             return await start(*command, **options)

@@ -4,14 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from evorun.errors import ConfigError, EvorunError
 from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
-
-E = TypeVar("E", bound=EvorunError)
 
 OTHER_ROLES = ("judge", "reward", "meta", "reflection", "gold")
 """Roles of models in a run, other than the policy and its reference. Two configuration groups give such a role its
@@ -174,6 +172,6 @@ class ServedModel(NamedTuple):
     engine: EngineConfig
 
 
-def name_engine_key(error: E, key: str) -> E:
-    """Return the error of an engine with its configuration key: `judge_engine.api_key_env` for `engine.api_key_env`."""
-    return type(error)(re.sub(r"\bengine(?=[.=])", key, str(error)))
+def name_engine_key(error: EvorunError, key: str) -> None:
+    """Put an engine's configuration key into its error: `judge_engine.api_key_env` for `engine.api_key_env`."""
+    error.args = (re.sub(r"\bengine(?=[.=])", key, str(error)),)

@@ -38,7 +38,8 @@ class LazyModel:
         try:
             return await self._answer(engine, request)
         except EngineError as error:
-            raise name_engine_key(error, self._key) from error
+            name_engine_key(error, self._key)
+            raise
 
     async def _answer(self, engine: LanguageModel, request: Request) -> Reply:
         if not self.gpus:
@@ -72,10 +73,9 @@ class LazyModel:
             if self._engine is None:
                 try:
                     self._engine = await self._open_engine()
-                except EvorunError as error:
-                    self._failure = name_engine_key(error, self._key)
-                    raise self._failure from error
                 except Exception as error:
+                    if isinstance(error, EvorunError):
+                        name_engine_key(error, self._key)
                     self._failure = error
                     raise
             return self._engine

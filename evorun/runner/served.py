@@ -52,7 +52,7 @@ def read_engine(config: Mapping[str, Any], key: str) -> EngineConfig:
     try:
         return typed(registry.engine_config_class(name), {**values, "name": name}, key)
     except ConfigError as error:
-        error = name_engine_key(error, key)
+        name_engine_key(error, key)
         if chosen != AUTOMATIC:
             raise error from None
         raise ConfigError(
@@ -74,7 +74,8 @@ def require_engine(served: ServedModel, config: Mapping[str, Any], role: str) ->
     try:
         served.engine.require(served.model)
     except EvorunError as error:
-        raise name_engine_key(error, find_engine_key(config, role)) from error
+        name_engine_key(error, find_engine_key(config, role))
+        raise
 
 
 def served_by(asked: ServedModel) -> ServedModel:

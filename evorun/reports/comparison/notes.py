@@ -130,7 +130,7 @@ def lines_note(comparison: ComparedRuns) -> str:
     bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
     sentences = [
         bands,
-        "A method with a single step is a mark; against generations it stands right of them, on a dotted line.",
+        "A method with a single step is a mark; against generations it stands beside them, on a dotted line.",
     ]
     if comparison.has_seeds:
         sentences.insert(
