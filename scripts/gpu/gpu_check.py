@@ -1,6 +1,6 @@
 """Check evorun on one GPU without a network: what runs there, how fast, and what it agrees with.
 
-    python scripts/gpu/gpu_check.py [--parts decoding training runs vllm] [--device cuda] [--size full] [--out FOLDER]
+    python scripts/gpu/gpu_check.py [--parts decoding ...] [--device cuda] [--size full] [--out FOLDER]
 
 Each part is a process of its own with nine minutes at most. A part that fails or is cut off is reported with its last
 lines, and the others go on. FOLDER receives gpu_check.json, gpu_check.md (the table for docs/guides/gpus.md) and a log
@@ -23,7 +23,13 @@ from typing import Any
 from figures import Setting, to_table
 from random_models import SIZES
 
-PARTS = {"decoding": "decoding_part", "training": "training_part", "runs": "runs_part", "vllm": "vllm_part"}
+PARTS = {
+    "decoding": "decoding_part",
+    "training": "training_part",
+    "runs": "runs_part",
+    "resume": "resume_part",
+    "vllm": "vllm_part",
+}
 MINUTES = 9
 LAST_LINES = 15
 
