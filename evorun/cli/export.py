@@ -60,7 +60,12 @@ def export_runs(arguments: Sequence[str], console: Terminal) -> int:
 
 def _archive(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
     from evorun.exports.archive import write_archive
+    from evorun.exports.signing import NAMESPACE, require_key, sign_file, signature_of
 
+    key = Path(options["sign"]).expanduser() if options.get("sign") else None
+    if key is not None:
+        require_key(key)
+        refuse_replacing("output", signature_of(output), overwrite=options["overwrite"] == "True")
     paths = options.get("paths", "refuse")
     if paths not in ("refuse", "keep"):
         raise ConfigError(f"paths: expected keep or nothing, got {paths}")
@@ -72,7 +77,12 @@ def _archive(folders: Sequence[Path], output: Path, options: Mapping[str, str]) 
     with output.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     runs = f"{len(folders)} run{'' if len(folders) == 1 else 's'}"
-    return f" ({files} files of {runs}; sha256 {digest}); its README.md has the commands of a replay"
+    said = f" ({files} files of {runs}; sha256 {digest}); its README.md has the commands of a replay"
+    if key is None:
+        return said
+    signature = sign_file(output, key)
+    check = f"ssh-keygen -Y check-novalidate -n {NAMESPACE} -s {signature.name} < {output.name}"
+    return f"{said}\nsigned: {display(signature)}; to check it: {check}"
 
 
 def _csv(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
@@ -113,7 +123,7 @@ def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) ->
 
 
 _FORMATS = {
-    "archive": _Format(_archive, ".zip", options=("paths",)),
+    "archive": _Format(_archive, ".zip", options=("paths", "sign")),
     "csv": _Format(_csv, ""),
     "hf_eval_results": _Format(
         _eval_results, ".yaml", single=True, options=("dataset", "task_id", "source"), required=("dataset", "task_id")

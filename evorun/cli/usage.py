@@ -181,11 +181,12 @@ USAGES = {
         "export:export_runs",
         "evorun export RUN_DIR... format=FORMAT output=PATH",
         "write runs for other programs, papers and readers",
-        "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex output=PATH [paths=keep] "
+        "evorun export RUN_DIR... format=archive|csv|hf_eval_results|inspect|latex output=PATH [paths=keep] [sign=KEY] "
         "[dataset=ORG/NAME] [task_id=NAME] [source=URL] [overwrite=true]",
         "Writes what run directories hold. A folder stands for its runs and sweeps.\n"
         "  archive          FILE.zip: completed runs, to replay without their models; no keys, hosts or paths of this\n"
-        "                   machine (paths=keep: those in journals and records stay), with SHA256SUMS\n"
+        "                   machine (paths=keep: those in journals and records stay), with SHA256SUMS;\n"
+        "                   sign=~/.ssh/id_ed25519 signs it with an SSH key\n"
         "  csv              FOLDER: all records, a file for each kind, with a column for the run\n"
         "  hf_eval_results  FILE.yaml: a run's score for .eval_results/ of a model on the Hub, where dataset= and\n"
         "                   task_id= name the benchmark; source= is a URL of its traces or paper\n"

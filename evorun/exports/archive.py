@@ -1,8 +1,7 @@
 """One file for a paper's appendix: runs that anybody replays without their models, and nothing of the machine.
 
 A zip file, which every system opens. The same runs give the same bytes. SHA256SUMS holds a digest of each file, in the
-format of `sha256sum -c`. It carries no signature: a run's signature is made with a key that never leaves its user, so
-that nobody else could check it. A paper states the digest of the archive itself.
+format of `sha256sum -c`. A paper states the digest of the archive itself; `signing` signs it.
 """
 
 import hashlib

@@ -70,7 +70,7 @@ def test_an_archive_is_replayed_elsewhere(home: Path, export: Callable[..., Path
 def test_an_archive_names_neither_folders_nor_hosts(home: Path, export: Callable[..., Path], tmp_path: Path) -> None:
     with zipfile.ZipFile(export("archive", "runs.zip")) as archive:
         archive.extract("run/journal.sqlite", tmp_path)
-        contents = [archive.read(name) for name in archive.namelist()]
+        contents = [archive.read(name) for name in archive.namelist() if not name.endswith(".sqlite")]  # compressed
         assert not [name for name in archive.namelist() if name.endswith((".log", ".html", "overrides.yaml"))]
     contents += [effect.request + effect.result for effect in read_journal(tmp_path / "run" / "journal.sqlite")]
     manifest = (home / "somewhere" / "run" / "manifest.json").read_bytes()
@@ -122,6 +122,37 @@ def test_a_path_in_a_journal_is_refused_or_kept(home: Path, tmp_path: Path, monk
     assert refused.returncode == 1
     assert "a name of this machine" in refused.stderr
     assert evorun_here(*words, "paths=keep", cwd=home).returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_an_archive_is_signed_with_an_ssh_key(home: Path, export: Callable[..., Path], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    archive = export("archive", "runs.zip", f"sign={key}")
+    signers = tmp_path / "allowed_signers"
+    signers.write_text(f"me@example.org {key.with_suffix('.pub').read_text()}")
+    verify = [
+        "ssh-keygen",
+        "-Y",
+        "verify",
+        "-f",
+        signers,
+        "-I",
+        "me@example.org",
+        "-n",
+        "evorun",
+        "-s",
+        f"{archive}.sig",
+    ]
+    assert subprocess.run(verify, input=archive.read_bytes(), check=False).returncode == 0
+    assert subprocess.run(verify, input=archive.read_bytes() + b" ", check=False).returncode != 0
+    words = ("export", home / "somewhere" / "run", "format=archive", f"output={archive}", "overwrite=true")
+    refused = evorun_here(*words, f"sign={tmp_path}/none", cwd=home)
+    assert "sign: expected the file of an SSH key" in refused.stderr
+    key.write_text("no key")
+    refused = evorun_here(*words, f"sign={key}", cwd=home)
+    assert refused.returncode == 1
+    assert "cannot sign" in refused.stderr
 
 
 def test_csv_holds_every_record(home: Path, export: Callable[..., Path]) -> None:
