@@ -220,7 +220,9 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
         done = evorun_here(*sweep, cwd=tmp_path)
     assert seen == ["reporting"]
     assert re.search(r"^done: seed=0: no report yet$", done.stdout, re.MULTILINE)
-    assert done.stdout.endswith("2 of 2 jobs are not done; continue with: evorun resume sweep\n")
+    assert done.stdout.endswith(
+        "1 of 2 jobs is not done, 1 lacks only its report; continue with: evorun resume sweep\n"
+    )
 
 
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
