@@ -26,6 +26,7 @@ from evorun.runs.directory import (
     iterate_differences,
     load_manifest,
 )
+from evorun.runs.formats import counted
 from evorun.runs.history import find_ends, iterate_history
 from evorun.runs.journal import create_journal
 from evorun.runs.journal_file import JOURNAL
@@ -139,6 +140,7 @@ def fork(arguments: Sequence[str], console: Terminal) -> int:
 
 def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.running import carry_out
+    from evorun.reports.comparison.names import explain_other_model
     from evorun.runner.branches import plan_weights, refuse_other_student, take_over_weights, trains
 
     request = _parse(verb, arguments)
@@ -147,7 +149,7 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         raise ConfigError(f"{display(request.run)}: a replay has no calls of its own: {verb} the run that it replays")
     training = trains(manifest.config)
     config = _change(verb, request, manifest, training=training)
-    differences = iterate_differences(identity(manifest.config), identity(config))
+    differences = list(iterate_differences(identity(manifest.config), identity(config)))
     changes = [f"{key}: {before!r} -> {now!r}" for key, before, now in differences]
     if not changes:
         raise ConfigError(f"expected a change of what the run does: {USAGES[verb].synopsis}; got none")
@@ -165,12 +167,14 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
             origin = structs.replace(origin, first_checkpoint=weights.first_checkpoint)
             again = weights.again
         _print_shared(request.run, folder, origin, again, console)
-        unpaired = _explain_unpaired(manifest, config)
+        foreseen = _foresee(manifest, config)
+        unpaired = explain_other_model(foreseen, manifest)
         if unpaired is not None:
             kind = "fork" if verb == "fork" else "extension"
             line = f"this {kind} cannot be paired with {display(request.run)} in a comparison: {unpaired}"
             console.print(line, style="yellow", soft_wrap=True)
-        if not training and _changes_ignored_sampling(manifest, config):
+        ignored = all(key.endswith(_IGNORED_BY_SIMULATED) for key, _, _ in differences)
+        if not training and ignored and all(model.engine == SIMULATED for model in foreseen.models.values()):
             line = f"simulated models ignore temperature and top_p: expect the records of {display(request.run)}"
             console.print(line, style="yellow", soft_wrap=True)
         invocation.current.folders.append(folder)
@@ -185,7 +189,7 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     if status != "completed":
         return exit_code(status)
     paid, branch = _count(folder), load_manifest(folder)
-    steps = f" and {_format_steps(paid.updates - origin.updates + again)}" if training else ""
+    steps = f" and {counted(paid.updates - origin.updates + again, 'training step')}" if training else ""
     used = origin.calls if branch.origin is None or branch.origin.used_calls is None else branch.origin.used_calls
     unused = f" ({origin.calls - used:,} recorded ones had no use)" if used < origin.calls else ""
     console.print(f"paid for {paid.calls - origin.calls:,} new calls{steps}, shared {used:,}{unused}", soft_wrap=True)
@@ -198,20 +202,6 @@ def _branch(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     how = "compare both" if unpaired is None else f"see both, without a pair ({unpaired})"
     console.print(f"{how}: {report}", soft_wrap=True)
     return 0
-
-
-def _explain_unpaired(manifest: Manifest, config: Mapping[str, Any]) -> str | None:
-    """Return why a run with this configuration has another model than the recorded one; None where it has the same."""
-    from evorun.reports.comparison.names import explain_other_model
-
-    return explain_other_model(_foresee(manifest, config), manifest)
-
-
-def _changes_ignored_sampling(manifest: Manifest, config: Mapping[str, Any]) -> bool:
-    """Tell whether only the sampling of simulated models changes, which ignore it."""
-    keys = [key for key, _, _ in iterate_differences(identity(manifest.config), identity(config))]
-    models = _foresee(manifest, config).models.values()
-    return all(key.endswith(_IGNORED_BY_SIMULATED) for key in keys) and all(one.engine == SIMULATED for one in models)
 
 
 def _foresee(manifest: Manifest, config: Mapping[str, Any]) -> Manifest:
@@ -260,19 +250,15 @@ def _share(request: _Request, folder: Path, verb: str, changes: list[str], earli
 
 def _print_shared(run: Path, folder: Path, origin: Origin, again: int, console: Terminal) -> None:
     """Say what the new run does not pay for. again: training steps whose weights are gone."""
-    steps = f" and {_format_steps(origin.updates)}" if origin.updates else ""
+    steps = f" and {counted(origin.updates, 'training step')}" if origin.updates else ""
     shared = f"{origin.calls:,} recorded calls{steps} come from {display(run)}"
     console.print(f"{display(folder)}: {shared}; only other calls are made", soft_wrap=True)
     if again:
         console.print(
-            f"{_format_steps(again)} of these must be made again, without calls, since no checkpoint after them was "
-            "kept (training.save_every, training.keep)",
+            f"{counted(again, 'training step')} of these must be made again, without calls, since no checkpoint after "
+            "them was kept (training.save_every, training.keep)",
             soft_wrap=True,
         )
-
-
-def _format_steps(count: int) -> str:
-    return f"{count:,} training step{'' if count == 1 else 's'}"
 
 
 class _Counts(NamedTuple):

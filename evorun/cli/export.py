@@ -10,6 +10,7 @@ from evorun.errors import ConfigError, RunDirectoryError
 from evorun.exports.records_csv import names_of
 from evorun.runs.files import replace_atomically
 from evorun.runs.folders import run_folders
+from evorun.runs.formats import counted
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
@@ -76,7 +77,7 @@ def _archive(folders: Sequence[Path], output: Path, options: Mapping[str, str]) 
         raise RunDirectoryError(f"cannot write {display(output)}: {error.strerror}") from error
     with output.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    runs = f"{len(folders)} run{'' if len(folders) == 1 else 's'}"
+    runs = counted(len(folders), "run")
     said = f" ({files} files of {runs}; sha256 {digest}); its README.md has the commands of a replay"
     if key is None:
         return said

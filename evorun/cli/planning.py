@@ -16,6 +16,7 @@ from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runner.gpu_plans import make_gpu_table
 from evorun.runner.plan_records import Plan, PlannedArm, PlannedMemory, PlannedRole, UncountedCalls, add_known
 from evorun.runner.plans import list_shortfalls, make_plan
+from evorun.runs.formats import counted
 from evorun.runs.stated_studies import StatedStudy, record_study
 from evorun.runs.terminal import Terminal
 
@@ -259,7 +260,7 @@ def _describe_memory(one: PlannedMemory) -> str:
 
 
 def _describe_difference(arm: PlannedArm) -> str:
-    about = f"{arm.problems:,} problems x {arm.runs} seed{'' if arm.runs == 1 else 's'} on {arm.task}"
+    about = f"{arm.problems:,} problems x {counted(arm.runs, 'seed')} on {arm.task}"
     if arm.smallest_difference is None:
         return f"Smallest difference with {about}: unknown, {arm.difference_note}."
     size = f"{100 * arm.smallest_difference:.1f} points" if arm.rate else f"{arm.smallest_difference:.3g}"

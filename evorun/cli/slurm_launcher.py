@@ -32,6 +32,7 @@ from evorun.errors import ConfigError
 from evorun.runner.typed import typed
 from evorun.runs import slurm
 from evorun.runs.files import reject_links
+from evorun.runs.formats import counted
 from evorun.runs.job_states import look_at
 from evorun.runs.sweeps import SLURM_FILES, JobInSweep, read_sweep, write_sweep
 from evorun.runs.terminal import Terminal
@@ -113,7 +114,7 @@ class SlurmLauncher(Launcher):
         jobs = begun.jobs[initial_job_idx : initial_job_idx + len(job_overrides)]
         ids = self._submit(begun, jobs, job_overrides, initial_job_idx)
         count, array = len(jobs), ids[0].partition("_")[0]
-        self._console.print(f"submitted {count} job{'' if count == 1 else 's'} to SLURM: array {array}", soft_wrap=True)
+        self._console.print(f"submitted {counted(count, 'job')} to SLURM: array {array}", soft_wrap=True)
         begun.submitted.append(array)
         if self._settings.detach:
             return [returned("submitted") for _ in jobs]

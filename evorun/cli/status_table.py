@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from evorun.runs.formats import compact, count, format_dollars, value, value_interval
+from evorun.runs.formats import compact, count, counted, format_dollars, value, value_interval
 from evorun.runs.job_states import JobStatus, State, count_states
 from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
@@ -49,7 +49,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
 
 def title_of(name: str, jobs: Sequence[JobStatus]) -> str:
     """Return the title of a table of jobs: `outputs/a: 12 jobs: 9 done, 3 running`."""
-    return f"{name}: {len(jobs):,} job{'' if len(jobs) == 1 else 's'}: {count_states(jobs)}"
+    return f"{name}: {counted(len(jobs), 'job')}: {count_states(jobs)}"
 
 
 def list_notes(jobs: Sequence[JobStatus]) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
+from evorun.runs.formats import counted
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 
@@ -28,7 +29,7 @@ def view_runs(arguments: Sequence[str], console: Terminal) -> None:
     with contextlib.ExitStack() as stack:
 
         def announce(url: str, runs: int) -> None:
-            found = f"{runs:,} run{'' if runs == 1 else 's'} below {', '.join(map(display, folders))}"
+            found = f"{counted(runs, 'run')} below {', '.join(map(display, folders))}"
             console.print(f"{found}; Ctrl-C ends this view, not the runs", soft_wrap=True)
             console.print(url, soft_wrap=True)
             if opens_browser and _has_display():

@@ -54,7 +54,7 @@ class _Part(NamedTuple):
     caption: str
     """Its first sentence, and what a reader must know beside it."""
     notes: str
-    """How its figures were made: comments, for the text or an appendix."""
+    """The making of its figures, as comments for the text or an appendix."""
     table: Table
 
 

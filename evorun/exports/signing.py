@@ -12,7 +12,7 @@ from evorun.models.keys import child_environment
 from evorun.runs.paths import display
 
 NAMESPACE = "evorun"
-"""What such a signature is for: one that the key has made for another purpose is refused."""
+"""Purpose of such a signature: one that the key has made for another purpose is refused."""
 _AGENT = ("SSH_AUTH_SOCK", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables by which `ssh-keygen` finds the user's agent, or asks for a passphrase."""
 

@@ -26,7 +26,7 @@ _INTERVALS = f"In parentheses: 95 % intervals, over problems; there is none for 
 
 
 class RejudgedSection(NamedTuple):
-    """What a report says of a rejudging."""
+    """A rejudging in a report."""
 
     title: str
     warning: str | None

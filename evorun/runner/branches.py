@@ -55,7 +55,7 @@ class Weights(NamedTuple):
 
 
 class _Recorded(NamedTuple):
-    """What a run's journal says of its training."""
+    """The training of a run, by its journal."""
 
     updates: dict[int, int]
     """Step by number."""

@@ -1,4 +1,4 @@
-"""What the engines and the trainer of a run need of GPUs, by its configuration and the models' sizes."""
+"""The needs of a run's engines and trainer for GPUs, by its configuration and the models' sizes."""
 
 import dataclasses
 from collections import defaultdict

@@ -19,10 +19,9 @@ from typing import NamedTuple
 from evorun.models.adapters import HELD
 from evorun.models.architecture import Architecture, read_architecture
 from evorun.models.config import ModelConfig
+from evorun.models.memory import GIB
 from evorun.runner.plan_records import PlannedMemory
 from evorun.training.config import TrainingConfig
-
-GIB = 2**30
 
 LINEAR_BITS = {"awq": 4 + 20 / 128, "gptq": 4 + 20 / 128, "compressed-tensors": 4 + 16 / 128, "fp8": 8 + 32 / 128**2}
 """Bits per weight of linear layers by quantisation, with scales."""
@@ -34,7 +33,7 @@ GROUP = {"awq": 128, "gptq": 128, "compressed-tensors": 128, "fp8": 128}
 CONTEXT_GIB = 1.5
 """CUDA's context, NCCL's buffers, CUDA graphs and what the allocator loses (ours)."""
 ASLEEP_GIB = 1.5
-"""What a sleeping vLLM engine keeps of a GPU (ours): its CUDA context and graphs."""
+"""Memory that a sleeping vLLM engine keeps (ours): its CUDA context and graphs."""
 BATCHED_TOKENS = 8192
 """Tokens that vLLM computes at once, of prompts and completions (its default is 2,048 to 16,384 by GPU and use)."""
 SAMPLER_BYTES = 20
@@ -46,7 +45,7 @@ CHUNK_TOKENS = 512
 
 
 class GpuMemory(NamedTuple):
-    """What an engine or a trainer takes of each of its GPUs, in GiB."""
+    """Memory that an engine or a trainer takes on each of its GPUs, in GiB."""
 
     weights: float
     training: float = 0.0
@@ -63,7 +62,7 @@ class GpuMemory(NamedTuple):
 
     @property
     def resident(self) -> float:
-        """What a trainer keeps between updates, its own decoding included."""
+        """Memory that a trainer keeps between updates, its own decoding included."""
         return self.weights + self.training + self.cache + CONTEXT_GIB
 
 

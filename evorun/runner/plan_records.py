@@ -75,7 +75,7 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     """Smallest difference in the primary score to another arm that the runs show with power .8, two-sided at .05."""
     difference_note: str
     reach: str | None
-    """What a budget lets the runs reach: the share of the calls and the step; null where none ends them."""
+    """The share of the calls and the step that a budget lets the runs reach; null where none ends them."""
     price_limit: float | None
     """Dollars that the budget lets its runs spend; null where it limits no price."""
     score: str

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from evorun.runner.recorded import Recorded
 from evorun.runner.settings import RunConfig
+from evorun.runs.formats import counted
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Spread, estimate_spread, smallest_difference, worst_spread
 
@@ -25,7 +26,7 @@ def plan_difference(
         known_seeds, known_problems = paired.differences.shape
         note = (
             f"from {' and '.join(sorted((paired.ours, paired.theirs)))} with {paired.model}, as recorded: paired "
-            f"differences on {known_problems} problems x {known_seeds} seed{'' if known_seeds == 1 else 's'}"
+            f"differences on {known_problems} problems x {counted(known_seeds, 'seed')}"
         )
         agree = seeds > 1 and known_seeds == 1
         return smallest_difference(spread, problems, seeds), note + (SEEDS_AGREE if agree else "")

@@ -1,8 +1,8 @@
-"""What a budget lets planned runs reach: a share of their calls, and the step in which it ends them."""
+"""The reach of planned runs under a budget: a share of their calls, and the step in which it ends them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
 from evorun.reports import text
 from evorun.runner.estimates import IN_ORDER, Part, Steps, count_calls, limit_calls
@@ -14,15 +14,11 @@ PlanCalls = Callable[[Sequence[Part], float | None], list[PlannedRole]]
 """Returns the roles of one run from its calls and the last step that they reach."""
 
 
-def limit_price(budget: BudgetConfig, problems: int) -> float | None:
-    """Return the dollars that a budget lets a run spend; None where it limits no price."""
-    own = None if budget.price_per_problem is None else budget.price_per_problem * problems
-    return min((one for one in (budget.price, own) if one is not None), default=None)
-
-
-def _limit_tokens(budget: BudgetConfig, problems: int) -> float | None:
-    own = None if budget.tokens_per_problem is None else budget.tokens_per_problem * problems
-    return min((one for one in (budget.tokens, own) if one is not None), default=None)
+def find_limit(budget: BudgetConfig, unit: Literal["price", "tokens"], problems: int) -> float | None:
+    """Return the dollars or tokens that a budget lets a run spend; None where it limits none."""
+    whole, each = getattr(budget, unit), getattr(budget, f"{unit}_per_problem")
+    own = None if each is None else each * problems
+    return min((limit for limit in (whole, own) if limit is not None), default=None)
 
 
 def count_all_calls(raw: Mapping[str, Any], problems: int) -> float | None:
@@ -59,14 +55,15 @@ def describe_reach(
     if limit is not None and (every is None or allowed < every):
         key = "calls_per_problem" if limit == budget.calls_per_problem else "calls"
         lines.append(f"{_name(budget, key)} {_say(name, steps, allowed, every, problems)}")
-    for key, most in (("price", limit_price(budget, problems)), ("tokens", _limit_tokens(budget, problems))):
+    units: tuple[Literal["price", "tokens"], ...] = ("price", "tokens")
+    for unit in units:
+        most = find_limit(budget, unit, problems)
         if most is None:
             continue
-        key = key if getattr(budget, key) == most else f"{key}_per_problem"
+        key = unit if getattr(budget, unit) == most else f"{unit}_per_problem"
         ends = []
         for expects in (False, True):
-            cost_of = _COSTS[key.partition("_")[0], expects]
-            affordable = _count_affordable(raw, problems, most, steps, plan_calls, cost_of)
+            affordable = _count_affordable(raw, problems, most, steps, every, plan_calls, _COSTS[unit, expects])
             if affordable is None:
                 continue
             how = "as long as in earlier runs" if expects else "as long as their limit"
@@ -106,10 +103,14 @@ def _count_affordable(
     problems: int,
     most: float,
     steps: Steps | None,
+    every: float | None,
     plan_calls: PlanCalls,
     cost_of: Callable[[PlannedRole], float | None],
 ) -> float | None:
-    """Return the calls of a run that cost at most this much, by bisection; None where the cost is unknown."""
+    """Return the calls of a run that cost at most this much, by bisection; None where the cost is unknown.
+
+    every: the calls of a run that no budget ends.
+    """
 
     def spend(limit: int) -> tuple[float, float | None]:
         parts = count_calls({**raw, "budget": raw["budget"] | {"calls_per_problem": limit}}, problems)
@@ -117,7 +118,6 @@ def _count_affordable(
         step = reach_step(raw["method"]["name"], steps, calls, every, problems)
         return calls, add_known([cost_of(role) for role in plan_calls(parts, step) if role.role != GOLD])
 
-    every = count_all_calls(raw, problems)
     low, high = 0, ceil(_sum_calls(count_calls(raw, problems)) / problems)
     calls, cost = spend(high)
     if cost is None:

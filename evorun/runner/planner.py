@@ -16,6 +16,7 @@ from typing import NamedTuple
 from evorun.errors import ConfigError
 from evorun.models.devices import Gpu
 from evorun.runner.memory import ASLEEP_GIB, GpuMemory
+from evorun.runs.formats import counted
 
 USABLE = 0.9
 """Share of a GPU's memory that the planner gives away, which is vLLM's default `gpu_memory_utilization`."""
@@ -23,7 +24,7 @@ USABLE = 0.9
 
 @dataclass(frozen=True)
 class Demand:
-    """What an engine or the trainer needs, and what its user has decided."""
+    """The needs of an engine or the trainer, and its user's decisions."""
 
     key: str
     """Its configuration group, such as `reward_engine`, or `training`."""
@@ -45,11 +46,11 @@ class Demand:
     share: float | None = None
     """The user's share of each GPU's memory."""
     sleeps: bool | None = False
-    """Whether it lends its memory to a trainer; None: where the planner needs it."""
+    """True if it lends its memory to a trainer; None: where the planner needs it."""
     context: int | None = None
     """Tokens of its longest sequence, of which its cache holds one; None: it holds something else."""
     advice: str = ""
-    """What else the user could do if it fits nowhere."""
+    """Advice to the user if it fits nowhere."""
 
 
 class Assignment(NamedTuple):
@@ -71,7 +72,7 @@ class Assignment(NamedTuple):
 
     @property
     def memory(self) -> GpuMemory:
-        """What it needs of each GPU, in GiB."""
+        """Memory that it needs on each GPU, in GiB."""
         return self.demand.needs[self.width]
 
 
@@ -115,8 +116,8 @@ def _narrowest(demand: Demand, gpus: Sequence[Gpu]) -> int:
     need = demand.needs[width]
     copies = f"{demand.copies} x " if (demand.copies or 1) > 1 else ""
     raise ConfigError(
-        f"{demand.key}: {demand.model} takes {need.total:.1f} GiB of each of {copies}{_count(width, 'GPU')} "
-        f"({_describe(need)}), there {'is' if len(there) == 1 else 'are'} {_count(len(there), 'GPU')} with "
+        f"{demand.key}: {demand.model} takes {need.total:.1f} GiB of each of {copies}{counted(width, 'GPU')} "
+        f"({_describe(need)}), there {'is' if len(there) == 1 else 'are'} {counted(len(there), 'GPU')} with "
         f"{usable:.1f} GiB to use{_advise(demand, need, usable)}"
     )
 
@@ -155,7 +156,7 @@ class _Placement:
         else:
             devices = []
             for _ in range(demand.copies or 1):
-                copy = self._find(demand, width, [*devices], separate=separate)
+                copy = self._find(demand, width, devices, separate=separate)
                 if copy is None:
                     return False
                 devices += copy
@@ -309,7 +310,3 @@ def _describe_shortage(demands: Sequence[Demand], widths: Mapping[str, int], gpu
 def _describe(need: GpuMemory) -> str:
     named = (("weights", need.weights), ("training", need.training), ("cache", need.cache), ("work", need.work))
     return ", ".join(f"{name} {size:.1f}" for name, size in named if size)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

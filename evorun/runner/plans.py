@@ -27,7 +27,7 @@ from evorun.runner.plan_records import (
     add_known,
 )
 from evorun.runner.planned_differences import plan_difference
-from evorun.runner.planned_reach import count_all_calls, describe_reach, limit_price, reach_step
+from evorun.runner.planned_reach import count_all_calls, describe_reach, find_limit, reach_step
 from evorun.runner.planned_roles import (
     RoleCalls,
     add_reward_calls,
@@ -147,7 +147,7 @@ class _Planner:
         if (never := _describe_unevolved(config, problems)) is not None:
             self.notes[never] = None
         difference, note = plan_difference(config, problems, len(members), self._recorded, methods)
-        own_limit = limit_price(config.budget, problems)
+        own_limit = find_limit(config.budget, "price", problems)
         return replace(
             arm,
             smallest_difference=difference,

@@ -49,7 +49,7 @@ _SAME_MODEL: Mapping[Opinions, str] = {
     "grades": "All grades are the recorded ones, since a simulated gold judge is the same whatever its name; a setting "
     "of gold_engine makes another",
 }
-"""What is said of opinions by the same simulated model."""
+"""Remarks on opinions by the same simulated model."""
 
 
 class MostCalls(NamedTuple):

@@ -48,6 +48,11 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number with its noun: `1 step`, `1,200 steps`."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def compact(value: float | None) -> str:
     """Format a large count to three figures, with k (thousands) or M (millions)."""
     if value is None:

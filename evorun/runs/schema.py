@@ -155,7 +155,7 @@ class Signed(Protocol):
 
 
 class GpuInRun(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a GPU of a run had work."""
+    """The time in which a GPU of a run had work."""
 
     gpu: int
     """Its number among those that the run could use."""
@@ -206,7 +206,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     gpu_price: GpuPrice | None = None
     """Of one of the GPUs in `hardware`, as known when the run began; null without GPUs or a price for their kind."""
     gpus: list[GpuInRun] = []
-    """How long each GPU had work; empty without GPUs, and where no plan gave them to engines and trainer."""
+    """The time in which each GPU had work; empty without GPUs, and where no plan gave them to engines and trainer."""
     regime: str
     simulated: bool
     sandbox: SandboxInRun | None = None

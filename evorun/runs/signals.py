@@ -15,7 +15,7 @@ WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 _raised: KeyboardInterrupt | None = None
-"""What `interrupt` has raised in the present block of `interrupt_on_signals`."""
+"""The exception that `interrupt` has raised in the present block of `interrupt_on_signals`."""
 
 
 def interrupt(number: int, _: FrameType | None) -> NoReturn:

@@ -48,7 +48,7 @@ def query_states(ids: Collection[str]) -> dict[str, str] | None:
 
 
 class RecentStates:
-    """What SLURM has said of jobs, for somebody who looks at them more often than its controller should be asked."""
+    """SLURM's last answers about jobs, for whoever looks at them more often than its controller should be asked."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from evorun.models.memory import GIB
 from evorun.runs.schema import SpeedRecord
 
 SPEED = "speed.jsonl"
@@ -25,9 +26,8 @@ CAUSES: dict[Cause, str] = {
     "generation": "generation_seconds",
     "judging": "judging_seconds",
 }
-"""What a run waits for, with the names of the figures; while it waits for several, the first one counts."""
+"""Causes of waiting, with the names of their figures; while a run waits for several, the first one counts."""
 OTHER = "other_seconds"
-GIB = 1024**3
 
 
 class Stopwatch:

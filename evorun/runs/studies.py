@@ -69,7 +69,7 @@ class RejudgeManifest(StudyManifest, kw_only=True):
     ended_early: str | None = None
     """Why the budget allowed only some of the opinions; None where all were given."""
     remark: str | None = None
-    """Why all opinions equal the recorded ones, where the same simulated model gave both; null otherwise."""
+    """The reason why all opinions equal the recorded ones, where the same simulated model gave both; null otherwise."""
 
     @property
     def asked(self) -> str:

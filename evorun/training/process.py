@@ -26,7 +26,7 @@ ENDING_S = 30
 """Seconds for a trainer process to end by itself. `ours`."""
 
 LOOKS = 20
-"""How often a rank that makes no progress is looked at before it counts as hanging. `ours`."""
+"""Looks at a rank without progress before it counts as hanging. `ours`."""
 
 WORKER = "evorun.training.worker"
 

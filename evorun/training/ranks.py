@@ -1,4 +1,4 @@
-"""What each process (rank) of the trainer is doing, in files that the run's process reads if a rank fails or hangs.
+"""The status of each process (rank) of the trainer, in files that the run's process reads if a rank fails or hangs.
 
 Messages would not do: a rank that hangs or is killed sends none, and only the first one is connected to the run.
 """
@@ -22,7 +22,7 @@ _STATUS, _FAILURE, _STACK = "status", "failure", "stack"
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank is doing."""
+    """The present work of a rank."""
 
     rank: int
     pid: int

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
+from evorun.models.memory import GIB
 from evorun.training.batches import width
 from evorun.training.wire import Speed, Train
 
@@ -26,8 +27,6 @@ PEAKS = {
     "L4": 121e12,
 }
 """FLOP per second in bfloat16 without sparsity, by the vendors' data sheets; the first name that occurs counts."""
-
-GIB = 1024**3
 
 
 class Meter:

@@ -198,7 +198,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     rank: int = 0
     """Number of the process."""
     doing: str = ""
-    """What it was doing; empty where the reason says all."""
+    """Its work at that time; empty where the reason says all."""
     at: str = ""
     """The innermost call (`model.py:12 in forward`)."""
     time: float = 0.0

@@ -44,7 +44,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     opens: bool
     """False where there is nothing to open yet, or something that is not opened."""
     origin: str | None = None
-    """What it was made from: `fork of outputs/a from step 2`, `replay of outputs/a`; null for a run of its own."""
+    """Its source: `fork of outputs/a from step 2`, `replay of outputs/a`; null for a run of its own."""
     rejudged: int = 0
     """Number of its completed rejudgings."""
     method: str | None = None

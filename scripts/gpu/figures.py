@@ -12,7 +12,7 @@ from evorun.models.devices import query_gpus
 
 
 class Setting(NamedTuple):
-    """What a part is told."""
+    """The device, size and folder for a part."""
 
     device: str
     """cuda | cpu."""
@@ -23,7 +23,7 @@ class Setting(NamedTuple):
 
     @property
     def tiny(self) -> bool:
-        """Whether the figures mean nothing, and only the way to them is tried."""
+        """True where the figures mean nothing, and only the way to them is tried."""
         return self.size == "tiny"
 
 

@@ -1,4 +1,4 @@
-"""Why vLLM could not start or has ended, by what its processes log. Only a process of Python logs here, no vLLM."""
+"""The cause of vLLM's end or failed start, by what its processes log. Only a process of Python logs here, no vLLM."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a step's time goes to, by a clock that the test sets."""
+"""The time of a step by cause, on a clock that the test sets."""
 
 import json
 from pathlib import Path

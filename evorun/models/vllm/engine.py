@@ -22,6 +22,7 @@ from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import check_devices, device_environment
+from evorun.models.memory import GIB
 from evorun.models.requirements import find_missing_packages, require_weights
 from evorun.models.vllm.failures import Diagnosis, EngineErrors
 from evorun.models.vllm.sleep import SleepMode
@@ -51,8 +52,6 @@ OWN_ARGUMENTS = {
 # may force a slower kernel.
 CHECKPOINT_FORMATS = ("awq", "compressed-tensors", "gptq", "mxfp4")
 """Quantisations that exist only in checkpoints; others (`fp8`) can also be applied while loading."""
-
-GIB = 1024**3
 
 DEFAULT_SHARE = 0.9
 """Fraction of a GPU's memory that vLLM takes unless told otherwise."""

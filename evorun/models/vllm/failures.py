@@ -30,7 +30,7 @@ _KEYS = (
     ),
     ("", "lower engine.max_num_seqs, engine.max_model_len or engine.gpu_memory_utilization"),
 )
-"""What to set, by a part of vLLM's message."""
+"""Advice by a part of vLLM's message."""
 
 _EXCEPTION = re.compile(r"(?:^|[\s\]])((?:\w+\.)*\w*(?:Error|Exception)): (.+)")
 
@@ -82,7 +82,7 @@ class EngineErrors:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known of an engine when its processes die."""
+    """The messages and arguments of an engine, read when its processes die."""
 
     errors: EngineErrors
     arguments: Mapping[str, Any]
