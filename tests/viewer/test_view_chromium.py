@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.keys import Keys
 
 from browsing import MARKS, WebDriverWait, texts
@@ -99,6 +100,18 @@ def press(page: Any, *keys: str) -> None:
     page.switch_to.active_element.send_keys(*keys)
 
 
+def click(page: Any, by: str, selector: str) -> None:
+    """Click an element; again if the live page has drawn it anew between finding and clicking it."""
+
+    def found_and_clicked(driver: Any) -> bool:
+        driver.find_element(by, selector).click()
+        return True
+
+    WebDriverWait(page, 60, poll_frequency=0.02, ignored_exceptions=[StaleElementReferenceException]).until(
+        found_and_clicked
+    )
+
+
 def choose(page: Any, select: str, value: str) -> None:
     page.execute_script(
         "const s = document.getElementById(arguments[0]); s.value = arguments[1]; s.dispatchEvent(new Event('change'))",
@@ -123,9 +136,9 @@ def test_filter_sort_and_group_by_any_key(page: Any, folder: Path) -> None:
     assert "no key nothing_of_the_kind differs among these runs" in texts(page, "#said")[0]
     assert "No run matches the filter." in texts(page, "#runs")[0]
     assert texts(page, "#panel") == ["No run is chosen."]
-    page.find_element("css selector", "#runs td.none button").click()
+    click(page, "css selector", "#runs td.none button")
     assert len(names(page)) == SEEDS + 1
-    page.find_element("xpath", "//div[@id='states']/button[starts-with(., 'all')]").click()
+    click(page, "xpath", "//div[@id='states']/button[starts-with(., 'all')]")
     choose(page, "group", "method.name")
     groups = texts(page, "#runs tbody > tr > th")
     value = json.loads((folder / "sweep" / "seed_0" / "results.json").read_text())["metrics"]["accuracy"]["value"]
@@ -169,7 +182,7 @@ def test_hostile_texts_run_nothing_and_ask_for_nothing(page: Any, served: str) -
     shown = page.find_element("css selector", "body").text
     for text in (HOSTILE[0], HOSTILE[2], HOSTILE[3]):
         assert text in shown
-    page.find_element("css selector", "#panel h2 a").click()
+    click(page, "css selector", "#panel h2 a")
     wait(page, "return document.querySelectorAll('#candidate-rows tr').length > 0")
     assert page.execute_script("return window.pwned") is None
     assert page.get_log("browser") == []

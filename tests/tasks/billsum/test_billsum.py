@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.billsum import billsum, rouge
 from evorun.tasks.billsum.rouge import MEASURES, Rouge, RougeGrader
 from evorun.tasks.billsum.worker import put_sentences_on_lines
+from evorun.tasks.worker_process import WorkerProcess
 from prose_data import TEST_DATA, ids, write
 
 NO_TOOLS: Any = None
@@ -110,26 +112,33 @@ async def test_a_worker_that_is_killed_is_no_grade(monkeypatch: pytest.MonkeyPat
     assert len(ended) == 2
 
 
-async def test_grading_holds_up_nothing(measured: Rouge) -> None:
+async def test_grading_holds_up_nothing(measured: Rouge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker answers only after the event loop has gone on meanwhile."""
+    goes_on = threading.Event()
+    ask = WorkerProcess.ask
+
+    def ask_late(worker: WorkerProcess, request: str) -> str:
+        assert goes_on.wait(60), "grading held up the event loop"
+        return ask(worker, request)
+
+    monkeypatch.setattr(WorkerProcess, "ask", ask_late)
     grader = RougeGrader(TASK, {name: [text] for name, text in LOADED.answers.items()}, stemmer=True, rouge=measured)
-    reference = LOADED.answers[PROBLEM.id]
-    ticks = 0
-
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0)
-
-    ticking = asyncio.create_task(tick())
-    grades = [await grader.grade(PROBLEM, TASK.parse(PROBLEM, text), NO_TOOLS) for text in (reference, "Farms.", "")]
-    ticking.cancel()
-    assert ticks > 10
-    assert grades[0].scores == dict.fromkeys(MEASURES, 1.0)
+    texts = ("Farms and roads.", "Farms.", "")
+    grading = [asyncio.create_task(grader.grade(PROBLEM, TASK.parse(PROBLEM, text), NO_TOOLS)) for text in texts]
+    await asyncio.sleep(0)  # the tasks begin
+    goes_on.set()
+    grades = await asyncio.gather(*grading)
+    assert 0 < grades[0].scores["rouge1"] < 0.2
     assert 0 <= grades[1].scores["rouge1"] < 0.1
     assert grades[2].scores == dict.fromkeys(MEASURES, 0.0)
     assert grades[2].detail.startswith("empty:")
     assert TASK.score(PROBLEM, Response(text="x", answer="x"), None).scores == {}
+
+
+async def test_a_reference_scores_one(measured: Rouge) -> None:
+    grader = RougeGrader(TASK, {name: [text] for name, text in LOADED.answers.items()}, stemmer=True, rouge=measured)
+    grade = await grader.grade(PROBLEM, TASK.parse(PROBLEM, LOADED.answers[PROBLEM.id]), NO_TOOLS)
+    assert grade.scores == dict.fromkeys(MEASURES, 1.0)
 
 
 # --- bills ---
