@@ -420,11 +420,11 @@ async def test_a_passing_fault_is_retried(fault: hostile.Fault) -> None:
 
 @pytest.mark.parametrize("fault", [hostile.hang, hostile.drip], ids=["hang", "drip"])
 async def test_no_complete_answer_in_time_is_retried_and_its_connection_closed(fault: hostile.Fault) -> None:
-    async with ChatServer(faults=deque([fault])) as server, opened(server, timeout=0.3) as engine:
+    async with ChatServer(faults=deque([fault])) as server, opened(server, timeout=2) as engine:
         reply = await engine.complete(REQUEST)
         await until(lambda: server.running == 0)
     assert reply.completions[0].text
-    assert 0.3 <= reply.seconds < 3
+    assert reply.seconds >= 2
     assert len(server.seen) == 2
 
 
