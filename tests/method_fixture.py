@@ -86,7 +86,9 @@ class Quiz(Task):
         asked = _prompt(ask="instruct", problem=problem.id)
         return msgspec.structs.replace(asked, messages=(Message(role="system", content=instruction), *asked.messages))
 
-    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+    def reflection_record(
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None = None
+    ) -> str:
         known = demonstration.answer if demonstration else response.feedback.text if response.feedback else "nothing"
         return f"record of {problem.id}: {response.answer or response.error}, known: {known}"
 

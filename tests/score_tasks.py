@@ -1,6 +1,7 @@
 """Tasks without right and wrong, as a plug-in: one in [0, 10] where more is better, one unbounded where less is."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
@@ -31,12 +32,12 @@ class Aim(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning}\n#### {answer}".lstrip()
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         if response.answer is None:
             return Grade(scores={"quality": 0.0, "digits": 10.0})
         if int(response.answer) > OUT_OF_SIGHT:
             return Grade(detail="out of sight")
-        return Grade(scores={"quality": max(0.0, 10 - off(response, gold)), "digits": float(len(response.answer))})
+        return Grade(scores={"quality": max(0.0, 10 - off(response, reference)), "digits": float(len(response.answer))})
 
 
 class AimError(Aim):
@@ -45,8 +46,8 @@ class AimError(Aim):
     name = "aim_error"
     scores = (Score("error", 0, higher_is_better=False),)
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        return Grade(scores={"error": 99.0 if response.answer is None else off(response, gold)})
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(scores={"error": 99.0 if response.answer is None else off(response, reference)})
 
 
 def off(response: Response, gold: str | None) -> float:

@@ -39,7 +39,7 @@ class Letters(Essays):
     scores = (RUBRIC,)
     graded_by_opinion = True
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         return Grade()
 
 

@@ -123,7 +123,7 @@ def _right_answers(run: Run) -> dict[tuple[str, str], bool]:
     """Return whether each candidate is right, by the answers that the sample's own file has."""
     loaded = load_task("mathbench", source="sample")
     task: Any = loaded.task
-    gold = {problem.id: answer for problem, answer in loaded.simulator._rows.values()}  # type: ignore[attr-defined]
+    gold = {name: row.answer for name, row in loaded.simulator._rows.items()}  # type: ignore[attr-defined]
     problems = {problem.id: problem for problem in loaded.problems}
     return {
         (one["problem"], one["id"]): one["answer"] is not None
@@ -140,7 +140,7 @@ def test_an_oracle_compares_wrong_answers_by_how_wrong_they_are(tmp_path: Path) 
     rows = loaded.simulator._rows
     grades = {}
     for one in run.records("candidates"):
-        problem, gold = rows[one["problem"]]
+        problem, gold, _ = rows[one["problem"]]
         grade = loaded.task.score(problem, Response(text="", answer=one["answer"]), gold)
         grades[one["problem"], one["id"]] = (grade.correct, grade.scores["penalised_score"])
     decided = 0

@@ -9,9 +9,9 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
-from evorun.tasks.base import Grade, LoadedTask, Problem, TaskConfig
+from evorun.tasks.base import Grade, LoadedTask, Problem, Row, TaskConfig
 from evorun.tasks.json_text import read_object
-from evorun.tasks.loading import Row, load_rows
+from evorun.tasks.loading import load_rows
 from evorun.tasks.text_task import TextTask
 
 
@@ -84,7 +84,7 @@ class Essays(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return answer
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         words = len((response.answer or "").split())
         return Grade(scores={"missing": max(0.0, 100.0 - words), "words": float(words)})
 
@@ -96,21 +96,22 @@ class Haikus(Essays):
     scores = (Score("form", 0, 10),)
     answer_format = "Write three lines."
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         lines = (response.answer or "").splitlines()
         return Grade(scores={"form": 10 * min(len(lines), 3) / 3})
 
 
 def sums(count: int, start: int = 0) -> list[Row]:
     return [
-        (Problem(id=f"q{n}", stratum="all", data={"question": f"How much is {n} + 5?"}), str(n + 5))
+        Row(Problem(id=f"q{n}", stratum="all", data={"question": f"How much is {n} + 5?"}), str(n + 5))
         for n in range(start, start + count)
     ]
 
 
 def essays(*references: str | None) -> list[Row]:
     return [
-        (Problem(id=f"e{n}", stratum="all", data={"topic": f"subject {n}"}), text) for n, text in enumerate(references)
+        Row(Problem(id=f"e{n}", stratum="all", data={"topic": f"subject {n}"}), text)
+        for n, text in enumerate(references)
     ]
 
 

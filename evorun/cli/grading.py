@@ -6,8 +6,9 @@ Calls no model, unless the task's grade is the gold judge's opinion.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -37,6 +38,8 @@ from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask, Prompt
 from evorun.tasks.capabilities import HasPublicTests
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -198,6 +201,9 @@ class _CountedTests:
         self._passed += sum(result.verdict == "accepted" for result in results)
         self._tests += len(suite.cases)
         return results
+
+    async def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        return await self._tools.remember(about, compute, kind)
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
         return await self._tools.judge(prompt, attempt)

@@ -92,6 +92,11 @@ class Method(ABC):
         return None
 
     @property
+    def setting_that_shows_answers(self) -> str | None:
+        """The setting by which a model is shown right answers to training problems; None where none is."""
+        return None
+
+    @property
     def judge_sampling(self) -> Sampling | None:
         """The sampling parameters of a judgment; None for a method without duels."""
         return None

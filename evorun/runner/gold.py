@@ -1,7 +1,8 @@
 """The gold judge: a model that grades responses to a task graded by opinion; no method can ask it."""
 
 import math
-from typing import NoReturn, Protocol
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -14,6 +15,8 @@ from evorun.runs.spending import GOLD
 from evorun.runs.streams import call_seed
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.tasks.base import Prompt, Tools
+
+T = TypeVar("T")
 
 MAX_TOKENS = 1024
 """Completion tokens per opinion, unless the task sets a limit (ours): reasons for some ten criteria, and the points."""
@@ -45,6 +48,9 @@ class GraderTools:
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
         return await self._tools.test(program, suite, stop_at_failure=stop_at_failure)
+
+    async def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        return await self._tools.remember(about, compute, kind)
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
         digest = digest_request(msgspec.json.encode((prompt.messages, self._max_tokens))).hex()
@@ -85,6 +91,9 @@ class MethodTools:
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
         return await self._tools.test(program, suite, stop_at_failure=stop_at_failure)
+
+    async def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        return await self._tools.remember(about, compute, kind)
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> NoReturn:
         """Raise ConfigError."""

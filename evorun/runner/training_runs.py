@@ -4,7 +4,7 @@ import dataclasses
 from functools import singledispatch
 from pathlib import Path
 
-from evorun.errors import DataError
+from evorun.errors import ConfigError, DataError
 from evorun.models.config import EngineConfig, GpuUse
 from evorun.models.devices import visible_gpus
 from evorun.models.transformers.engine import TransformersConfig
@@ -41,6 +41,12 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
     if settings is not None and isinstance(training.task, SupportsRubrics):
         for key in training.task.rubric_keys():  # check now, before there is a run directory
             training.task.starting_rubric(settings.rubric or "", key)
+    shown = config.method.setting_that_shows_answers
+    if shown is not None and training.answers.keys().isdisjoint(problem.id for problem in training.problems):
+        raise ConfigError(
+            f"{shown}: expected right answers to the training problems of task={config.task.name}, which has none; set "
+            f"{shown}=false"
+        )
     return training
 
 

@@ -1,7 +1,7 @@
 """Program tests behind a journal: a program tested once, in this process or an earlier one, is not run again."""
 
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from evorun.runs.journal_file import Effect, digest_request
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 Results = tuple[CaseResult, ...]
+T = TypeVar("T")
 
 
 class Tester(Protocol):
@@ -17,6 +18,10 @@ class Tester(Protocol):
 
     def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Awaitable[Results]:
         """Return a result for each case, in order: up to the first failing one, or for all."""
+        ...
+
+    def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> Awaitable[T]:
+        """Return the result of a grader's work, new or recorded."""
         ...
 
 
@@ -47,7 +52,7 @@ class TestRequests:
 
 
 class JournaledTests:
-    """A tester behind a journal.
+    """A tester and other slow work of graders behind a journal.
 
     Candidates with the same program share its execution and its results. Hidden tests stop at the first failure; for
     such runs only verdicts and times are recorded and returned, since a program can print its input.
@@ -72,6 +77,19 @@ class JournaledTests:
         key, request = self._requests.encode(program, suite, stop_at_failure)
         return await self._journal.remember(key, request, run, Results, record=self._record)
 
+    async def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return the result of a grader's work, recorded or new: see `evorun.tasks.base.Tools.remember`."""
+        key, request = encode_work(about)
+        return await self._journal.remember(
+            key, request, lambda: self._tester.remember(about, compute, kind), kind, record=self._record
+        )
 
-async def _discard(effect: Effect, results: Results) -> None:
+
+def encode_work(about: object) -> tuple[str, bytes]:
+    """Return the key of a grader's work, which depends only on the work, and the encoded work."""
+    request = msgspec.json.encode(about, order="deterministic")
+    return f"grade|{digest_request(request).hex()}", request
+
+
+async def _discard(effect: Effect, results: object) -> None:
     """Record nothing."""

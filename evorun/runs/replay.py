@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from evorun.runs.directory import load_manifest
 from evorun.runs.history import parse_step
 from evorun.runs.journal_file import JOURNAL, digest_request
 from evorun.runs.journal_reader import decode_result
-from evorun.runs.program_tests import Results, TestRequests
+from evorun.runs.program_tests import Results, TestRequests, encode_work
 from evorun.runs.recording import find_first_own_step, open_effects
 from evorun.sandbox.base import Program, Suite
 
@@ -100,6 +101,12 @@ class RecordedRun:
             "other limits"
         )
         return self._decode(self._numbers.get(digest_request(about)), Results, unknown)
+
+    async def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return the recorded result of a grader's work, which is not done again."""
+        _, request = encode_work(about)
+        unknown = "no result of a grader's work that this run asks for: the recording has other problems or settings"
+        return self._decode(self._numbers.get(digest_request(request)), kind, unknown)
 
     def result(self, key: str, about: bytes, kind: type[T]) -> T:
         """Return the trainer's answer to a step or an evaluation."""

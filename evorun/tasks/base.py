@@ -4,11 +4,11 @@ The protocols of `evorun.tasks.capabilities` define what else a task can offer t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +21,8 @@ from evorun.runs.scores import ACCURACY, Score, find_violation
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.simulation.simulator import TaskSimulator
 
+T = TypeVar("T")
+
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One problem as a method may see it; carries no answer."""
@@ -30,6 +32,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Difficulty level or other group that results are broken down by."""
     data: Mapping[str, Any]
     """Fields that prompts show (for a multiple-choice question: `question`, `options`)."""
+
+
+class Row(NamedTuple):
+    """A problem with what only the driver and the grader know of it; a plain pair of problem and answer will do."""
+
+    problem: Problem
+    answer: str | None = None
+    """A right answer, as `TextTask.write` writes it into demonstrations and simulated replies; None: unknown."""
+    reference: Any = None
+    """What `TextTask.score` compares a response with, in values that JSON has (a target, tests, a record); None: the
+    answer."""
+
+    @property
+    def truth(self) -> Any:
+        """The reference that `TextTask.score` receives; None where the task scores responses without one."""
+        return self.answer if self.reference is None else self.reference
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +126,15 @@ class Tools(Protocol):
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
         """Run a program on a suite's cases in the sandbox; see `evorun.sandbox.testing.test`."""
+        ...
+
+    async def remember(self, about: object, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return the recorded result of slow or opinionated work of a grader, or do the work and record it.
+
+        about: all that the result depends on, in values that JSON has; equal ones share a result. kind: the result's
+        type, as msgspec reads it. An exception of `compute` is not recorded: raise one where the grader itself failed,
+        never for what a model wrote.
+        """
         ...
 
 

@@ -15,9 +15,9 @@ import msgspec
 
 from evorun.errors import ConfigError, DataError
 from evorun.fields import PositiveInt, require_one_of
-from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance, TaskConfig
+from evorun.tasks.base import Grader, LoadedTask, Problem, Provenance, Row, TaskConfig
 from evorun.tasks.benchmark_files import default_folder
-from evorun.tasks.loading import GoldGrader, Row, load_rows
+from evorun.tasks.loading import GoldGrader, load_rows
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -38,7 +38,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def row(self) -> Row:
         """The problem and its canonical answer."""
-        return self.problem, self.answers[0] if self.answers else None
+        return Row(self.problem, self.answers[0] if self.answers else None)
 
     @property
     def identifying_fields(self) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from evorun.models.base import Message
 from evorun.runs.candidates import Response, Verdict
-from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
+from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Tools
 from evorun.tasks.rubrics import Rubric, RubricItem
 
 Letter = Literal["A", "B"]
@@ -197,11 +197,13 @@ class SupportsSystemPrompts(Protocol):
         """Ask for an answer under this system prompt."""
         ...
 
-    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+    def reflection_record(
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None = None
+    ) -> str:
         """Describe what was right or wrong about a response, for the model that revises the instruction.
 
-        With the demonstration (regime `labels`) the text may name the right answer; without it, only the response's own
-        feedback.
+        With the demonstration and the run's grade (regime `labels`) the text may name the right answer and the verdict;
+        without them, only the response's own feedback.
         """
         ...
 

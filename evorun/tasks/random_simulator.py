@@ -10,7 +10,7 @@ from evorun.simulation.reflection import reflect
 from evorun.simulation.reviewing import META_ROLES, points, refine_rubric
 from evorun.simulation.settings import World
 from evorun.simulation.simulator import Filler
-from evorun.tasks.base import Problem
+from evorun.tasks.base import Problem, Row
 from evorun.tasks.text_task import TextTask
 
 _FILLER = Filler("It may be this or that and one is as good as another to me.")
@@ -28,11 +28,11 @@ class RandomSimulator:
     cannot, the answer is the right one to another problem.
     """
 
-    def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]], no_errors: str) -> None:
+    def __init__(self, task: TextTask, rows: Sequence[Row], no_errors: str) -> None:
         """rows: problems with their right answers. no_errors: an error detector's reply that names none."""
         self._task = task
         self._rows = rows
-        self._problems = {problem.id: problem for problem, _ in rows}
+        self._problems = {row.problem.id: row.problem for row in rows}
         self.no_errors = no_errors
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
@@ -61,7 +61,7 @@ class RandomSimulator:
 
         After `_MAX_DRAWS` unreadable ones, return the last of them; None where there is none.
         """
-        others = sorted({answer for other, answer in self._rows if other.id != problem.id and answer is not None})
+        others = sorted({row.answer for row in self._rows if row.problem.id != problem.id and row.answer is not None})
         answer = None
         for _ in range(_MAX_DRAWS if others else 0):
             answer = others[int(rng.integers(len(others)))]

@@ -14,6 +14,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
+from evorun.errors import ConfigError
 from evorun.models.base import Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import primary_score
@@ -23,7 +24,7 @@ from evorun.simulation.reviewing import EVALUATIONS, META_ROLES, refine_rubric, 
 from evorun.simulation.simulator import Filler
 from evorun.simulation.skill import DEFAULT_SKILL, Skill
 from evorun.simulation.writing import Weights
-from evorun.tasks.base import Problem
+from evorun.tasks.base import Problem, Row
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -71,10 +72,14 @@ class TextSimulator:
     no_errors: ClassVar[str] = simulate_evaluation("errors", 1, 0)
     """An error detector's reply that names no error."""
 
-    def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
-        """Hold the problems and their right answers; where a problem has none, replies are a writer's texts."""
+    def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
+        """Hold the problems and their right answers.
+
+        Where a problem has none, replies are random answers of several degrees or, where the task draws none, a
+        writer's texts.
+        """
         self._task = task
-        self._rows: Mapping[str, tuple[Problem, str | None]] = {row[0].id: row for row in rows}
+        self._rows: Mapping[str, Row] = {row.problem.id: row for row in rows}
         self._skill = DEFAULT_SKILL
         self._measure = primary_score(task.scores)
         # An answer can be better than another without being right.
@@ -83,6 +88,13 @@ class TextSimulator:
         self._scales: dict[str, _Scale] = {}
 
     def with_skill(self, skill: Skill) -> "TextSimulator":
+        """Return a copy with this skill. Raises ConfigError where only the grader could tell a right answer."""
+        unknown = [row.problem.id for row in self._rows.values() if row.answer is None and row.reference is not None]
+        if unknown and not self._in_degrees:
+            raise ConfigError(
+                f"task={self._task.name}: engine=simulated has no right answer to give to {len(unknown)} of "
+                f"{len(self._rows)} problems ({unknown[0]}, ...), whose rows have a reference alone; use another engine"
+            )
         simulator = copy(self)
         simulator._skill = skill
         return simulator
@@ -100,7 +112,7 @@ class TextSimulator:
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
-        problem, gold = self._rows[hints["problem"]]
+        problem = self._rows[hints["problem"]].problem
         if hints["role"] == "plan":
             return self.filler.text(skill.words(last)).strip()
         if hints["role"] == "judge":
@@ -113,34 +125,35 @@ class TextSimulator:
                 return score_response(skill, request, None if self._task.graded_by_opinion else judged, rng)
             return simulate_evaluation(hints["role"], judged, other)
         chance, steps = skill.answer_chance(request, degrees), self.filler.text(skill.words(last))
-        if self._in_degrees and gold is not None:
-            return self.graded_attempt(problem, gold, chance, other, steps, rng)
+        if self._in_degrees and self._scale(problem).values:
+            return self.graded_attempt(problem, chance, other, steps, rng)
         return self.attempt(hints, luck < chance, other, steps, rng)
 
     def degree(self, problem: Problem, answer: str | None) -> float:
         """Return how good an answer is, from 0 (the worst known answer, or none) to 1 (the right one)."""
-        _, gold = self._rows[problem.id]
-        if gold is None or not self._in_degrees:
+        if not self._in_degrees or not self._scale(problem).values:
             return float(self.is_right(problem, answer))
-        return self._scale(problem, gold).share(self.value(problem, answer))
+        return self._scale(problem).share(self.value(problem, answer))
 
-    def _scale(self, problem: Problem, gold: str) -> "_Scale":
-        """Return the values of the answers that it can give, the right one among them."""
+    def _scale(self, problem: Problem) -> "_Scale":
+        """Return the values of the answers that it can give: the right one and mistakes, or random ones."""
         if problem.id not in self._scales:
-            values = {answer: self.value(problem, answer) for answer in (*self.wrong_answers(problem, gold), gold)}
+            gold = self._rows[problem.id].answer
+            answers = self._draw_answers(problem) if gold is None else (*self.wrong_answers(problem, gold), gold)
+            values = {answer: self.value(problem, answer) for answer in answers}
             finite = [value for value in (self.value(problem, None), *values.values()) if math.isfinite(value)]
             self._scales[problem.id] = _Scale(min(finite, default=0.0), max(finite, default=0.0), values)
         return self._scales[problem.id]
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:
         """Return whether an answer is as good as the right one; False where the problem has no right answer."""
-        _, gold = self._rows[problem.id]
+        gold = self._rows[problem.id].answer
         return gold is not None and self.value(problem, answer) >= self.value(problem, gold)
 
     def value(self, problem: Problem, answer: str | None) -> float:
         """Return how good an answer is; higher is better, and right answers are equally good."""
-        _, gold = self._rows[problem.id]
-        value = self._measure.value_in(self._task.score(problem, Response(text=answer or "", answer=answer), gold))
+        response, truth = Response(text=answer or "", answer=answer), self._rows[problem.id].truth
+        value = self._measure.value_in(self._task.score(problem, response, truth))
         return -math.inf if value is None else self._measure.utility(value)
 
     def judgment(self, verdict: str) -> str:
@@ -154,7 +167,7 @@ class TextSimulator:
 
         luck: uniform in [0, 1). steps: words of reasoning, with a blank behind them. rng: for all other draws.
         """
-        problem, gold = self._rows[hints["problem"]]
+        problem, gold, _ = self._rows[hints["problem"]]
         if gold is None:
             weights = hints.get("weights") or Weights.initial(self._skill)  # before any update
             return self.reply(problem, weights.write(rng), steps)
@@ -170,15 +183,13 @@ class TextSimulator:
             return self.reply(problem, typical, steps)
         return self.reply(problem, wrong[int((luck - share) / (1 - share) * len(wrong))], steps)
 
-    def graded_attempt(
-        self, problem: Problem, gold: str, chance: float, luck: float, steps: str, rng: np.random.Generator
-    ) -> str:
+    def graded_attempt(self, problem: Problem, chance: float, luck: float, steps: str, rng: np.random.Generator) -> str:
         """Return a reply whose answer is good to the degree that parts are right, each with probability `chance`.
 
         Where no answer of that degree is known, the nearest counts. luck: uniform in [0, 1), decides among several.
         steps, rng: see `attempt`.
         """
-        scale = self._scale(problem, gold)
+        scale = self._scale(problem)
         aimed = float(rng.binomial(_PARTS, min(1.0, max(0.0, chance)))) / _PARTS
         distance = {answer: abs(scale.share(value) - aimed) for answer, value in scale.values.items()}
         limit = min(distance.values()) + 1 / (2 * _PARTS)
@@ -201,15 +212,18 @@ class TextSimulator:
                 self._mistakes[problem.id] = self._readable_mistakes(problem, gold, own)
                 return self._mistakes[problem.id]
             # Other problems' answers have the right form in any task.
-            others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
+            others = dict.fromkeys(row.answer for row in self._rows.values() if row.answer not in (None, gold))
             found = self._readable_mistakes(problem, gold, self._tried(gold, [str(answer) for answer in others]))
             if not found:
-                rng = stream(0, "wrong answers", problem.id)
-                draws = (self._task.random_answer(problem, rng) for _ in range(_MAX_TRIED))
-                drawn = dict.fromkeys(answer for answer in draws if answer)
-                found = self._readable_mistakes(problem, gold, self._tried(gold, drawn))
+                found = self._readable_mistakes(problem, gold, self._tried(gold, self._draw_answers(problem)))
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
+
+    def _draw_answers(self, problem: Problem) -> list[str]:
+        """Return different random answers in the task's form; empty where the task draws none."""
+        rng = stream(0, "wrong answers", problem.id)
+        draws = (self._task.random_answer(problem, rng) for _ in range(_MAX_TRIED))
+        return list(dict.fromkeys(answer for answer in draws if answer))
 
     def _tried(self, gold: str, others: Iterable[str]) -> Iterable[str]:
         """Return other answers or, where the task scores by degrees, answers between them and the right one."""

@@ -115,9 +115,12 @@ class TextTask(Task):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         """Return a reply from which `read` reads this answer: demonstrations show it, simulated models give it."""
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        """Grade a response, even an unreadable one; only the driver holds the right answer."""
-        return Grade(correct=response.answer is not None and response.answer == gold)
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        """Grade a response, even an unreadable one.
+
+        reference: that of the problem's row, which only the driver holds: by default the right answer; None: unknown.
+        """
+        return Grade(correct=response.answer is not None and response.answer == reference)
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
         """Return an answer of `model=random`, drawn uniformly from all that have the task's form.
@@ -159,16 +162,16 @@ class TextTask(Task):
         return limit is not None and max(map(len, shown)) > limit
 
     def truth_values(
-        self, problem: Problem, response: Response, demonstration: Demonstration | None
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None
     ) -> Mapping[str, Any]:
-        """Return the placeholders of `reflection` that reveal the right answer; empty without the demonstration."""
-        if demonstration is None:
+        """Return the placeholders of `reflection` that reveal the right answer and the grade; empty without them."""
+        if demonstration is None or grade is None:
             return {"right": False, "right_answer": "", "grade": ""}
-        grade = self.score(problem, response, demonstration.answer)
-        if grade.correct is not None:
+        if grade.correct is not None and demonstration.answer:
             return {"right": grade.correct, "right_answer": demonstration.answer, "grade": ""}
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in grade.scores.items())
-        return {"right": False, "right_answer": "", "grade": scores}
+        verdict = [] if grade.correct is None else ["right" if grade.correct else "wrong"]
+        scores = [f"{name} {value:.4g}" for name, value in grade.scores.items()]
+        return {"right": bool(grade.correct), "right_answer": "", "grade": ", ".join([*verdict, *scores])}
 
     def reasoning(self, text: str, answer: str | None) -> str:
         """Return the part of a completion that argues for its answer, None where there is none."""
@@ -280,8 +283,10 @@ class TextTask(Task):
         system = Message(role="system", content=instruction)
         return msgspec.structs.replace(prompt, messages=(system, *prompt.messages[len(self._system) :]))
 
-    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
-        truth = self.truth_values(problem, response, demonstration)
+    def reflection_record(
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None = None
+    ) -> str:
+        truth = self.truth_values(problem, response, demonstration, grade)
         return self.render_response("reflection", problem, response, error=response.error or "", **truth)
 
     def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
@@ -454,7 +459,7 @@ class TextTask(Task):
             self.few_shot_prompt(problem, [solved] if gold else [])
             self.refinement_prompt(problem, response, [Attempt(response=response, outcome="won")])
             self.instructed_prompt(problem, "instruction")
-            self.reflection_record(problem, response, solved if gold else None)
+            self.reflection_record(problem, response, solved, Grade(correct=response is read))
             self.crossover_prompt(problem, individual, individual)
             self.mutation_prompt(problem, individual)
             self.errors_prompt(problem, response)

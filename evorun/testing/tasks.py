@@ -19,7 +19,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.simulation.simulator import TaskSimulator
 from evorun.simulation.skill import Skill
-from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
+from evorun.tasks.base import Demonstration, GradingTools, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
     Attempt,
     Diagnosis,
@@ -59,6 +59,8 @@ ODD_TEXTS = (
 # Characters of an answer too long to be in a prompt by chance.
 LONG = 12
 MAX_ERRORS = 2
+MAX_WRONG = 10
+"""Wrong answers that are graded per problem."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,6 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
         isinstance(task, SupportsGeneration), "expected generation prompts: methods answer its problems from scratch"
     )
     prompt = task.generation_prompt(problem)
-    if isinstance(task, TextTask) and (gold := loaded.answers.get(problem.id)) is not None:
-        for answer in task.wrong_answers(problem, gold):
-            read = _parse(task, problem, task.write(problem, answer)).answer
-            expect(read is not None, f"problem {problem.id}: expected wrong answers that can be read, found {answer!r}")
-            grade = task.score(problem, Response(text=answer, answer=read), gold)
-            expect(grade.correct is not True, f"problem {problem.id}: expected wrong answers, {answer!r} is right")
     # The task's simulator gives the replies: right with skill 1, wrong with skill 0, unreadable if malformed.
     right, wrong = (
         simulate_reply(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0)
@@ -368,10 +364,25 @@ class SimulatedTools(LazySandbox):
         return self._simulator.respond(request, np.random.default_rng(attempt))
 
 
+async def _check_wrong_answers(loaded: LoadedTask, problem: Problem, tools: GradingTools) -> None:
+    """Check that no wrong answer of the task is right by the run's grader, which may know more than the task."""
+    task: Any = loaded.task
+    gold = loaded.answers.get(problem.id) if isinstance(task, TextTask) else None
+    for answer in () if gold is None else task.wrong_answers(problem, gold)[:MAX_WRONG]:
+        response = _parse(task, problem, task.write(problem, answer))
+        expect(
+            response.answer is not None,
+            f"problem {problem.id}: expected wrong answers that can be read, found {answer!r}",
+        )
+        grade = await loaded.grade(problem, response, tools)
+        expect(grade.correct is not True, f"problem {problem.id}: expected wrong answers, {answer!r} is right")
+
+
 async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
     tools = SimulatedTools(loaded.simulator)
     try:
         for case in cases:
+            await _check_wrong_answers(loaded, case.problem, tools)
             grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]
             found = [grade.correct for grade in grades]
             if found[0] is not None:  # None: a task without right and wrong

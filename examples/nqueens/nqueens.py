@@ -36,7 +36,7 @@ class NQueens(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return json.dumps({"reasoning": reasoning, "queens": answer})
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: object) -> Grade:
         board, answer = problem.data["board"], response.answer or ""
         queens = zip(board, answer, unattacked(answer), strict=False)  # none without an answer
         share = sum(free and given in (".", column) for given, column, free in queens) / len(board)

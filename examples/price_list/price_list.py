@@ -49,8 +49,8 @@ class PriceList(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning.strip()}\ntotal: {answer}".strip()
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        return Grade(correct=response.answer == gold)
+    def score(self, problem: Problem, response: Response, reference: object) -> Grade:
+        return Grade(correct=response.answer == reference)
 
 
 class Shopper(TextSimulator):

@@ -155,7 +155,8 @@ def _prompts(task: Any, case: _Case, others: Any) -> Iterator[tuple[str, Any]]:
         yield "instructed", task.instructed_prompt(problem, instruction)
     for response in (*answered, *unreadable):
         for demonstration in (None, case.demonstration):
-            yield "reflection_record", task.reflection_record(problem, response, demonstration)
+            grade = None if demonstration is None else task.score(problem, response, demonstration.answer)
+            yield "reflection_record", task.reflection_record(problem, response, demonstration, grade)
         yield "errors", task.errors_prompt(problem, response)
         yield "fitness", task.fitness_prompt(problem, response)
     individuals = [_individual(response, i) for i, response in enumerate((*answered, *unreadable))]

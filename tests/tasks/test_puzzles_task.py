@@ -124,7 +124,8 @@ async def test_a_grade_has_the_declared_scores_and_the_gold_answer_the_best(case
 
 def test_a_reflection_names_the_right_answer_only_where_it_is_given(case: Case) -> None:
     def record(response: Response, *, told: bool) -> str:
-        text: str = case.task.reflection_record(case.problem, response, case.shot if told else None)
+        grade = case.task.score(case.problem, response, case.shot.answer) if told else None
+        text: str = case.task.reflection_record(case.problem, response, case.shot if told else None, grade)
         return text
 
     assert case.shot.answer in record(case.wrong, told=True)

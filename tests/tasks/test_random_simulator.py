@@ -14,7 +14,7 @@ from evorun.models.base import Request
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
 from evorun.simulation.engine import SimulatedConfig
-from evorun.tasks.base import LoadedTask, Problem, Prompt
+from evorun.tasks.base import LoadedTask, Problem, Prompt, Row
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.graph_coloring.graph import format_coloring
 from evorun.tasks.loading import load_rows
@@ -67,7 +67,7 @@ def test_all_replies_have_the_tasks_form_and_none_depends_on_the_right_answer(na
     problem = loaded.problems[0]
     simulator = loaded.simulator.at_random()
     # The right answers gone: if one of them were looked at, the replies would differ.
-    blind = RandomSimulator(task, [(one, None) for one in loaded.problems], simulator.no_errors)  # type: ignore[attr-defined]
+    blind = RandomSimulator(task, [Row(one) for one in loaded.problems], simulator.no_errors)  # type: ignore[attr-defined]
     seen = task.parse(problem, replies(simulator, task.generation_prompt(problem), 1)[0])
     for prompt in asking_for_answers(task, problem, seen):
         said = replies(simulator, prompt)
@@ -90,7 +90,7 @@ def test_all_replies_have_the_tasks_form_and_none_depends_on_the_right_answer(na
 def scores_of(loaded: LoadedTask, problem: Problem, answers: Sequence[str], score: str | None) -> list[float]:
     task: Any = loaded.task
     responses = [task.parse(problem, task.write(problem, answer)) for answer in answers]
-    [gold] = [gold for one, gold in loaded.simulator._rows.values() if one.id == problem.id]  # type: ignore[attr-defined]
+    [gold] = [row.answer for row in loaded.simulator._rows.values() if row.problem.id == problem.id]  # type: ignore[attr-defined]
     grades = [task.score(problem, response, gold) for response in responses]
     return [float(grade.correct) if score is None else grade.scores[score] for grade in grades]
 

@@ -13,7 +13,7 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError, DataError
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig
+from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.capabilities import Attempt, Diagnosis, Explanation, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.text_task import TextTask
@@ -32,7 +32,7 @@ LOADED: dict[str, LoadedTask] = {
 }
 EVALUATING = ("judge", "errors", "fitness")
 TASK = Sums()
-[(PROBLEM, _), (OTHER, _)] = sums(2)
+PROBLEM, OTHER = (row.problem for row in sums(2))
 RIGHT = TASK.parse(PROBLEM, "Five and none.\n#### 5")
 WRONG = TASK.parse(PROBLEM, "Nearly.\n#### 6")
 UNREAD = TASK.parse(PROBLEM, "I do not know.")
@@ -232,17 +232,24 @@ def test_an_instruction_takes_the_system_prompts_place() -> None:
 def test_the_truth_is_told_only_with_the_demonstration() -> None:
     gold = Demonstration(problem=PROBLEM, answer="5")
     assert TASK.reflection_record(PROBLEM, WRONG, None) == "Answer: 6\nSolution:\nNearly.\n#### 6"
-    assert TASK.reflection_record(PROBLEM, WRONG, gold).endswith("The right answer is 5.")
-    assert TASK.reflection_record(PROBLEM, RIGHT, gold).endswith("The answer is right.")
+    assert TASK.reflection_record(PROBLEM, WRONG, gold, Grade(correct=False)).endswith("The right answer is 5.")
+    assert TASK.reflection_record(PROBLEM, RIGHT, gold, Grade(correct=True)).endswith("The answer is right.")
     assert "no_number: expected" in TASK.reflection_record(PROBLEM, UNREAD, None)
 
 
 def test_a_task_without_right_and_wrong_tells_its_scores() -> None:
-    [(problem, reference)] = essays("Three long words.")
-    record = Essays().reflection_record(
-        problem, Response(text="x", answer="One two"), Demonstration(problem=problem, answer=str(reference))
-    )
+    [(problem, reference, _)] = essays("Three long words.")
+    shot, response = Demonstration(problem=problem, answer=str(reference)), Response(text="x", answer="One two")
+    record = Essays().reflection_record(problem, response, shot, Essays().score(problem, response, reference))
     assert record.endswith("Its grade: missing 98, words 2")
+
+
+def test_the_verdict_is_the_graders_where_no_answer_is_known() -> None:
+    """Only the grader's reference tells that 6 is right here: the task's own comparison has nothing to go by."""
+    unknown = Demonstration(problem=PROBLEM, answer="")
+    assert TASK.reflection_record(PROBLEM, WRONG, unknown, Grade(correct=True)).endswith("Its grade: right")
+    graded = Grade(correct=False, scores={"reward": 0.25})
+    assert TASK.reflection_record(PROBLEM, WRONG, unknown, graded).endswith("Its grade: wrong, reward 0.25")
 
 
 def test_errors_and_scores_are_read() -> None:

@@ -20,8 +20,8 @@ class Words(Rows):
 
     scores = (Score("overlap", 0.0, 1.0),)
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        given, right = set((response.answer or "").split()), set((gold or "").split())
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        given, right = set((response.answer or "").split()), set((reference or "").split())
         return Grade(scores={"overlap": len(given & right) / len(given | right)})
 
 
@@ -31,15 +31,15 @@ class Lenient(Rows):
 
 
 class Generous(Rows):
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         return Grade(correct=True)
 
 
 class Hopeful(Rows):
     """Takes a reply without an answer for a right one."""
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        return Grade(correct=True) if response.answer is None else super().score(problem, response, gold)
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(correct=True) if response.answer is None else super().score(problem, response, reference)
 
 
 class Strict(Rows):
@@ -48,9 +48,9 @@ class Strict(Rows):
 
 
 class Fragile(Rows):
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         assert response.answer is not None
-        return super().score(problem, response, gold)
+        return super().score(problem, response, reference)
 
 
 class Unreadable(Rows):
@@ -59,13 +59,13 @@ class Unreadable(Rows):
 
 
 class Percent(Words):
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        return Grade(scores={"overlap": 100 * super().score(problem, response, gold).scores["overlap"]})
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(scores={"overlap": 100 * super().score(problem, response, reference).scores["overlap"]})
 
 
 class Undefined(Words):
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        graded = super().score(problem, response, gold)
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        graded = super().score(problem, response, reference)
         return graded if response.answer else Grade(scores={"overlap": float("nan")})
 
 
@@ -76,9 +76,11 @@ class Remembering(Words):
         super().__init__()
         self.seen: dict[str, int] = {}
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         self.seen.setdefault(response.text, len(self.seen))
-        return Grade(scores=super().score(problem, response, gold).scores, detail=f"text {self.seen[response.text]}")
+        return Grade(
+            scores=super().score(problem, response, reference).scores, detail=f"text {self.seen[response.text]}"
+        )
 
 
 class Waiting(Rows):

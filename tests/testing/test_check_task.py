@@ -175,7 +175,7 @@ class Halves(JsonSums):
 
     scores = (Score("share", 0, 1),)
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         return Grade(scores={"share": 0.5})
 
 
@@ -184,8 +184,8 @@ class Undeclared(JsonSums):
 
     scores = (Score("share", 0, 1),)
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
-        right = response.answer == gold
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        right = response.answer == reference
         return Grade(scores={"share": float(right)}, correct=right)
 
 

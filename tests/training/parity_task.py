@@ -130,7 +130,7 @@ class Parity(Task):
         asked = " ".join([f"Number {problem.data['n']}", *["again"] * problem.data["n"]])
         return Prompt(messages=(Message(role="system", content=instruction), Message(role="user", content=asked)))
 
-    def reflection_record(self, problem: Problem, response: Response, demonstration: Any) -> str:
+    def reflection_record(self, problem: Problem, response: Response, demonstration: Any, grade: Any = None) -> str:
         return response.text
 
     def rubric_keys(self) -> tuple[str, ...]:

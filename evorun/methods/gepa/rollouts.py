@@ -16,7 +16,7 @@ from evorun.rollouts.responses import respond
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.scores import primary_score
-from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.tasks.base import Demonstration, Grade, Problem, Prompt
 
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ class OnValidation:
             )
         scores = [unscored if value is None else measure.utility(value) for value in values]
         return [
-            _make_rollout(self._ctx, example.problem, episode, response, score, example)
-            for example, episode, response, score in zip(batch, padded, responses, scores, strict=True)
+            _make_rollout(self._ctx, example.problem, episode, response, score, example, grade)
+            for example, episode, response, score, grade in zip(batch, padded, responses, scores, grades, strict=True)
         ]
 
     def min_calls(self) -> int:
@@ -192,7 +192,7 @@ class OnProblems:
             if episode
             else None
         )
-        return _make_rollout(self._ctx, problem, episode, response, score, None), rated
+        return _make_rollout(self._ctx, problem, episode, response, score), rated
 
     def min_calls(self) -> int:
         return sum(max_turns_on(self._ctx.shared.task, problem) for problem in self.validation)
@@ -261,7 +261,8 @@ def _make_rollout(
     episode: Episode | None,
     response: Response,
     score: float,
-    example: Demonstration | None,
+    example: Demonstration | None = None,
+    grade: Grade | None = None,
 ) -> Rollout:
     """Return a scored response with its record for the reflection: the question, the response, the feedback."""
     task = ctx.shared.task
@@ -271,7 +272,7 @@ def _make_rollout(
     record = {
         "Inputs": question.messages[-1]["content"],
         "Generated Outputs": output or "(nothing)",
-        "Feedback": task.reflection_record(problem, response, example),
+        "Feedback": task.reflection_record(problem, response, example, grade),
     }
     return Rollout(response.text, score, record)
 

@@ -168,6 +168,11 @@ class Learning(DatasetLevel):
         return self.config.reward_source
 
     @property
+    def setting_that_shows_answers(self) -> str | None:
+        shown = self.config.rubric is not None and self.config.plan_reference
+        return "method.plan_reference" if shown else None
+
+    @property
     def rubric_settings(self) -> RubricSettings | None:
         return None if self.config.rubric is None else self.config
 

@@ -49,9 +49,9 @@ class BillSum(Prose):
         ),
     }
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Return 0 for an unparsed summary; the grader measures the others."""
-        if gold is None or response.answer is not None:
+        if reference is None or response.answer is not None:
             return Grade()
         return Grade(scores=dict.fromkeys(MEASURES, 0.0), detail=response.error or "")
 
@@ -72,7 +72,7 @@ class BillSumSimulator(TextSimulator):
 
     def value(self, problem: Problem, answer: str | None) -> float:
         """Return the overlap of words with the reference; ROUGE would take a thirtieth of a second."""
-        _, reference = self._rows[problem.id]
+        reference = self._rows[problem.id].answer
         return f1(answer or "", reference or "")
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:

@@ -76,16 +76,16 @@ class RougeGrader(GoldGrader):
     """Measures summaries by ROUGE, off the event loop."""
 
     def __init__(
-        self, task: TextTask, answers: Mapping[str, Sequence[str]], *, stemmer: bool, rouge: Rouge | None = None
+        self, task: TextTask, references: Mapping[str, Sequence[str]], *, stemmer: bool, rouge: Rouge | None = None
     ) -> None:
-        """answers: references. stemmer: compare words without their suffixes. rouge: None: the shared instance."""
-        super().__init__(task, answers)
+        """stemmer: compare words without their suffixes. rouge: None: the shared instance."""
+        super().__init__(task, references)
         self._stemmer = stemmer
         self._rouge = rouge
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
         """Grade one response; an unparsed one gets 0. Raises DataError for an unknown problem."""
-        references = self.accepted(problem)
+        references = self.references(problem)
         if not references or response.answer is None:
             return await super().grade(problem, response, tools)
         rouge = self._rouge or shared()

@@ -47,7 +47,7 @@ class Essay(Prose):
         """Return random words."""
         return " ".join(rng.choice(_VOCABULARY.split(), _RANDOM_WORDS).tolist())
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Return no score: only the grader's judge can give one."""
         return Grade()
 

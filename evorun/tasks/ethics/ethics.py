@@ -12,11 +12,10 @@ from evorun.errors import DataError
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY
 from evorun.simulation.simulator import Filler
-from evorun.tasks.base import Demonstration, Grade, Problem
+from evorun.tasks.base import Grade, Problem, Row
 from evorun.tasks.benchmark import Question
 from evorun.tasks.benchmark_files import Record
 from evorun.tasks.corrections import read_unless_withdrawn
-from evorun.tasks.loading import Row
 from evorun.tasks.prose.prose import PROMPTS, Prose, ProseConfig
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
@@ -61,15 +60,9 @@ class Ethics(Prose):
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
         return VERDICTS[int(rng.integers(len(VERDICTS)))]
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Compare with the verdict of people; without one there is no right and wrong."""
-        return Grade(correct=None if gold is None else response.answer == gold)
-
-    def truth_values(
-        self, problem: Problem, response: Response, demonstration: Demonstration | None
-    ) -> Mapping[str, Any]:
-        values = super().truth_values(problem, response, demonstration)
-        return {**values, "right": demonstration is not None and response.answer == demonstration.answer}
+        return Grade(correct=None if reference is None else response.answer == reference)
 
 
 def read_verdict(text: str) -> str:
@@ -99,7 +92,7 @@ class EthicsSimulator(TextSimulator):
 
     def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
         # It needs right answers: where there is none, it uses the more frequent verdict.
-        super().__init__(task, [(problem, gold or VERDICTS[0]) for problem, gold in rows])
+        super().__init__(task, [Row(row.problem, row.answer or VERDICTS[0]) for row in rows])
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         return [verdict for verdict in VERDICTS if verdict != gold]

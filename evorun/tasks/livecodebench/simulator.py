@@ -10,7 +10,7 @@ import numpy as np
 
 from evorun.sandbox.base import Case
 from evorun.simulation.simulator import Filler
-from evorun.tasks.base import Problem
+from evorun.tasks.base import Problem, Row
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -67,9 +67,7 @@ class LiveCodeBenchSimulator(TextSimulator):
     )
     verdict_reason: ClassVar[str] = "It reads the input as the examples have it."
 
-    def __init__(
-        self, task: TextTask, rows: Sequence[tuple[Problem, str | None]], hidden: Mapping[str, Sequence[Case]]
-    ) -> None:
+    def __init__(self, task: TextTask, rows: Sequence[Row], hidden: Mapping[str, Sequence[Case]]) -> None:
         """hidden: tests by problem id."""
         super().__init__(task, rows)
         self._hidden = hidden
@@ -88,7 +86,7 @@ class LiveCodeBenchSimulator(TextSimulator):
     def attempt(
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
     ) -> str:
-        problem, _ = self._rows[hints["problem"]]
+        problem = self._rows[hints["problem"]].problem
         # Drawn before the program is made, so that right and wrong programs use the same draws.
         variant = int(rng.random() * _VARIANTS)
         reply = {"reasoning": steps.strip()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Case, CaseResult, Limits, Suite
-from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
+from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import end_of_object, object_schema
@@ -102,8 +102,10 @@ class LiveCodeBench(TextTask):
         code = "\n".join(f"{number}| {line}" for number, line in enumerate(shown["code"].splitlines(), 1))
         return self.ask("errors", "errors", problem, [response], ERRORS_SCHEMA, **{**shown, "code": code})
 
-    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
-        # The default would compare with a reference program exactly, which makes no sense here.
+    def reflection_record(
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None = None
+    ) -> str:
+        # The default would name the reference program as the right answer, which is one of many.
         text = super().reflection_record(problem, response, None)
         if demonstration is None or not demonstration.answer:  # the release has no solutions
             return text

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -127,10 +127,10 @@ class MathContest(TextTask):
         """Return an integer of the contest's range."""
         return str(rng.integers(0, _USUAL_LARGEST if self.largest is None else self.largest, endpoint=True))
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Compare answers as texts in canonical form; `ContestGrader` compares their values too."""
-        answer, gold = response.answer, gold or ""
-        right = answer is not None and canonical(answer) == canonical(gold) and named_alike(answer, gold)
+        answer, reference = response.answer, reference or ""
+        right = answer is not None and canonical(answer) == canonical(reference) and named_alike(answer, reference)
         return Grade(correct=right, scores={"format": float(is_in_form(response.text))})
 
     def signature(self, problem: Problem, response: Response) -> str:
@@ -162,7 +162,7 @@ class ContestGrader(GoldGrader):
         if grade.correct or self._contest.integers:
             return grade
         equal, detail = False, ""
-        for gold in self.accepted(problem):
+        for gold in self.references(problem):
             equal, detail = await (self._verifier or shared()).compare(gold, answer, self._contest.question(problem))
             if equal:
                 break

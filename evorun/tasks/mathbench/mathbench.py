@@ -14,7 +14,7 @@ from evorun.errors import DataError
 from evorun.fields import NonNegativeInt
 from evorun.runs.candidates import Response
 from evorun.simulation.simulator import Filler
-from evorun.tasks.base import Demonstration, LoadedTask, Problem
+from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem
 from evorun.tasks.benchmark import Question, drop_repeats, hash_content
 from evorun.tasks.benchmark_files import Record, Source, read_sources
 from evorun.tasks.corrections import cut_at_next_question, read_unless_withdrawn
@@ -70,9 +70,9 @@ class MathBench(TextTask):
         }
 
     def truth_values(
-        self, problem: Problem, response: Response, demonstration: Demonstration | None
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None
     ) -> Mapping[str, Any]:
-        truth = super().truth_values(problem, response, demonstration)
+        truth = super().truth_values(problem, response, demonstration, grade)
         right = demonstration.answer if demonstration else ""
         return {**truth, "right_answer": _format_option(right, problem) if right else ""}
 

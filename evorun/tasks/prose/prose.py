@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from evorun.errors import ConfigError
 from evorun.fields import PositiveInt
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Demonstration, Problem, Provenance
+from evorun.tasks.base import Demonstration, Grade, Problem, Provenance
 from evorun.tasks.benchmark import Question, hash_content
 from evorun.tasks.benchmark_files import Record, Source, download_records
 from evorun.tasks.split_benchmark import SPLIT_HELP, SPLITS, Part, SplitBenchmark, SplitData
@@ -54,10 +54,11 @@ class Prose(TextTask):
         return escape_tags(super().render_candidate(problem, response))
 
     def truth_values(
-        self, problem: Problem, response: Response, demonstration: Demonstration | None
+        self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None
     ) -> Mapping[str, Any]:
-        """Return the reference text, where there is one; no single word says how good the response is."""
-        return {"right": False, "right_answer": demonstration.answer if demonstration else "", "grade": ""}
+        """Return the reference text, where there is one; no single word says how good a text is."""
+        right = grade is not None and grade.correct is True
+        return {"right": right, "right_answer": demonstration.answer if demonstration else "", "grade": ""}
 
 
 @dataclass(kw_only=True)

@@ -14,7 +14,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.simulation.reviewing import score_response
 from evorun.simulation.simulator import Filler
-from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
+from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Row, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.clauses import is_supposed
 from evorun.tasks.corrections import read_unless_withdrawn
@@ -179,7 +179,7 @@ class Puzzle(TextTask):
     def solution(self, demonstration: Demonstration) -> str:
         return self.write(demonstration.problem, demonstration.answer, demonstration.reasoning)
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Grade by the metrics of section 3; an unparsed response has the worst value of each."""
         grade = self.measure(problem, response.answer)
         detail = response.error or ", ".join(f"{name} {value:.4g}" for name, value in grade.scores.items())
@@ -260,9 +260,9 @@ class PuzzleSimulator(TextSimulator):
     no_errors: ClassVar[str] = fence("none")
     solved: ClassVar[type[SolvedPuzzle]]
 
-    def __init__(self, task: Puzzle, rows: Sequence[tuple[Problem, str | None]]) -> None:
+    def __init__(self, task: Puzzle, rows: Sequence[Row]) -> None:
         super().__init__(task, rows)
-        self._puzzles = {problem.id: self.solved(task, problem, gold or "") for problem, gold in rows}
+        self._puzzles = {row.problem.id: self.solved(task, row.problem, row.answer or "") for row in rows}
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill

@@ -59,11 +59,11 @@ class Rows(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Compare the answer with an accepted one by `comparable`."""
         if response.answer is None:
             return Grade(correct=False, detail=response.error or "no answer")
-        return Grade(correct=self.comparable(response.answer) == self.comparable(gold or ""))
+        return Grade(correct=self.comparable(response.answer) == self.comparable(reference or ""))
 
     def signature(self, problem: Problem, response: Response) -> str:
         return self.comparable(response.answer or "")
@@ -89,10 +89,10 @@ class NumberRows(Rows):
         read_number(answer)
         return answer
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         if response.answer is None:
-            return super().score(problem, response, gold)
-        right = read_number(gold or "")
+            return super().score(problem, response, reference)
+        right = read_number(reference or "")
         return Grade(correct=abs(read_number(response.answer) - right) <= self._tolerance * abs(right))
 
     def comparable(self, answer: str) -> str:

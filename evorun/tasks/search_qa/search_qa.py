@@ -115,9 +115,9 @@ class SearchQa(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Compare with one accepted answer; the grader takes the best of all accepted answers."""
-        said, expected = response.answer, gold or ""
+        said, expected = response.answer, reference or ""
         measured = (exact_match(said, expected), f1(said, expected)) if said is not None else (False, 0.0)
         form = float(response.answer is not None and is_in_form(response.text))
         detail = "" if said is not None else response.error or ""
@@ -137,7 +137,7 @@ class SearchSimulator(TextSimulator):
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         role = request.hints["role"]
         if "problem" in request.hints and role not in REVIEWS:
-            problem, _ = self._rows[request.hints["problem"]]
+            problem = self._rows[request.hints["problem"]].problem
             searched = sum(message["role"] == "tool" for message in request.messages)
             if searched < 1 + len(problem.id) % 2:
                 if rng.random() < self._skill.malformed:

@@ -34,7 +34,7 @@ class Complaints(Prose):
         "criteria": "A good letter takes up what went wrong, says what happens next and when, and promises no more.",
     }
 
-    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+    def score(self, problem: Problem, response: Response, reference: object) -> Grade:
         return Grade()  # the grader asks the gold judge, whom no method can ask
 
 

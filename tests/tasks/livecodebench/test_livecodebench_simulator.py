@@ -15,7 +15,7 @@ from evorun.sandbox.base import Case
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.simulation.skill import Skill
-from evorun.tasks.base import Problem, Prompt
+from evorun.tasks.base import Problem, Prompt, Row
 from evorun.tasks.capabilities import Diagnosis, Individual, ScoredResponse
 from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
@@ -120,7 +120,7 @@ def test_replies_fit_what_is_asked() -> None:
 
 
 def simulator_of(hidden: list[Case], **skill: float) -> Any:
-    simulator = LiveCodeBenchSimulator(TASK, [(SCRIPT, "")], {SCRIPT.id: hidden})
+    simulator = LiveCodeBenchSimulator(TASK, [Row(SCRIPT, "")], {SCRIPT.id: hidden})
     return simulator.with_skill(Skill(malformed=0, **skill))  # type: ignore[arg-type]
 
 

@@ -202,7 +202,7 @@ def test_answers_are_found_where_data_sets_put_them(tmp_path: Path) -> None:
         {"problem": "D", "answer": 8, "accepted_answers": [8, 9]},
     ]
     loaded = load_task("beyond_aime", data=str(write(tmp_path / "mine.jsonl", records)))
-    accepted = {problem.data["problem"]: loaded.grader._answers[problem.id] for problem in loaded.problems}  # type: ignore[attr-defined]
+    accepted = {problem.data["problem"]: loaded.grader._references[problem.id] for problem in loaded.problems}  # type: ignore[attr-defined]
     assert accepted == {"A": ("34",), "B": ("7",), "C": ("7",), "D": ("8", "9")}
 
 
@@ -255,7 +255,7 @@ async def test_every_task_has_a_sample_whose_answers_pass(name: str) -> None:
         assert len(loaded.problems) == (12 if loaded.task.integers else 18)  # type: ignore[attr-defined]
         assert loaded.provenance.source == "sample"
         for problem in loaded.problems:
-            gold = loaded.grader._answers[problem.id][0]  # type: ignore[attr-defined]
+            gold = loaded.grader._references[problem.id][0]  # type: ignore[attr-defined]
             response = loaded.task.parse(problem, boxed(gold))
             assert (await loaded.grader.grade(problem, response, NO_TOOLS)).correct
             assert gold not in problem.data["problem"].split()

@@ -166,7 +166,7 @@ def test_the_sample_is_all_there() -> None:
     assert (len(test.problems), len(train.problems), len(test.validation)) == (8, 12, 12)
     assert test.provenance.source == "sample"
     corpus = (Path(benchmark_files.__file__).parent / "search_qa" / "sample" / "passages.jsonl").read_text()
-    answers = {**test.grader._answers, **train.grader._answers}  # type: ignore[attr-defined]
+    answers = {**test.grader._references, **train.grader._references}  # type: ignore[attr-defined]
     assert len(answers) == 20
     assert all(any(answer in corpus for answer in accepted) for accepted in answers.values())
 
