@@ -58,6 +58,9 @@ class Quiz(Task):
         shown = [{**_shown(p.response), "score": p.score, "won": _told(p.win), "lost": _told(p.loss)} for p in parents]
         return _prompt(ask="evolve", problem=problem.id, parents=shown)
 
+    def aggregation_prompt(self, problem: Problem, responses: Sequence[Response]) -> Prompt:
+        return _prompt(ask="aggregate", problem=problem.id, candidates=[_shown(response) for response in responses])
+
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
         return _prompt(ask="judge", problem=problem.id, a=_shown(first), b=_shown(second))
 

@@ -137,14 +137,17 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)
-    for key in ("samples", "rounds", "generations"):
-        if key in method and method[key] is None:
+    for key in ("samples", "rounds", "generations", "steps"):
+        if key in method and method[key] is None and not (key == "steps" and "problems_per_step" in method):
             if limit is None:
                 raise ConfigError(
                     f"method.{key}: expected a number, or a limit on calls, got null and none; set method.{key}=N or "
                     "budget.calls_per_problem=N"
                 )
-            method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit)) if key == "samples" else limit
+            if key == "samples":
+                method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit))
+            else:
+                method[key] = max(1, limit // method["population"]) if key == "steps" else limit
     return method, limit
 
 
@@ -244,6 +247,8 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             return [Part("demonstrate", policy, worked, limit), Part("generate", policy, test, limit)]
         case "self_consistency":
             return [Part("generate", policy, test * method["samples"], limit)]
+        case "rsa":
+            return [Part("generate", policy, test * method["population"] * method["steps"], limit)]
         case "best_of_n":
             duels = 0 if method["choose"] == "oracle" else method["rounds"] * method["duels"] * method["orders"]
             drawn = Part("generate", policy, test * method["samples"], limit)

@@ -47,6 +47,7 @@ METHODS = {
     "lyria": "evorun.methods.lyria.lyria:Lyria",
     "mpo": "evorun.methods.mpo.mpo:Mpo",
     "ppo": "evorun.methods.learning.ppo:Ppo",
+    "rsa": "evorun.methods.search.rsa:Rsa",
     "rloo": "evorun.methods.learning.policy_gradient:Rloo",
     "self_consistency": "evorun.methods.search.chain_of_thought:SelfConsistency",
     "sft": "evorun.methods.learning.sft:Sft",

@@ -151,6 +151,15 @@ class SupportsEvolution(Protocol):
 
 
 @runtime_checkable
+class SupportsAggregation(Protocol):
+    """The task can be answered with unrated responses in view (recursive self-aggregation)."""
+
+    def aggregation_prompt(self, problem: Problem, responses: Sequence[Response]) -> Prompt:
+        """Ask for an answer that combines the responses, or improves a single one."""
+        ...
+
+
+@runtime_checkable
 class SupportsJudging(Protocol):
     """Two responses to a problem can be compared by a model."""
 
@@ -297,6 +306,7 @@ class SupportsFitnessScores(Protocol):
 DESCRIPTIONS: Mapping[type, str] = {
     SupportsGeneration: "generation prompts",
     SupportsEvolution: "evolution prompts",
+    SupportsAggregation: "aggregation prompts",
     SupportsJudging: "pairwise judging",
     SupportsDemonstrations: "prompts with solved problems",
     SupportsRefinement: "refinement prompts",

@@ -243,6 +243,12 @@ class TextTask(Task):
         seen = [parent.response for parent in parents]
         return self.ask("evolve", "evolution", problem, seen, parent_solutions="\n\n".join(blocks))
 
+    def aggregation_prompt(self, problem: Problem, responses: Sequence[Response]) -> Prompt:
+        task = self.prompts.render("generation", **self.cached_problem_values(problem))
+        candidates = [self.render_candidate(problem, response) for response in responses]
+        count = len(candidates)
+        return self.ask("aggregate", "aggregation", problem, responses, task=task, candidates=candidates, count=count)
+
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
         a, b = self.render_candidate(problem, first), self.render_candidate(problem, second)
         return self.ask("judge", "judge", problem, [first, second], VERDICT_SCHEMA, candidate_a=a, candidate_b=b)
@@ -455,6 +461,8 @@ class TextTask(Task):
             individual = Individual(response=response, fitness=50, errors=Diagnosis(text="- error"))
             self.generation_prompt(problem)
             self.evolution_prompt(problem, [ScoredResponse(response=response, score=0.5)])
+            self.aggregation_prompt(problem, [response])
+            self.aggregation_prompt(problem, [response, response])
             self.judge_prompt(problem, response, response)
             self.few_shot_prompt(problem, [solved] if gold else [])
             self.refinement_prompt(problem, response, [Attempt(response=response, outcome="won")])

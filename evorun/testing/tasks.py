@@ -30,6 +30,7 @@ from evorun.tasks.capabilities import (
     HasVerifier,
     Individual,
     ScoredResponse,
+    SupportsAggregation,
     SupportsDemonstrations,
     SupportsErrorDetection,
     SupportsEvolution,
@@ -304,6 +305,9 @@ def _prompts(
             for response in responses
         ]
         yield "evolution_prompt", task.evolution_prompt(problem, parents), answered
+    if isinstance(task, SupportsAggregation):
+        for shown in (responses[:1], responses):
+            yield "aggregation_prompt", task.aggregation_prompt(problem, shown), answered
     if isinstance(task, SupportsRefinement):
         attempts = [
             Attempt(response=response, outcome="lost", judged=Explanation(reason="It is wrong."))

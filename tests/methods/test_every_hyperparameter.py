@@ -26,6 +26,7 @@ BASE: dict[str, dict[str, Any]] = {
     "few_shot": {"shots": 3},
     "self_consistency": {"samples": 4},
     "best_of_n": {"samples": 9, "rounds": 8, "duels": 4, "max_pool": 5},
+    "rsa": {"population": 5, "subset": 3, "steps": 4, "retries": 1},
     "feedback_descent": {"generations": 5, "window": 3},
     "gepa": {"generations": 3, "minibatch": 2},
     "lyria": {"population": 6, "generations": 3, "elites": 1, "external_mutation_rate": 0.5},
@@ -45,14 +46,14 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 }
 """Where a field has an effect only beside another one."""
 
-OF_STEPS = {("best_of_n", "batches")}
+OF_STEPS = {("best_of_n", "batches"), ("rsa", "choose")}
 """Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
 
 CHANGED: dict[str, Any] = {
     **{"temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 0},
     **{"judge_temperature": 0.23, "judge_max_tokens": 33, "duels": 3, "prior_sd": 3.0, "bound_width": 0.1},
     **{"duel_choice": "uniform", "orders": 1, "ties": "half", "rating": "win_rate", "pool_rank": "lower"},
-    **{"parent_choice": "uniform"},
+    **{"parent_choice": "uniform", "subset": 2, "steps": 3},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},

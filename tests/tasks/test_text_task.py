@@ -385,6 +385,6 @@ def test_a_missing_or_empty_prompt_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^task\.prompts: expected a folder"):
         Sums(prompts=str(tmp_path / "none"))
     with pytest.raises(
-        ConfigError, match=r"^task\.prompts: expected at least one of attempt\.md, .* system\.md, .* in"
+        ConfigError, match=r"^task\.prompts: expected at least one of aggregation\.md, .* system\.md, .* in"
     ):
         Sums(prompts=str(tmp_path))

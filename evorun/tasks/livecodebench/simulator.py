@@ -36,7 +36,7 @@ _BROKEN = """\
 VARIANT = {variant}
 print(solve(input())
 """
-_WITH_MEMORY = ("generate", "evolve", "refine", "crossover", "mutate")
+_WITH_MEMORY = ("generate", "evolve", "aggregate", "refine", "crossover", "mutate")
 
 
 class _Tables(NamedTuple):
