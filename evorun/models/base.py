@@ -221,6 +221,22 @@ class TakesAdapters(Protocol):
 
 
 @runtime_checkable
+class TakesWeights(Protocol):
+    """An engine that can replace all weights of its model while it runs, for example from training."""
+
+    async def with_weights(self, folder: Path, name: str) -> LanguageModel:
+        """Return a view of this engine, named `name`: the same model with the weights in `folder`.
+
+        The folder is one that transformers loads; only this call reads it. The engine holds one set of weights: only
+        the view of the latest call is valid, and the engine itself serves the same weights. No request may be in
+        progress. Closing the view releases nothing.
+
+        Raises EngineError if the engine cannot replace its weights, or if these do not fit its model.
+        """
+        ...
+
+
+@runtime_checkable
 class Sleeps(Protocol):
     """An engine that can lend the memory of its GPUs to a trainer."""
 

@@ -102,6 +102,8 @@ class EngineConfig(Checked):
     """True if a vendor may bill the tokens."""
     served_by_vllm: ClassVar[bool] = False
     """True if vLLM serves the adapters that a run trains."""
+    takes_weights: ClassVar[bool] = False
+    """True if the engine can replace all weights of its model while it runs (`TakesWeights`)."""
     holds_weights: ClassVar[bool] = False
     """True if the process that opens the engine holds the weights: runs side by side may share one such process."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evorun.errors import EngineError, EvorunError
 from evorun.models.adapters import ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import name_engine_key
 
@@ -54,7 +54,18 @@ class LazyModel:
             raise EngineError(
                 f"model '{self.name}': its engine takes no adapters while it runs; use engine=vllm or engine=server"
             )
-        view = await engine.with_adapter(folder, name)
+        return self._measured(await engine.with_adapter(folder, name))
+
+    async def with_weights(self, folder: Path, name: str) -> LanguageModel:
+        """Return the model with other weights. Raises EngineError if the engine cannot replace them or open."""
+        engine = self._engine or await self._opened()
+        if not isinstance(engine, TakesWeights):
+            raise EngineError(
+                f"model '{self.name}': its engine cannot replace its weights while it runs; use engine=transformers"
+            )
+        return self._measured(await engine.with_weights(folder, name))
+
+    def _measured(self, view: LanguageModel) -> LanguageModel:
         return ModelUnderAdapter(view.name, partial(self._answer, view)) if self.gpus else view
 
     @contextlib.asynccontextmanager

@@ -27,7 +27,7 @@ class Engine:
 
 
 class AdapterEngine(Engine):
-    """Remembers which adapters it was asked for."""
+    """Remembers which adapters and weights it was asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +36,8 @@ class AdapterEngine(Engine):
     async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         self.asked.append((folder, name))
         return Engine()
+
+    with_weights = with_adapter
 
 
 class Opener:
@@ -112,13 +114,14 @@ async def test_closing_closes_what_was_opened_once() -> None:
     assert opener.engine.closed == 1
 
 
-async def test_a_view_under_an_adapter_opens_the_engine() -> None:
+async def test_a_view_under_an_adapter_or_with_other_weights_opens_the_engine() -> None:
     engine = AdapterEngine()
     opener = Opener(engine=engine)
     model = LazyModel("m", opener)
     await model.with_adapter(Path("step1"), "policy@1")
     await model.complete(REQUEST)
-    assert (opener.attempts, engine.asked) == (1, [(Path("step1"), "policy@1")])
+    await model.with_weights(Path("step2"), "policy@2")
+    assert (opener.attempts, engine.asked) == (1, [(Path("step1"), "policy@1"), (Path("step2"), "policy@2")])
     await model.close()
     assert engine.closed == 1
 
@@ -126,4 +129,10 @@ async def test_a_view_under_an_adapter_opens_the_engine() -> None:
 async def test_an_engine_that_takes_no_adapters_is_one_line() -> None:
     with pytest.raises(EngineError, match=r"model .m.: its engine takes no adapters .* engine=vllm") as caught:
         await LazyModel("m", Opener()).with_adapter(Path("step1"), "policy@1")
+    assert "\n" not in str(caught.value)
+
+
+async def test_an_engine_that_cannot_replace_its_weights_is_one_line() -> None:
+    with pytest.raises(EngineError, match=r"model .m.: its engine cannot replace its weights") as caught:
+        await LazyModel("m", Opener()).with_weights(Path("step1"), "policy@1")
     assert "\n" not in str(caught.value)
