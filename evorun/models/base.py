@@ -221,7 +221,7 @@ class TakesAdapters(Protocol):
 
 
 @runtime_checkable
-class TakesWeights(Protocol):
+class TakesWeights(LanguageModel, Protocol):
     """An engine that can replace all weights of its model while it runs, for example from training."""
 
     async def with_weights(self, folder: Path, name: str) -> LanguageModel:

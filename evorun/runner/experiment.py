@@ -276,12 +276,13 @@ def _engines(
             known = open_lazily(served, served.engine, loaded, tools, find_engine_key(config.raw, role))
             opened.append((served, known))
         engines[role] = known
-    for served, engine in (*opened, (ServedModel(config.model, config.engine), base)):
+    engines_here = (*opened, (ServedModel(config.model, config.engine), base))
+    for served, engine in engines_here:
         if isinstance(engine, LazyModel):
             engine.gpus = [gpus[device] for device in served.engine.planned_gpus if device in gpus]
     if isinstance(policy, Policy):
         policy.gpus = [gpus[device] for device in policy.training.devices or () if device in gpus]
-        for served, engine in opened:
+        for served, engine in {id(engine): (served, engine) for served, engine in engines_here}.values():
             use = served.engine.gpu_use
             if use is not None and use.sleeps and isinstance(engine, LazyModel):
                 policy.share_gpu_with(engine)
@@ -303,9 +304,12 @@ def _policy(
     engine: EngineConfig, config: RunConfig, training: TrainingConfig, directory: RunDirectory, base: LazyModel
 ) -> _Opened:
     policy = open_policy(config, training, directory)
-    # A trainer that holds the weights samples from them; other engines get each step's adapter.
+    # A trainer that holds the weights samples from them; other engines get each step's adapter or weights.
     if engine.is_trainer:
         return _Opened(policy, policy.current, policy.reference)
+    if training.weights == "full" and not engine.replays:
+        # The engine no longer has the untrained weights of the reference policy; the trainer does.
+        return _Opened(policy, policy.replace_weights_of(base), policy.reference)
     return _Opened(policy, policy.serve_via(base), base)
 
 

@@ -280,12 +280,7 @@ def _training(
         )
     if method.learns_from_problems:
         require_fitting(method.make_objective(Path()), training)  # the objective of a fine-tuning reads data
-    if training.weights == "full" and method.learns_from_problems:
-        raise ConfigError(
-            f"training.weights: expected lora with method={method.name}, got full: completions and the reference "
-            "policy come from the base model with the adapter on and off; only method=sft trains all weights"
-        )
-    if training.weights == "full" and not (engine.is_trainer or engine.replays):
+    if training.weights == "full" and not (engine.is_trainer or engine.replays or engine.takes_weights):
         raise ConfigError(
             f"engine={engine.name}: takes adapters from the trainer, not whole models; expected engine=transformers "
             "with training.weights=full"

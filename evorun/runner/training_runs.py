@@ -88,8 +88,9 @@ def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
 
 
 def serving(config: RunConfig) -> EngineConfig:
-    """Return the run's engine, ready for the adapters that the run trains."""
-    return config.engine if config.training is None else config.engine.for_adapters(config.training.rank)
+    """Return the run's engine, ready for the adapters that the run trains, if it trains any."""
+    training = config.training
+    return config.engine.for_adapters(training.rank) if training and training.weights == "lora" else config.engine
 
 
 def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | None:

@@ -59,6 +59,7 @@ TRAINING_EXECUTION_KEYS = (
     "hang_timeout",
     "devices",
     "accelerate_config",
+    "reference",
     "save_every",
     "keep",
 )

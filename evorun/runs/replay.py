@@ -132,8 +132,6 @@ class RecordedRun:
         view.name = name
         return view
 
-    with_weights = with_adapter
-
     async def close(self) -> None:
         """Close the recording; idempotent."""
         self._journal.close()

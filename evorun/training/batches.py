@@ -31,6 +31,8 @@ class Pass(NamedTuple):
     advantages: torch.Tensor
     logprobs: torch.Tensor
     """Log-probabilities under the sampler."""
+    reference: torch.Tensor | None = None
+    """Log-probabilities under the reference policy, of all tokens except the first: shape [rows, T - 1]."""
 
 
 def minibatches(rows: Sequence[R], count: int, rng: np.random.Generator) -> list[list[R]]:

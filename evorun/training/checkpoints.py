@@ -1,8 +1,8 @@
 """The folder of a run's checkpoints.
 
-A checkpoint holds the adapter, the optimiser, the schedule and the random state. It also holds the previous adapter,
-which serves calls made during the update. The journal determines the position in the data and the method's state (see
-`policy`). The number of updates names the checkpoint.
+A checkpoint holds the trained weights (an adapter or all), the optimiser, the schedule and the random state. It also
+holds the previous weights, which serve calls made during the update. The journal determines the position in the data
+and the method's state (see `policy`). The number of updates names the checkpoint.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
-"""Prefix of folders that hold an adapter for another engine, not a checkpoint."""
+"""Prefix of folders that hold weights for another engine, not a checkpoint."""
 FORMER = "former.safetensors"
-"""File in a checkpoint with the adapter's weights before the update."""
+"""File in a checkpoint with the trained weights before the update."""
 _PREFIX = "update-"
 
 
@@ -40,7 +40,7 @@ class Checkpoints:
         return update - 1 if (self.path(update) / FORMER).is_file() else update
 
     def remove_rollouts(self) -> None:
-        """Remove the adapters that another engine has read."""
+        """Remove the weights that another engine has read."""
         for folder in self.folder.glob(f"{ROLLOUTS}*"):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -11,6 +11,7 @@ from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, Posi
 from evorun.models.devices import check_devices
 
 WEIGHTS = ("lora", "full")
+REFERENCES = ("device", "cpu")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SCHEDULED_BY = ("optimiser_step", "batch")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
@@ -24,8 +25,11 @@ class TrainingConfig(Checked):
 
     name: str
     weights: Annotated[str, OneOf(WEIGHTS)]
-    """lora: an adapter on frozen weights. full: all weights; only with method=sft, since the reference policy of other
-    methods is the model with its adapter off."""
+    """lora: an adapter on frozen weights. full: all weights."""
+    reference: Annotated[str, OneOf(REFERENCES)]
+    """Place of the reference policy's weights between uses. With weights=lora it has none: it is the model with its
+    adapter off. With weights=full it is a frozen copy, which is loaded if the method needs it. device: the trainer's
+    GPU; cpu: main memory, from which they move to the GPU and back at each use: slower, with less GPU memory."""
     rank: PositiveInt
     alpha: PositiveFloat
     """The adapter's update is scaled by alpha / rank."""

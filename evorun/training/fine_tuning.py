@@ -25,6 +25,7 @@ from evorun.training.config import TrainingConfig
 from evorun.training.conversation_passes import ConversationPass, divide, without_labels
 from evorun.training.conversations import count_examples, read_conversations
 from evorun.training.ranks import RANK
+from evorun.training.reference import Reference
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.settings import count_processes, keep_settings, require_share, shared_arguments
 from evorun.training.weights import adapter
@@ -76,7 +77,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     train = _read(objective.train, job, objective, tokenizer, ends)
     held_out = None if objective.held_out is None else _read(objective.held_out, job, objective, tokenizer, ends)
     order = _order(job.seed, len(train.kept), objective.epochs)
-    return FineTuner(
+    trainer = FineTuner(
         job.training,
         train,
         held_out,
@@ -85,15 +86,18 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         train_dataset=train.dataset.select(order),
         eval_dataset=None if held_out is None else held_out.dataset,
         processing_class=tokenizer,
-        peft_config=adapter(job.training, model),
+        peft_config=adapter(job.training, model) if job.training.weights == "lora" else None,
         callbacks=[_WaitForSteps(job, serving)],
     )
+    trainer.reference = Reference(job)
+    return trainer
 
 
 class FineTuner(SFTTrainer):  # type: ignore[misc]
     """SFTTrainer that divides batches into passes; reports the numbers of its conversations and the held-out loss."""
 
     current_gradient_accumulation_steps: int
+    reference: Reference
 
     def __init__(self, training: TrainingConfig, train: Data, held_out: Data | None, **arguments: Any) -> None:
         self.step_tokens = 0

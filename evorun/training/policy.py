@@ -26,7 +26,7 @@ from msgspec import UNSET
 
 from evorun.errors import RunDirectoryError, TrainingError
 from evorun.models.adapters import HELD, ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, Trained
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Trained
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -44,6 +44,7 @@ from evorun.training.config import TrainingConfig
 from evorun.training.failures import OutOfMemory
 from evorun.training.process import LOG, TrainerProcess
 from evorun.training.reductions import Reductions
+from evorun.training.replaced_weights import ReplacedWeights
 from evorun.training.settings import require_share
 from evorun.training.updates import assess_key, find_updates, update_key
 from evorun.training.wire import (
@@ -117,7 +118,7 @@ class Policy:
         self.current: Trained = _ByStep(self, model.id, self.generate)
         """Completions from the weights of a step; the model's name contains their number of updates."""
         self.reference: LanguageModel = ModelUnderAdapter(model.id, partial(self.generate, None))
-        """Completions with the adapter off."""
+        """Completions of the untrained model."""
         self._model = model
         self._engine = engine
         self._objective = objective
@@ -144,7 +145,7 @@ class Policy:
         self._open: dict[asyncio.Future[None], int] = {}
         """The version of the weights that answers each open request."""
         self._sharing_engines: list[Sleeps] = []
-        self._rollout_engine: _SynchronisedEngine | None = None
+        self._rollout_engine: _SynchronisedEngine | ReplacedWeights | None = None
         self._updating = asyncio.Lock()
         self._reductions = Reductions(journal, training, engine)
         self._note_reduction = note_reduction
@@ -163,6 +164,14 @@ class Policy:
     def serve_via(self, base: TakesAdapters) -> Trained:
         """Return the policy served by another engine, which receives the adapter of each update."""
         self._rollout_engine = _SynchronisedEngine(self, base, self._model.id)
+        return _ByStep(self, self._model.id, self._rollout_engine.generate)
+
+    def replace_weights_of(self, engine: TakesWeights) -> Trained:
+        """Return the policy served by another engine, which receives all weights of each update.
+
+        The policy closes the engine, which serves no other role.
+        """
+        self._rollout_engine = ReplacedWeights(engine, self._model.id, self.export_for_rollouts, self.stopwatch)
         return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
@@ -206,6 +215,8 @@ class Policy:
         """End the trainer process; idempotent."""
         if self._pump is not None:
             self._pump.cancel()
+        if isinstance(self._rollout_engine, ReplacedWeights):
+            await self._rollout_engine.close()
         if self._process is not None:
             await self._process.close()
             self._process = None
@@ -301,7 +312,7 @@ class Policy:
     # --- completions ---
 
     async def generate(self, version: int | None, request: Request) -> Reply:
-        """Answer a request with the weights of an update (None: with the adapter off), batched with others.
+        """Answer a request with the weights of an update (None: the untrained ones), batched with others.
 
         Raises TrainingError when the trainer no longer has these weights.
         """
@@ -352,7 +363,7 @@ class Policy:
                     answer.set_result(reply)
 
     async def export_for_rollouts(self, version: int) -> Path:
-        """Write an update's adapter into a folder for another engine; return the folder."""
+        """Write an update's adapter or weights into a folder for another engine; return the folder."""
         folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
             self._require(version, newest=False)

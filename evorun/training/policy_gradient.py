@@ -23,7 +23,8 @@ class PolicyGradientTrainer(RowsTrainer):
     def __init__(self, job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> None:
         counts = {"batches": objective.steps, "steps_per_batch": objective.settings.minibatches}
         temperature = objective.temperature
-        super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, beta=objective.settings.kl)
+        # No beta: TRL would load a reference policy of its own.
+        super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature)
         self._loss, self._settings = objective.loss, objective.settings
 
     def _next_batch(self) -> list[list[Pass]]:
@@ -40,9 +41,11 @@ class PolicyGradientTrainer(RowsTrainer):
         for part in parts:
             weight = token_weight(self._loss, part, mean_tokens)
             dealt = passes(part, accelerator.num_processes, *limits, NOTHING)
-            steps.append(
-                [padded(by_process[accelerator.process_index], weight, accelerator.device) for by_process in dealt]
-            )
+            own = [padded(by_process[accelerator.process_index], weight, accelerator.device) for by_process in dealt]
+            if self._settings.kl:
+                references = self.score_by_reference((inputs.ids, inputs.learned) for inputs in own)
+                own = [inputs._replace(reference=scores) for inputs, scores in zip(own, references, strict=True)]
+            steps.append(own)
         return steps
 
     def compute_loss(
@@ -50,11 +53,8 @@ class PolicyGradientTrainer(RowsTrainer):
     ) -> torch.Tensor:
         """Return this process's part of the loss, with importance ratios relative to the sampler."""
         # The model's outputs at a position are for the next token.
-        _, learned, weights, advantages, logprobs = (tensor[:, 1:] for tensor in inputs)
+        learned, weights, advantages, logprobs = (tensor[:, 1:] for tensor in inputs[1:5])
         with self.accelerator.autocast():
-            if self.beta:
-                with torch.no_grad(), self.policy.disable_adapter():
-                    reference = score(self.model, inputs.ids, inputs.learned).logprobs
             own, entropy = score(model, inputs.ids, inputs.learned)
         sampler = torch.where((own - logprobs).abs() < LOGPROB_TOLERANCE, own.detach(), logprobs)
         log_ratio = torch.where(learned, own - sampler, 0.0).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
@@ -70,14 +70,14 @@ class PolicyGradientTrainer(RowsTrainer):
             beyond = clipped * advantages < ratio * advantages
         # KL(sampler || policy) from the sampler's tokens: k3 of Schulman's "Approximating KL divergence".
         sampler_kl = ratio - log_ratio - 1
-        towards = reference - own if self.beta else torch.zeros_like(own)
+        towards = torch.zeros_like(own) if inputs.reference is None else inputs.reference - own
         kl = ratio * (towards.exp() - towards - 1)  # with the ratio, as in TRL, the gradient is that of the divergence
         figures = torch.stack([torch.ones_like(own), entropy, beyond.to(own.dtype), sampler_kl, kl]).detach()
         self._sums += (figures * learned).sum(dim=(1, 2))
         # Training averages gradients over the processes, but each process has only a part of the sum.
-        loss: torch.Tensor = ((self.beta * kl - gain) * weights).sum() * self.accelerator.num_processes
+        loss: torch.Tensor = ((self._settings.kl * kl - gain) * weights).sum() * self.accelerator.num_processes
         return loss
 
     def _figures(self, sums: dict[str, float]) -> dict[str, float]:
         tokens = max(sums.pop("tokens"), 1.0)
-        return {name: value / tokens for name, value in sums.items() if name != "kl" or self.beta}
+        return {name: value / tokens for name, value in sums.items() if name != "kl" or self._settings.kl}

@@ -18,11 +18,11 @@ from accelerate.utils import gather_object
 from msgspec import structs
 
 from evorun.training.advantages import LARGEST_LOG_RATIO, ScoredEpisode, estimate
-from evorun.training.batches import NOTHING, minibatches, padded, passes
+from evorun.training.batches import NOTHING, Pass, minibatches, padded, passes
 from evorun.training.critic import ActorCritic, Critic
 from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, pad_examples, states_at, tokens_at
 from evorun.training.ranks import RANK
-from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer, score
+from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.value_head import ValueHead
 from evorun.training.wire import Job, ProximalPolicy, Row, TokenAdvantages
@@ -97,7 +97,8 @@ class ProximalTrainer(RowsTrainer):
         accelerator, training = self.accelerator, self._job.training
         learned = [row for row in rows if id(row) in numbers]
         dealt = passes(learned, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NOTHING)
-        scored = gather_object([[self._score_rows(by_process[accelerator.process_index]) for by_process in dealt]])
+        own = [by_process[accelerator.process_index] for by_process in dealt]
+        scored = gather_object([self._score(own)])
         pairs = [
             (row, scored[process][index][place])
             for index, by_process in enumerate(dealt)
@@ -122,18 +123,24 @@ class ProximalTrainer(RowsTrainer):
             for (row, own), estimated in zip(pairs, estimates, strict=True)
         ]
 
-    def _score_rows(self, rows: Sequence[Row]) -> list[ScoredEpisode]:
-        """Score the rows of a pass with policy, reference policy and critic."""
-        inputs = padded(rows, lambda _: 0.0, self.accelerator.device)
+    def _score(self, dealt: Sequence[Sequence[Row]]) -> list[list[ScoredEpisode]]:
+        """Score the rows of each pass with policy, reference policy and critic."""
+        padded_rows = [padded(rows, lambda _: 0.0, self.accelerator.device) for rows in dealt]
+        references: Sequence[torch.Tensor | None] = [None] * len(dealt)
+        if self._settings.kl:  # with 0, the divergence does not affect the reward
+            references = self.score_by_reference((inputs.ids, inputs.learned) for inputs in padded_rows)
+        return [
+            self._score_rows(rows, inputs, reference)
+            for rows, inputs, reference in zip(dealt, padded_rows, references, strict=True)
+        ]
+
+    def _score_rows(self, rows: Sequence[Row], inputs: Pass, reference: torch.Tensor | None) -> list[ScoredEpisode]:
+        """Score the rows of a pass. reference: log-probabilities; None: the policy's own."""
         ids, learned = inputs.ids, inputs.learned
         RANK.note("scores of the batch", rows=ids.shape[0], tokens=ids.numel())
         with torch.no_grad(), self.accelerator.autocast():
             outputs = self._both(ids, learned)
-            reference = outputs.logprobs
-            if self._settings.kl:  # with 0, the divergence does not affect the reward
-                with self.policy.disable_adapter():
-                    reference = score(self.policy, ids, learned).logprobs
-        tensors = (outputs.logprobs, reference, outputs.values)
+        tensors = (outputs.logprobs, outputs.logprobs if reference is None else reference, outputs.values)
         logprobs, references, value_outputs = (tensor.double().cpu().numpy() for tensor in tensors)
         values = self._head.values(value_outputs)
         scored = []

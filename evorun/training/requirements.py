@@ -39,6 +39,11 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             "training.dropout: expected 0 with PPO, which would mistake differences between two passes for a change of "
             f"the policy, got {training.dropout}"
         )
+    if training.weights == "full" and objective.settings.critic == "head":
+        raise ConfigError(
+            "method.critic: expected full or model with training.weights=full, got head: a critic on the policy's own "
+            "weights needs frozen ones"
+        )
     launched = {} if training.accelerate_config is None else _given(Path(training.accelerate_config).expanduser())
     if _shards(launched):
         raise ConfigError(

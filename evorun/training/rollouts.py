@@ -4,7 +4,6 @@ Imports torch: only the trainer process imports this module.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,14 +38,14 @@ class Decoding:
             decoder.forget()
 
     def decode(self, weights: Any, requests: Sequence[Request], kind: WeightsKind) -> list[Reply]:
-        """Answer the requests with `weights`; `kind` says which version they are.
+        """Answer the requests with the model `weights`; `kind` says which version it is.
 
         Raises EngineError when decoding fails.
         """
         training = weights.training
         weights.eval()  # no dropout while sampling
         try:
-            with torch.no_grad(), weights.disable_adapter() if kind == "reference" else nullcontext():
+            with torch.no_grad():
                 return self._decode(weights, requests, kind)
         finally:
             weights.train(training)

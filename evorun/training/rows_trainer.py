@@ -8,7 +8,7 @@ Imports TRL: only the trainer process imports this module.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -21,6 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 from evorun.training.accumulation import accumulate
 from evorun.training.output_layer import hide_output_adapter, score_through_adapter
 from evorun.training.ranks import RANK
+from evorun.training.reference import Reference
 from evorun.training.serving import Serving
 from evorun.training.settings import count_processes, keep_settings, shared_arguments
 from evorun.training.weights import adapter, adapts_output
@@ -60,7 +61,8 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         """batches: maximum number. steps_per_batch: of the optimiser. temperature: of sampling. settings: for TRL."""
         steps = batches * steps_per_batch
-        adapts_output_layer = adapts_output(model, job.training.target_modules)
+        lora = job.training.weights == "lora"
+        adapts_output_layer = lora and adapts_output(model, job.training.target_modules)
         arguments = shared_arguments(job) | {
             # TRL requires groups of at least two and data set entries for them. evorun uses neither.
             "per_device_train_batch_size": 2,
@@ -79,7 +81,7 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
                 reward_funcs=lambda completions, **_: [0.0] * len(completions),
                 train_dataset=Dataset.from_dict({"prompt": ["-"] * (steps * count_processes())}),
                 processing_class=tokenizer,
-                peft_config=adapter(job.training, model),
+                peft_config=adapter(job.training, model) if lora else None,
             )
         if adapts_output_layer:
             score_through_adapter(self.model.get_base_model(), temperature)
@@ -87,13 +89,14 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         self._steps_per_rate = steps_per_batch if job.training.schedule_by == "batch" else 1
         """Optimiser steps per learning rate of the schedule."""
         self._serving = serving
+        self.reference = Reference(job, temperature)
         self._steps: list[list[Any]] = []
         """This process's passes of each remaining optimiser step of the batch."""
         self._sums = torch.zeros(len(self.SUMS))
 
     @property
     def policy(self) -> Any:
-        """The model under its adapter."""
+        """The model that is trained."""
         return self.accelerator.unwrap_model(self.model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -130,6 +133,18 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         for name, value in {**figures, "entropy_fraction": figures["entropy"] / largest}.items():
             self._metrics["train"][name].append(value)
         return loss
+
+    def score_by_reference(self, passes: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[torch.Tensor]:
+        """Return the reference policy's log-probabilities of some passes (`Scores.logprobs`).
+
+        passes: token ids and, for each, true if it is learned.
+        """
+        scored = []
+        with self.reference.use(self.policy) as reference, torch.no_grad(), self.accelerator.autocast():
+            for ids, learned in passes:
+                RANK.note("scores of the reference policy", rows=ids.shape[0], tokens=ids.numel())
+                scored.append(score(reference, ids, learned).logprobs)
+        return scored
 
     @contextmanager
     def compute_loss_context_manager(self) -> Iterator[None]:

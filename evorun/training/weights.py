@@ -39,23 +39,25 @@ def load(job: Job) -> tuple[Any, Any]:
         require_targets(layers, job.training.target_modules)
         if isinstance(job.objective, FineTuning):
             refuse_output_layer(layers, job.training.target_modules)
+    # Frozen weights need no more precision than they were stored with; trained ones do.
+    frozen = mixed_precision(job) and job.training.weights == "lora"
+    return load_model(job, torch.bfloat16 if frozen else torch.float32), tokenizer
+
+
+def load_model(job: Job, dtype: torch.dtype) -> Any:
+    """Return the base model with weights of this type. Raises EngineError when they cannot be loaded."""
     try:
-        # Frozen weights need no more precision than they were stored with; trained ones do.
-        frozen = mixed_precision(job) and job.training.weights == "lora"
-        dtype = torch.bfloat16 if frozen else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(
             job.weights, dtype=dtype, attn_implementation=job.attention, trust_remote_code=False
         )
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     use_grouped_attention(model)
-    return model, tokenizer
+    return model
 
 
 def adapter(training: TrainingConfig, model: Any) -> Any:
-    """Return PEFT's configuration of the model's adapter; None if all weights are trained."""
-    if training.weights == "full":
-        return None
+    """Return PEFT's configuration of an adapter on the model, as `training` describes it."""
     from peft import LoraConfig
 
     targets = training.target_modules

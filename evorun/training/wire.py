@@ -104,8 +104,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
     requests: tuple[Request, ...]
     version: int | None
-    """The update whose weights answer: the newest or the one before. None: the reference policy, with the adapter
-    off."""
+    """The update whose weights answer: the newest or the one before. None: the reference policy."""
 
 
 class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
@@ -135,7 +134,7 @@ class Export(msgspec.Struct, frozen=True, tag="export"):
     base: str
     """Name of the base model in an adapter's configuration."""
     version: int | None = None
-    """The update whose weights to write: the newest or, for an adapter, the one before. None: the newest."""
+    """The update whose weights to write: the newest or the one before. None: the newest."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):

@@ -13,7 +13,7 @@ from typing import Any
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.memory import is_out_of_memory, measure_memory
 from evorun.training.ranks import RANK, log_of_rank, shorten_frame, write_into
-from evorun.training.wire import Failed, Job, PolicyGradient, ProximalPolicy, Ready, decode_job
+from evorun.training.wire import Failed, FineTuning, Job, PolicyGradient, ProximalPolicy, Ready, decode_job
 
 _LOST_PEER = (
     "Connection closed by peer",
@@ -103,7 +103,10 @@ def _train(job: Job, link: Any) -> None:
     RANK.note_weights(sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())))
     RANK.note("making the trainer")
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
-    serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
+    # A fine-tuning plays nothing during an update, and a second copy of all weights would take much memory.
+    keeps_former = job.training.weights == "lora" or not isinstance(job.objective, FineTuning)
+    versions = Versions.resumed(job.updates, job.checkpoint, keeps_former=keeps_former)
+    serving = Serving(link, decoding, versions)
     trainer: Any
     # Imported here, since each module loads TRL's trainers, which takes seconds.
     if isinstance(job.objective, PolicyGradient):

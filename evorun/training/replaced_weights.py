@@ -1,0 +1,84 @@
+"""An engine beside the trainer whose weights are replaced by those of each update, where all weights are trained."""
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from evorun.models.adapters import HELD
+from evorun.models.base import LanguageModel, Reply, Request, TakesWeights
+from evorun.runs.stopwatch import Stopwatch
+
+
+class ReplacedWeights:
+    """Answers requests with the weights of an update.
+
+    The engine holds the weights of one update at a time. Requests for another one wait until the requests in progress
+    are answered. The oldest update comes first, since the trainer's next update waits for its requests.
+    """
+
+    def __init__(
+        self, engine: TakesWeights, model: str, export: Callable[[int], Awaitable[Path]], stopwatch: Stopwatch
+    ) -> None:
+        """engine: holds the untrained weights. export: writes an update's weights into a folder."""
+        self._engine = engine
+        self._model = model
+        self._export = export
+        self._stopwatch = stopwatch
+        self._view: LanguageModel = engine
+        self._held = 0
+        """The update whose weights the engine holds."""
+        self._in_progress = 0
+        self._wanted: Counter[int] = Counter()
+        """Number of waiting requests by update."""
+        self._folders: dict[int, Path] = {}
+        """Folders with the weights of the latest updates, to load them again while the trainer is busy."""
+        self._changed = asyncio.Condition()
+
+    async def generate(self, version: int, request: Request) -> Reply:
+        """Answer a request with the weights of an update."""
+        async with self._holding(version) as view:
+            return await view.complete(request)
+
+    async def load(self, version: int) -> None:
+        """Give the engine the weights of an update, after the requests in progress."""
+        async with self._holding(version):
+            pass
+
+    async def close(self) -> None:
+        """Close the engine; idempotent."""
+        await self._engine.close()
+
+    @asynccontextmanager
+    async def _holding(self, version: int) -> AsyncIterator[LanguageModel]:
+        """Yield the engine with an update's weights, which it keeps until the block ends."""
+        self._wanted[version] += 1
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._may_begin(version))
+                if version != self._held:
+                    await self._replace(version)
+                self._in_progress += 1
+        finally:
+            self._wanted[version] -= 1
+        try:
+            yield self._view
+        finally:
+            async with self._changed:
+                self._in_progress -= 1
+                self._changed.notify_all()
+
+    def _may_begin(self, version: int) -> bool:
+        oldest = min((wanted for wanted, count in self._wanted.items() if count), default=version)
+        return version == self._held or (not self._in_progress and version == oldest)
+
+    async def _replace(self, version: int) -> None:
+        with self._stopwatch.during("weight_sync"):
+            if version not in self._folders:
+                self._folders[version] = await self._export(version)
+            self._view = await self._engine.with_weights(self._folders[version], f"{self._model}@{version}")
+            self._held = version
+        for former in sorted(self._folders)[:-HELD]:
+            shutil.rmtree(self._folders.pop(former), ignore_errors=True)
