@@ -29,6 +29,7 @@ from evorun.testing.runs import COMPLETED
 
 ESPL = ("experiment=espl/figure11", "model=qwen2_5_7b", "engine=vllm", "method=espl")
 MPO = ("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm")
+FULL = ("method=grpo", "task=arithmetic", "engine=transformers", "model=qwen2_1_5b", "training=full_policy_gradient")
 LAFT = ("experiment=laft/tsp", "student=laft", "method=lyria", "engine=vllm", "teacher_engine=vllm")
 
 
@@ -75,6 +76,17 @@ GOLDEN: dict[tuple[tuple[str, ...], str], list[str]] = {
         "run: reward on 2-7,10-15, 12 x 1, 18.0 + 11.4 GiB, 90%",
         "run: meta on 8-9, 2 x 1, 38.7 + 13.6 GiB, 90%",
         "run: trainer,policy,gold on 0-1, 2 x 1, 2.9 + 41.6 GiB, 56%",
+    ],
+    # 16 bytes for each of 1.54 billion parameters, and 2 for the reference policy's copy
+    (FULL, "1x80"): ["run: trainer,policy on 0, 1 x 1, 0.0 + 33.6 GiB, 42%"],
+    ((*FULL, "method.kl=0.01"), "1x80"): ["run: trainer,policy on 0, 1 x 1, 0.0 + 36.4 GiB, 46%"],
+    ((*FULL, "method.kl=0.01", "training.reference=cpu"), "1x80"): [
+        "run: trainer,policy on 0, 1 x 1, 0.0 + 33.6 GiB, 42%"
+    ],
+    ((*MPO, "training=full_ppo", "method.critic=full"), "8x80"): [
+        "run: reward on 3-7, 5 x 1, 18.0 + 11.4 GiB, 90%",
+        "run: meta on 2, 1 x 1, 38.7 + 13.6 GiB, 90%",
+        "run: trainer,policy,gold on 0-1, 2 x 1, 0.0 + 71.7 GiB, 90%",
     ],
     (LAFT, "8x80"): [
         "teacher: policy,judge on 0-7, 4 x 2, 30.5 + 7.0 GiB, 90%",
@@ -125,6 +137,7 @@ GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
             "1x24",
             "; training.micro_batch=2 training.micro_batch_tokens=4096 engine.max_batch_size=8 would fit$",
         ),
+        ((*FULL, "method.kl=0.01"), "1x40", "^training: .*; training.reference=cpu would fit$"),
     ],
 )
 def test_what_cannot_fit_is_refused_with_what_would(words: tuple[str, ...], gpus: str, line: str) -> None:
@@ -144,6 +157,7 @@ def test_what_cannot_fit_is_refused_with_what_would(words: tuple[str, ...], gpus
             ),
             "1x24",
         ),
+        ((*FULL, "method.kl=0.01", "training.reference=cpu"), "1x40"),
     ],
 )
 def test_what_a_refusal_says_would_fit_does(words: tuple[str, ...], gpus: str) -> None:

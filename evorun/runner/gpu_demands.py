@@ -1,6 +1,7 @@
 """The needs of a run's engines and trainer for GPUs, by its configuration and the models' sizes."""
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
@@ -64,6 +65,8 @@ def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = Fal
             continue
         shape = _read_shape(served, download=download)
         engine = serving(config) if key == "engine" else served.engine
+        if key == "engine":
+            roles = tuple(role for role in roles if role not in _answered_by_trainer(config))
         demand = _demand(engine, served, shape, config, widths)
         demands.append(dataclasses.replace(demand, key=key, roles=roles, work=work[served.model.name]))
     if config.training is not None and _trains_here(config):
@@ -187,10 +190,13 @@ def _training_demand(
     drawn = method.get("prompts") or method.get("draws") or 1
     rows = method["problems_per_step"] * drawn * method["group"] // method["minibatches"] if learns else method["batch"]
     own_engine = trainer_engine(config.engine)
+    answered = _answered_by_trainer(config)
+    decodes = bool(answered)
+    reference = any(role != "policy" for role in answered) or bool(objective and objective.settings.kl)
 
     def need(settings: TrainingConfig, sequences: int) -> GpuMemory:
         decoding = None
-        if config.engine.is_trainer:
+        if decodes:
             kept = own_engine.prefix_cache_tokens
             decoding = decoding_memory(
                 shape, config.model, gpus=1, tokens=longest, sequences=sequences, prefix_tokens=kept
@@ -198,13 +204,18 @@ def _training_demand(
         tokens = pass_tokens(settings, longest if learns else min(method["max_length"], config.model.context_length))
         critic = objective.settings.critic if isinstance(objective, ProximalPolicy) else None
         return training_memory(
-            shape, settings, processes=processes, pass_tokens=tokens, critic=critic, decoding=decoding
+            shape,
+            settings,
+            processes=processes,
+            pass_tokens=tokens,
+            critic=critic,
+            decoding=decoding,
+            reference=reference,
         )
 
-    roles = next((roles for _, key, roles in _group_by_engine(config) if key == "engine"), ())
     demand = Demand(
         key=TRAINER,
-        roles=("trainer", *(roles if config.engine.is_trainer else ())),
+        roles=("trainer", *answered),
         model=config.model.name,
         needs={1: need(training, own_engine.max_batch_size)},
         work=work,
@@ -214,7 +225,9 @@ def _training_demand(
         copies=training.num_processes,
         # fine-tuning needs equal parts of a batch
         allowed_copies=lambda copies: copies <= rows and (learns or rows % copies == 0),
-        advice=_advise(training, own_engine, config.engine.is_trainer, need, USABLE * max(gpu.memory for gpu in gpus)),
+        advice=_advise(
+            training, own_engine, need, USABLE * max(gpu.memory for gpu in gpus), decodes=decodes, reference=reference
+        ),
     )
     if training.accelerate_config is None:
         return demand
@@ -222,24 +235,43 @@ def _training_demand(
     return dataclasses.replace(demand, needs={1: GpuMemory(0.0)}, copies=training.num_processes or 1, share=USABLE)
 
 
+def _answered_by_trainer(config: RunConfig) -> tuple[str, ...]:
+    """Return the roles whose completions come from the trainer."""
+    roles = next((roles for _, key, roles in _group_by_engine(config) if key == "engine"), ())
+    if config.engine.is_trainer:
+        return roles
+    # An engine whose weights are replaced answers for the policy alone.
+    whole = config.training is not None and config.training.weights == "full"
+    return tuple(role for role in roles if role != "policy") if whole else ()
+
+
 def _advise(
     training: TrainingConfig,
     engine: TransformersConfig,
-    decodes: bool,
     need: Callable[[TrainingConfig, int], GpuMemory],
     usable: float,
+    *,
+    decodes: bool,
+    reference: bool,
 ) -> str:
-    """Return smaller batches that would fit, those with the fewest halvings."""
-    for halvings in range(1, 11):
-        for own in range(halvings + 1 if decodes else 1):
+    """Return settings that would fit: smaller batches with the fewest halvings, and another place for the reference.
+
+    decodes: true if the trainer answers requests. reference: true if the run needs a reference policy.
+    """
+    copied = reference and training.weights == "full"
+    places = dict.fromkeys((training.reference, "cpu" if copied else training.reference))
+    for halvings in range(11):
+        for place, own in itertools.product(places, range(halvings + 1 if decodes else 1)):
             smaller = dataclasses.replace(
                 training,
                 micro_batch=max(1, training.micro_batch >> halvings - own),
                 micro_batch_tokens=max(1, training.micro_batch_tokens >> halvings - own),
+                reference=place,
             )
             sequences = max(1, engine.max_batch_size >> own)
             if need(smaller, sequences).total <= usable:
                 named = {
+                    "training.reference": (training.reference, place),
                     "training.micro_batch": (training.micro_batch, smaller.micro_batch),
                     "training.micro_batch_tokens": (training.micro_batch_tokens, smaller.micro_batch_tokens),
                     "engine.max_batch_size": (engine.max_batch_size, sequences),

@@ -11,7 +11,8 @@ the whole context (vllm/v1/core/kv_cache_utils.py), and takes its share of the G
 Training: 16 bytes per trained parameter in mixed precision (weight, gradient and Adam's two moments in float32; ZeRO,
 Rajbhandari et al. 2020, section 3.1, has the same sum), and 4 for the gradients' buckets between processes. Activations
 follow Korthikanti et al. (2022, section 4.1) for a gated feed-forward network without stored attention scores: with
-checkpointing the input of every layer, and the inside of one.
+checkpointing the input of every layer, and the inside of one. All weights that are trained are in float32, and while
+the trainer decodes from them autocast holds them in 16 bits, too. Their reference policy is a copy in 16 bits.
 """
 
 from typing import NamedTuple
@@ -152,11 +153,12 @@ def training_memory(
     pass_tokens: int,
     critic: str | None,
     decoding: GpuMemory | None,
+    reference: bool = False,
 ) -> GpuMemory:
     """Return what each process of the trainer takes of its GPU; every one has all weights.
 
     pass_tokens: of a forward and backward pass. critic: `ProximalSettings.critic`, None without one. decoding: of its
-    own completions, which alternate with updates.
+    own completions, which alternate with updates. reference: true if the run needs a reference policy.
     """
     half = training.precision != "float32"
     count, every_layer = shape.parameters, training.gradient_checkpointing is False
@@ -169,6 +171,8 @@ def training_memory(
         trained += adapter
     elif critic == "full":
         trained += count.total - (0 if shape.tied else count.embeddings // 2)
+    frozen_copy = 0 if frozen or not reference else (2 if half else 4) * count.total
+    copied += frozen_copy if training.reference == "device" else 0
     state = trained * (16 + (4 if processes > 1 else 0)) + copied
     widths = shape.heads * shape.head_dim + shape.kv_heads * shape.head_dim
     inner = shape.active_experts * shape.expert_intermediate + shape.shared_intermediate or shape.intermediate
@@ -179,14 +183,15 @@ def training_memory(
     activations = pass_tokens * kept * networks / GIB
     logits = CHUNK_TOKENS * shape.vocabulary * 4 * 3 / GIB
     weights = count.total * (2 if half else 4) / GIB if frozen else 0.0
-    sampling = GpuMemory(0.0) if decoding is None else decoding
-    # the larger of the two phases: an update's activations, or the trainer's own decoding
-    return GpuMemory(
-        weights,
-        training=state / GIB,
-        cache=sampling.cache,
-        work=CONTEXT_GIB + max(activations + logits - sampling.cache, sampling.work - CONTEXT_GIB, 0.0),
-    )
+    sampling, moved = GpuMemory(0.0), 0.0
+    if decoding is not None:
+        in_half = 0.0 if frozen or not half else 2 * count.total / GIB
+        sampling = decoding._replace(work=decoding.work + in_half)
+    if training.reference == "cpu":  # on the GPU while it scores or decodes
+        moved = frozen_copy / GIB
+    # the largest of the phases: an update's activations, the trainer's own decoding, or the reference policy's
+    phases = (activations + logits - sampling.cache, sampling.work - CONTEXT_GIB, moved + logits - sampling.cache, 0.0)
+    return GpuMemory(weights, training=state / GIB, cache=sampling.cache, work=CONTEXT_GIB + max(phases))
 
 
 def pass_tokens(training: TrainingConfig, longest: int) -> int:

@@ -19,7 +19,7 @@ from trl.trainer.utils import disable_dropout_in_model
 
 from evorun.training.rows_trainer import score
 from evorun.training.value_head import ValueHead
-from evorun.training.weights import adapter, mixed_precision
+from evorun.training.weights import adapter
 from evorun.training.wire import Job
 
 CRITIC = "critic.safetensors"
@@ -44,8 +44,6 @@ class Critic(torch.nn.Module):
             # The base may be in bfloat16, which would round steps of a small learning rate to nothing.
             self.decoder = decoder.float().requires_grad_()
         else:
-            if mixed_precision(job):  # frozen weights need no more, whatever a policy's trained weights have
-                decoder.bfloat16()
             lora = adapter(job.training, decoder)
             lora.task_type = None  # a decoder predicts no tokens
             self.decoder = PeftModel(decoder, lora)
