@@ -140,10 +140,6 @@ def test_the_model_of_a_student(tmp_path: Path) -> None:
             ["task=arithmetic", "student=dpft_top"],
             "student.kind=dpft_top takes the best answers by penalised_score",
         ),
-        (
-            ["task=sudoku", "student=laft", "training=full"],
-            "training.weights: expected lora with student=laft, got",
-        ),
         (["task=sudoku", "student=dpft", "student.kind=laft"], "student.kind=laft learns from answers of lyria, got"),
     ],
 )

@@ -99,7 +99,12 @@ class Runs:
             ended = self._before_end(path)
             outcome = Outcome("completed") if ended is None else ended
             if outcome.status == "completed":
-                write_adapter(path / "artifacts" / "adapter", Path(config.raw["method"]["data"]).read_text())
+                content = Path(config.raw["method"]["data"]).read_text()
+                if config.raw["training"]["weights"] == "full":
+                    (path / "artifacts" / "model").mkdir(parents=True)
+                    (path / "artifacts" / "model" / "model.safetensors").write_text(content)
+                else:
+                    write_adapter(path / "artifacts" / "adapter", content)
             directory.end(outcome.status, 0.0)
         finally:
             directory.close()
@@ -221,6 +226,22 @@ def _first(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(registry.METHODS, "tuning", f"{__name__}:Tuning")
         return prepare(config, tmp_path_factory.mktemp("first"), Runs())
+
+
+def test_a_student_of_all_weights_is_the_runs_model(config: dict[str, Any], first: Prepared) -> None:
+    runs = Runs()
+    done = prepare(changed(config, "training", "weights", to="full"), first.folder.parent, runs, name="full")
+    assert runs.stages == TUNING
+    student = done.stages["student"]
+    assert (done.config.model.id, done.config.model.adapter) == (f"{student.folder}/artifacts/model", None)
+    assert done.manifest.models["policy"].id == done.config.model.id
+    assert done.said.endswith(f"ready, weights {student.digest}; the run itself begins\n")
+    other = changed(changed(config, "training", "weights", to="full"), "student", "tuning", "epochs", to=2.0)
+    assert prepare(other, first.folder.parent, runs, name="same").stages["student"].digest == student.digest
+    (weights,) = Path(student.folder).rglob("model.safetensors")
+    weights.write_text("other weights")
+    with pytest.raises(RunDirectoryError, match=f"the student that it began with .weights {student.digest}., the sta"):
+        prepare(changed(config, "training", "weights", to="full"), first.folder.parent, Runs(), name="full")
 
 
 def test_a_run_without_a_student_has_no_stages(config: dict[str, Any], tmp_path: Path) -> None:

@@ -225,14 +225,9 @@ def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) 
     composed = {"teacher": teacher_composition(config), "student": tuning_composition(config, data="traces.jsonl")}
     for stage, composition in composed.items():
         try:
-            training = check(composition).training
+            check(composition)
         except ConfigError as error:
             raise in_stage(stage, error) from error
-        if training is not None and training.weights != "lora":
-            raise ConfigError(
-                f"training.weights: expected lora with student={student.name}, got {training.weights}: the run's model "
-                "is the student under its adapter; method=sft trains all weights"
-            )
     return student
 
 

@@ -36,6 +36,7 @@ log = logging.getLogger("evorun")
 
 TEACHER, TRACES, STUDENT = "teacher", "traces", "student"
 ADAPTER = Path("artifacts", "adapter")
+MODEL = Path("artifacts", "model")
 TRACES_FILE = "traces.jsonl"
 
 
@@ -54,26 +55,34 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, 
     if config.student is None:
         return config
     if config.engine.replays:
-        return _under(config, _recorded_adapter(config.engine.recorded))
+        return _served_as(config, _recorded_student(config.engine.recorded))
     stages = _Stages(config, config.student, manifest.command, console, run).carry_out()
     # Half a run with one student and half with another would be a result of neither.
     earlier = manifest.stages.get(STUDENT)
     if earlier is not None and earlier.digest != stages[STUDENT].digest:
         raise RunDirectoryError(
-            f"{display(directory.path)}: expected the student that it began with (adapter {earlier.digest}), "
-            f"the stages now give another (adapter {stages[STUDENT].digest}): start a new run"
+            f"{display(directory.path)}: expected the student that it began with ({_kind(config)} {earlier.digest}), "
+            f"the stages now give another ({_kind(config)} {stages[STUDENT].digest}): start a new run"
         )
-    taught = _under(config, str(Path(stages[STUDENT].folder) / ADAPTER))
+    taught = _served_as(config, Path(stages[STUDENT].folder))
     directory.note_student(stages, taught.engine.journal_name(taught.model))
-    line = f"student {config.student.name}: ready, adapter {stages[STUDENT].digest}; the run itself begins"
+    line = f"student {config.student.name}: ready, {_kind(config)} {stages[STUDENT].digest}; the run itself begins"
     log.info("%s", line)
     console.print(line, soft_wrap=True)
     return taught
 
 
-def _under(config: RunConfig, adapter: str) -> RunConfig:
-    """Return the configuration with the adapter on the policy, and on all roles with the same model."""
-    model = replace(config.model, adapter=adapter)
+def _kind(config: RunConfig) -> str:
+    """Return what makes a model the student: an adapter, or weights of its own."""
+    return "adapter" if config.raw["training"]["weights"] == "lora" else "weights"
+
+
+def _served_as(config: RunConfig, student: Path) -> RunConfig:
+    """Return the configuration with the student of a folder as the policy and in all roles with its model."""
+    if _kind(config) == "adapter":
+        model = replace(config.model, adapter=str(student / ADAPTER))
+    else:
+        model = replace(config.model, id=str(student / MODEL), embedded=False)
     others = {
         role: served._replace(model=model) if served.model == config.model else served
         for role, served in config.others.items()
@@ -81,10 +90,10 @@ def _under(config: RunConfig, adapter: str) -> RunConfig:
     return replace(config, model=model, others=others)
 
 
-def _recorded_adapter(run: Path | None) -> str:
-    """Return the path of the recorded run's adapter; a replay only needs to know that there was one."""
+def _recorded_student(run: Path | None) -> Path:
+    """Return the folder of the recorded run's student; a replay only needs to know that there was one."""
     stages = {} if run is None else load_manifest(run).stages
-    return str(Path(stages[STUDENT].folder) / ADAPTER) if STUDENT in stages else str(ADAPTER)
+    return Path(stages[STUDENT].folder) if STUDENT in stages else Path()
 
 
 class _Traces(NamedTuple):
@@ -151,7 +160,11 @@ class _Stages:
         counted = identity(tuning_composition(self._config.raw, traces.stage.digest))
         folder = self._folder(STUDENT, self._student.name, run_digest(raw, counted))
         self._carry_out_run(STUDENT, folder, raw)
-        return StageInRun(str(folder), read_adapter(folder / ADAPTER).digest, load_manifest(folder).models["policy"])
+        if _kind(self._config) == "adapter":
+            digest = read_adapter(folder / ADAPTER).digest
+        else:
+            digest = _digest([_digest_file(file) for file in sorted((folder / MODEL).glob("*.safetensors"))])
+        return StageInRun(str(folder), digest, load_manifest(folder).models["policy"])
 
     def _folder(self, stage: str, what: str, digest: str) -> Path:
         return self._root / name_stage(stage, what, self._config.task.name, digest)

@@ -56,7 +56,7 @@ class StageInRun(msgspec.Struct, frozen=True):
     folder: str
     """Absolute."""
     digest: str
-    """Digest of its product (candidates, traces or an adapter); 12 hexadecimal digits."""
+    """Digest of its product (candidates, traces, an adapter or weights); 12 hexadecimal digits."""
     model: ModelInRun | None = None
     """The model that answered or was trained in the stage; None where there is none."""
     simulated: bool = False
