@@ -54,15 +54,16 @@ class ReplacedWeights:
     @asynccontextmanager
     async def _holding(self, version: int) -> AsyncIterator[LanguageModel]:
         """Yield the engine with an update's weights, which it keeps until the block ends."""
-        self._wanted[version] += 1
-        try:
-            async with self._changed:
+        async with self._changed:
+            self._wanted[version] += 1
+            try:
                 await self._changed.wait_for(lambda: self._may_begin(version))
                 if version != self._held:
                     await self._replace(version)
                 self._in_progress += 1
-        finally:
-            self._wanted[version] -= 1
+            finally:
+                self._wanted[version] -= 1
+                self._changed.notify_all()
         try:
             yield self._view
         finally:

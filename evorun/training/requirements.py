@@ -39,10 +39,10 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             "training.dropout: expected 0 with PPO, which would mistake differences between two passes for a change of "
             f"the policy, got {training.dropout}"
         )
-    if training.weights == "full" and objective.settings.critic == "head":
+    if training.weights == "full" and objective.settings.critic != "full":
         raise ConfigError(
-            "method.critic: expected full or model with training.weights=full, got head: a critic on the policy's own "
-            "weights needs frozen ones"
+            "method.critic: expected full with training.weights=full, since one learning rate trains policy and critic "
+            f"and an adapter needs a larger one, got {objective.settings.critic}"
         )
     launched = {} if training.accelerate_config is None else _given(Path(training.accelerate_config).expanduser())
     if _shards(launched):

@@ -8,6 +8,7 @@ Imports torch and accelerate: only the trainer process imports this module.
 import functools
 import math
 import socket
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
@@ -184,10 +185,17 @@ class Serving:
             written.rename(folder)
 
     def _export(self, command: Export) -> None:
-        """Let TRL write the weights, and remove the arguments that it adds."""
-        folder = Path(command.folder)
-        with self._versions.use(self._model, command.version):
-            self._trainer.save_model(str(folder))
+        """Write the weights of a version, and the tokenizer beside all weights of a model."""
+        folder, trainer = Path(command.folder), self._trainer
+        whole = trainer.args.bf16 and not (self._sharded or hasattr(self._model, "peft_config"))
+        with self._versions.use(self._model, command.version) as model:
+            if not whole:
+                trainer.save_model(str(folder))
+            elif trainer.args.should_save:
+                # They compute in bfloat16, in which engines serve them; a checkpoint keeps float32.
+                model.save_pretrained(folder, state_dict=_halve(model.state_dict()))
+                trainer.processing_class.save_pretrained(folder)
+                _edit(folder / "config.json", dtype="bfloat16")
         self._trainer.accelerator.wait_for_everyone()
         if self._link is not None:
             # Pickled arguments with local paths, and PEFT's empty template of a model card.
@@ -196,8 +204,7 @@ class Serving:
             # An adapter should name its base model, not the folder from which that was loaded.
             config = folder / "adapter_config.json"
             if config.exists():
-                settings = {**msgspec.json.decode(config.read_bytes()), "base_model_name_or_path": command.base}
-                config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
+                _edit(config, base_model_name_or_path=command.base)
             apply_umask(folder)
 
     def _new_figures(self) -> dict[str, float]:
@@ -231,6 +238,22 @@ class Serving:
                     "training.learning_rate"
                 )
         return figures
+
+
+def _halve(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors in bfloat16 in main memory; those that share memory still do, so that each is written once."""
+    halves: dict[int, torch.Tensor] = {}
+    for tensor in state.values():
+        if tensor.data_ptr() not in halves:
+            dtype = torch.bfloat16 if tensor.is_floating_point() else tensor.dtype
+            halves[tensor.data_ptr()] = tensor.to("cpu", dtype)
+    return {name: halves[tensor.data_ptr()] for name, tensor in state.items()}
+
+
+def _edit(file: Path, **changes: Any) -> None:
+    """Change some settings in a JSON file."""
+    settings = {**msgspec.json.decode(file.read_bytes()), **changes}
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
 
 
 def _describe(command: Command) -> str:
