@@ -106,7 +106,7 @@ OTHERS = {
     "trainer.rankN.log": "The output of each of several processes that train together.",
     "report.html": "The report: one page, without a network.",
     "artifacts/adapter/": "The trained LoRA adapter in PEFT's format; `evorun.json` names its model, seed and updates.",
-    "artifacts/adapters/step_N/": "The adapters of earlier steps (`method.transplant=true`).",
+    "artifacts/adapters/step_N/": "The adapters or models of earlier steps (`method.transplant=true`).",
     "artifacts/model/": "The trained model, where all weights were trained (`training.weights=full`).",
     "artifacts/simulated_policy.json": "What a simulated policy has learned, in place of an adapter.",
     "artifacts/system_prompt.json": "The best one: `id`, `mean`, `sd`, `text`, `preamble`, `principles` (E-SPL).",

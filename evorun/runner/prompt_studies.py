@@ -25,7 +25,7 @@ from evorun.runs.schema import CandidateRecord, Manifest, PrincipleEffect, Promp
 from evorun.runs.scores import mean_of_samples
 from evorun.runs.statistics import mean_interval
 from evorun.runs.terminal import Terminal
-from evorun.training.policy import ADAPTER, KEPT
+from evorun.training.policy import ADAPTER, FULL_MODEL, KEPT
 from evorun.training.simulated import LEARNED
 
 TRANSPLANT, DELETE_ONE = "transplant", "delete_one"
@@ -135,7 +135,8 @@ class PromptStudies:
         artifacts = self._run / "artifacts"
         kept = {int(folder.name.removeprefix("step_")): folder for folder in (artifacts / KEPT).glob("step_*")}
         if not kept and self._trained:
-            kept = {self._last_step: artifacts if (artifacts / LEARNED).exists() else artifacts / ADAPTER}
+            trained = FULL_MODEL if self._config["training"]["weights"] == "full" else ADAPTER
+            kept = {self._last_step: artifacts if (artifacts / LEARNED).exists() else artifacts / trained}
         return dict(sorted(kept.items()))
 
     def _window(self, step: int) -> list[str]:
@@ -177,6 +178,8 @@ class PromptStudies:
         model, engine = dict(config["model"]), dict(config["engine"])
         if weights is not None and (weights / LEARNED).exists():
             engine["learned"] = msgspec.json.decode((weights / LEARNED).read_bytes())["learned"]
+        elif weights is not None and config["training"]["weights"] == "full":
+            model |= {"id": str(weights.resolve()), "embedded": False}
         elif weights is not None:
             model["adapter"] = str(weights.resolve())
         return {

@@ -62,6 +62,7 @@ def _jobs(sizes: argparse.Namespace, setting: Setting, family: str) -> Mapping[s
         **jobs,
         "GRPO, adapter, activations kept": changed(plain, training=stored),
         "PPO with its critic, adapter": changed(plain, objective=_proximal(sizes.steps + 1)),
+        "GRPO, all weights": changed(plain, training=dataclasses.replace(full, learning_rate=1e-6)),
         "fine-tuning, adapter": changed(plain, objective=tuning),
         "fine-tuning, all weights": changed(plain, objective=tuning, training=full),
     }

@@ -1,8 +1,8 @@
 """Steps in forks of one process, which has imported what takes long to: several at once over gloo, and killed ones.
 
 `python forked.py FOLDER COUNT...` leaves in it what steps of each objective come to in one process and in so many
-(`OBJECTIVE-PROCESSES.pt`; those of PPO in two), and the checkpoints of a trainer of PPO that ran through (`through`)
-and of one that was killed again and again (`killed`), with the exports of both.
+(`OBJECTIVE-PROCESSES.pt`; those of PPO and of all weights in two). It also leaves the checkpoints of a trainer of PPO
+that ran through (`through`) and of one that was killed again and again (`killed`), with the exports of both.
 """
 
 import contextlib
@@ -144,13 +144,18 @@ def main(folder: Path, counts: Sequence[int]) -> None:
     def proximal() -> Stepped:
         return watched(make_trainer(folder, of_ppo, training=AS_RELEASED, critic="full", epochs=2, minibatches=2))
 
-    objectives = {"policy_gradient": lambda: stepped(folder, *batches), "ppo": proximal}
+    def full() -> Stepped:
+        return stepped(folder, *of_ppo, training={"weights": "full", **SLOWLY}, kl=0.1)
+
+    tiny()[0].save_pretrained(folder)  # the reference policy
+    objectives = {"policy_gradient": lambda: stepped(folder, *batches), "ppo": proximal, "full": full}
     for name, learn in objectives.items():  # in this process: all is imported before it forks
         torch.save(tuple(learn()), folder / f"{name}-1.pt")
     AcceleratorState._reset_state(reset_partial_state=True)
     for count in counts:
         in_processes(count, objectives["policy_gradient"], folder / f"policy_gradient-{count}.pt")
     in_processes(2, proximal, folder / "ppo-2.pt")
+    in_processes(2, full, folder / "full-2.pt")
 
     assert os.waitpid(forked(lambda: train(folder / "through")), 0)[1] == 0
     for moment in MOMENTS:

@@ -11,6 +11,10 @@ from test_training_runs import killed
 
 from building import make_job, policy_gradient, training_config
 from evorun.models.base import Completion, Message, Request, Sampling
+from evorun.runner.prompt_studies import PromptStudies
+from evorun.runner.work import Outcome
+from evorun.runs.directory import load_manifest
+from evorun.runs.terminal import Terminal
 from evorun.training.checkpoints import FORMER
 from evorun.training.wire import Answer, Command, Export, Figures, Finish, Generate, Replies, Row, Save, Train
 
@@ -172,6 +176,9 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(model: Path, tmp_path: Pat
     assert "made again" not in (again / "evorun.log").read_text()
     weights = [folder / "artifacts" / "model" / "model.safetensors" for folder in (run, again)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+    studies = PromptStudies(run, load_manifest(run).config, Terminal(), lambda *_: Outcome("failed"))
+    [(last, left)] = studies._kept().items()
+    assert (last, studies._composition(run, left)["model"]["id"]) == (4, str(weights[0].parent))
     assert all(line["figures"]["kl"] > 0 for line in lines(run / "training.jsonl")[1:] if "kl" in line["figures"])
 
 

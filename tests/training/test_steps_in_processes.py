@@ -37,6 +37,14 @@ def test_several_processes_make_the_steps_of_one(count: int, folder: Path) -> No
     test_policy_gradient_steps.assert_the_same(several, one)
 
 
+def test_2_processes_make_the_steps_on_all_weights_of_one(folder: Path) -> None:
+    """Each with a copy of the reference policy, from which the second step's weights diverge."""
+    one, two = (Stepped(*torch.load(folder / f"full-{count}.pt")) for count in (1, 2))
+    test_policy_gradient_steps.assert_the_same(two, one)
+    assert two.figures[1]["kl"] == pytest.approx(one.figures[1]["kl"], rel=1e-4)
+    assert one.figures[1]["kl"] > 1e-3
+
+
 def test_2_processes_make_the_steps_of_ppo_of_one(folder: Path) -> None:
     """Advantages are whitened, and losses averaged, over the rows of both."""
     one, two = (Stepped(*torch.load(folder / f"ppo-{count}.pt")) for count in (1, 2))
