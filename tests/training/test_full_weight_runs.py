@@ -163,12 +163,12 @@ ESPL: dict[str, Any] = {
 }
 
 
+@pytest.mark.nightly  # the first test resumes a trainer, test_training_runs.py a run
 def test_a_killed_run_ends_as_if_nothing_had_happened(model: Path, tmp_path: Path) -> None:
-    """Killed in a reflection beside the first update, by the weights before it, and as the second checkpoint ends."""
+    """Killed as its second checkpoint is about to get its name; reflections ask for the weights before an update."""
     run = finished(tmp_path / "undisturbed" / "run", model, **ESPL)
     again = tmp_path / "killed" / "run"
     again.parent.mkdir()
-    killed(again, model, ESPL, "reflection")
     assert killed(again, model, ESPL, "checkpoint") == {"update-2", "unfinished"}
     finished(again, model, **ESPL)
     assert records(again) == records(run)
