@@ -106,9 +106,10 @@ class Watched(ProximalTrainer):
 
     errors: Sequence[float] = ()
 
-    def _score_rows(self, rows: Sequence[Row]) -> list[ScoredEpisode]:
-        scored = super()._score_rows(rows)
-        self.errors = [*self.errors, *(float(np.mean((one.values - one.reward) ** 2)) for one in scored)]
+    def _score(self, dealt: Sequence[Sequence[Row]]) -> list[list[ScoredEpisode]]:
+        scored = super()._score(dealt)
+        every = [float(np.mean((one.values - one.reward) ** 2)) for part in scored for one in part]
+        self.errors = [*self.errors, *every]
         return scored
 
 

@@ -37,7 +37,7 @@ from evorun.runner.settings import RunConfig
 from evorun.runner.training_runs import serving, trainer_engine
 from evorun.runs.spending import GOLD
 from evorun.training.config import TrainingConfig
-from evorun.training.wire import ProximalPolicy
+from evorun.training.wire import PolicyGradient, ProximalPolicy
 
 TRAINER = "training"
 """The trainer's key among demands: its configuration group."""
@@ -192,7 +192,8 @@ def _training_demand(
     own_engine = trainer_engine(config.engine)
     answered = _answered_by_trainer(config)
     decodes = bool(answered)
-    reference = any(role != "policy" for role in answered) or bool(objective and objective.settings.kl)
+    penalised = isinstance(objective, ProximalPolicy | PolicyGradient) and objective.settings.kl > 0
+    reference = penalised or any(role != "policy" for role in answered)
 
     def need(settings: TrainingConfig, sequences: int) -> GpuMemory:
         decoding = None

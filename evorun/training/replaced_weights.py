@@ -81,5 +81,5 @@ class ReplacedWeights:
                 self._folders[version] = await self._export(version)
             self._view = await self._engine.with_weights(self._folders[version], f"{self._model}@{version}")
             self._held = version
-        for former in sorted(self._folders)[:-HELD]:
+        for former in sorted(self._folders.keys() - {version})[: 1 - HELD]:
             shutil.rmtree(self._folders.pop(former), ignore_errors=True)
