@@ -25,6 +25,7 @@ class Reductions:
 
     def __init__(self, journal: Journal, training: TrainingConfig, engine: TransformersConfig) -> None:
         self._journal = journal
+        self._weights = training.weights
         self._configured: dict[str, int] = {
             "training.micro_batch_tokens": training.micro_batch_tokens,
             "engine.max_batch_size": engine.max_batch_size,
@@ -85,8 +86,11 @@ class Reductions:
         elif isinstance(command, Generate):
             advice = f"set engine.max_batch_size={max(error.rows // 2, 1)}"
         else:
+            smaller = "lower training.rank"
+            if self._weights == "full":
+                smaller = "set training.reference=cpu, train an adapter (training.weights=lora)"
             advice = (
-                "set training.precision=bfloat16, lower training.rank, or let engine=vllm leave more of a shared GPU "
+                f"set training.precision=bfloat16, {smaller}, or let engine=vllm leave more of a shared GPU "
                 "(engine.gpu_memory_utilization, engine.sleep=true)"
             )
         return TrainingError(f"{error}; {advice}")

@@ -185,7 +185,9 @@ def test_what_to_set_when_the_second_try_fails_too(tmp_path: Path) -> None:
     assert str(reductions.advise(Generate(requests=(), version=0), generation)) == (
         "no room; set engine.max_batch_size=16"
     )
-    assert "training.precision=bfloat16" in str(reductions.advise(None, lack))
+    assert "training.precision=bfloat16, lower training.rank, or" in str(reductions.advise(None, lack))
+    whole = Reductions(journal, training_config(weights="full"), make_config("engine", "transformers"))
+    assert "bfloat16, set training.reference=cpu, train an adapter" in str(whole.advise(None, lack))
     journal.close()
 
 
