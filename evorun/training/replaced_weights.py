@@ -63,7 +63,6 @@ class ReplacedWeights:
                 self._in_progress += 1
             finally:
                 self._wanted[version] -= 1
-                self._changed.notify_all()
         try:
             yield self._view
         finally:

@@ -9,6 +9,7 @@ from test_policy import ASKED, Noting, answer, rows, said
 from evorun.errors import EngineError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.runs.directory import RunDirectory
+from evorun.training.replaced_weights import ReplacedWeights
 
 
 class Engine:
@@ -66,8 +67,21 @@ async def test_each_update_replaces_the_weights_once_and_the_untrained_ones_are_
     assert not list((run.path / "checkpoints").glob("rollouts-*"))
 
 
-async def test_requests_for_other_weights_wait_for_those_in_progress_and_the_oldest_come_first(
-    run: RunDirectory,
+def note_waiting(patch: pytest.MonkeyPatch) -> dict[int, asyncio.Event]:
+    """Return events that are set once a request for an update's weights has asked whether it may begin."""
+    asked = {version: asyncio.Event() for version in (0, 1)}
+    may_begin = ReplacedWeights._may_begin
+
+    def noting(self: ReplacedWeights, version: int) -> bool:
+        asked[version].set()
+        return may_begin(self, version)
+
+    patch.setattr(ReplacedWeights, "_may_begin", noting)
+    return asked
+
+
+async def test_requests_for_other_weights_wait_for_those_in_progress(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, engine = Noting(run.path, run.journal), Engine()
     model = policy.replace_weights_of(engine)
@@ -79,7 +93,9 @@ async def test_requests_for_other_weights_wait_for_those_in_progress_and_the_old
     held = asyncio.create_task(said(after, 2))
     for _ in range(3):
         await engine.begun.acquire()
-    late = asyncio.create_task(said(before, 2))  # as a reflection beside the update that was the last to be asked for
+    asked = note_waiting(monkeypatch)
+    late = asyncio.create_task(said(before, 2))  # as a reflection beside the update
+    await asked[0].wait()
     engine.free.set()
     assert await held == ["m@1"] * 2
     assert await late == ["m@0"] * 2
@@ -88,15 +104,19 @@ async def test_requests_for_other_weights_wait_for_those_in_progress_and_the_old
     assert policy.asked.count("Export") == 2  # the second time its folder was still there
 
 
-async def test_a_cancelled_or_failed_request_holds_nobody_up(run: RunDirectory) -> None:
+async def test_a_cancelled_or_failed_request_holds_nobody_up(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy, engine = Noting(run.path, run.journal), Engine()
     model = policy.replace_weights_of(engine)
     engine.free.clear()
     held = asyncio.create_task(model.at(0).complete(ASKED))
     await engine.begun.acquire()
     await policy.update(1, rows(1.0, 0.0))
-    waiting, other = (asyncio.create_task(said(model.at(1), 1)) for _ in range(2))
-    await asyncio.sleep(0)
+    asked = note_waiting(monkeypatch)
+    waiting = asyncio.create_task(said(model.at(1), 1))
+    await asked[1].wait()
+    other = asyncio.create_task(said(model.at(1), 1))
     waiting.cancel()
     engine.broken = True
     engine.free.set()
