@@ -128,6 +128,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Failed attempts by kind (`http_500`, `timed_out`, ...), if there were any."""
     cached_tokens: int | UnsetType = UNSET
     """Prompt tokens that the vendor had in its cache, among `prompt_tokens`, if it states any."""
+    version: int | UnsetType = UNSET
+    """Number of updates of the weights that drew all tokens of the completions, in a run that trains them."""
 
     @property
     def outgrew_context(self) -> bool:

@@ -54,6 +54,11 @@ class Episode(NamedTuple):
         return [turn for turn in self.turns if isinstance(turn, Reply)]
 
     @property
+    def version(self) -> int | UnsetType:
+        """Number of updates of the weights that drew its tokens, the same for all turns; unset under frozen weights."""
+        return self.replies[0].version
+
+    @property
     def ended_by_template(self) -> bool:
         """True where the engine took a turn and refused the next one, and not for its length.
 
@@ -146,6 +151,7 @@ class Episode(NamedTuple):
             candidate=self.asked.candidate_id or None,
             index=self.number,
             call=self.call,
+            version=self.version,
             reward=self.reward.value,
             penalised_reward=UNSET if row is None or row.reward == self.reward.value else row.reward,
             advantage=advantage,

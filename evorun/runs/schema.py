@@ -466,6 +466,8 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of the episode in its step."""
     call: str
     """Key of its last turn's call, in the run's journal."""
+    version: int | UnsetType = UNSET
+    """Number of updates of the weights that drew the tokens of all its turns; unset under frozen weights."""
     reward: float | None
     """None where a request was refused, or the task could not score the response."""
     penalised_reward: float | UnsetType = UNSET

@@ -446,7 +446,7 @@ class _ByStep:
 
     async def _answer(self, version: int, request: Request) -> Reply:
         async with self.policy.keep_weights(version):
-            return await self.generate(version, request)
+            return msgspec.structs.replace(await self.generate(version, request), version=version)
 
     async def close(self) -> None:
         """Do nothing: the policy releases what it holds."""

@@ -78,7 +78,8 @@ class SimulatedPolicy:
                 pass
         learned = self._learned[version]
         hints = {**request.hints, "learned": learned.gain, "weights": learned.weights}
-        return await self.reference.complete(msgspec.structs.replace(request, hints=hints))
+        reply = await self.reference.complete(msgspec.structs.replace(request, hints=hints))
+        return msgspec.structs.replace(reply, version=version)
 
     async def export(self, step: int | None = None) -> Path:
         """Write the learned skill into artifacts/; return the file. Raises RunDirectoryError when that fails."""
