@@ -73,7 +73,7 @@ def count(keys: set[str], run: Path) -> tuple[int, int]:
     ("settings", "before", "after"),
     [
         ("method=grpo method.steps=null task.train_problems=4", "method.data_epochs=1", "method.data_epochs=2"),
-        ("method=espl training.max_lag=1", "method.steps=3", "method.steps=5"),
+        ("method=espl training.max_lag=2", "method.steps=4", "method.steps=6"),
         ("method=ppo method.eval_beside_rollouts=true method.steps=6", "budget.calls=40", "budget.calls=60"),
         (
             "method=mpo task=essay task.source=sample method.refine_every=1 training.max_lag=1 reward=qwen2_5_32b_awq",

@@ -64,7 +64,7 @@ class Method(ABC):
     learns_from_problems: ClassVar[bool] = False
     """True when the method receives the task's training split."""
     plays_ahead: ClassVar[str | None] = None
-    """The role of its rollouts, if it can play a step's rollouts during the previous update (`training.max_lag`)."""
+    """The role of its rollouts, if it can play a step's rollouts during earlier updates (`training.max_lag`)."""
     config: Any
     """An instance of `Config`; subclasses may narrow the type."""
 
@@ -74,6 +74,11 @@ class Method(ABC):
     @property
     def last_step(self) -> int | None:
         """Number of the last step; None where it is not known beforehand."""
+        return None
+
+    @property
+    def max_useful_lag(self) -> int | None:
+        """Largest `training.max_lag` with which rollouts still see what is learned; None where it is not known yet."""
         return None
 
     @property

@@ -17,7 +17,7 @@ WEIGHTS = "adapter_model.safetensors"
 
 # Two: the newest adapter, and the one before it for requests in progress when training makes a new one.
 HELD = 2
-"""Adapters that an engine keeps loaded for its views. `ours`."""
+"""Adapters that an engine keeps loaded for its views unless training needs more. `ours`."""
 
 SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of `max_lora_rank` that vLLM 0.32 accepts (vllm/config/lora.py)."""

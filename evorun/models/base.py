@@ -215,9 +215,9 @@ class TakesAdapters(Protocol):
         """Return a view of this engine: the same model under the adapter in `folder`, named `name`.
 
         The engine continues to serve the model without the adapter, in the same batches. Closing the view releases
-        nothing. Only the views of the two latest calls are valid: the engine drops earlier adapters to bound its
-        memory. Only this call reads `folder`. Raises EngineError if the engine takes no adapters, or if this one does
-        not fit.
+        nothing. Only the views of the latest calls are valid, two of them unless the engine is opened for more
+        (`EngineConfig.for_adapters`): it drops earlier adapters to bound its memory. Only this call reads `folder`.
+        Raises EngineError if the engine takes no adapters, or if this one does not fit.
         """
         ...
 

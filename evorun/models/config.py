@@ -143,8 +143,8 @@ class EngineConfig(Checked):
         """Return whether this process renders prompts, with the model's chat template."""
         return False
 
-    def for_adapters(self, rank: int) -> Self:
-        """Return the engine with room for adapters up to a rank."""
+    def for_adapters(self, rank: int, held: int) -> Self:
+        """Return the engine with room for adapters up to a rank. held: number of them that answer at the same time."""
         return self
 
     def for_seed(self, seed: int) -> Self:

@@ -35,6 +35,7 @@ RATINGS = {
 TRAINING = {
     "sampler_kl": "sampler KL (nats per token)",
     "clip_ratio": "clipped tokens (share)",
+    "lag": "age of the rollouts (updates)",
     "kl": "KL from the reference (nats per token)",
     "entropy": "entropy (nats per token)",
     "equal_groups": "groups with equal rewards (share)",

@@ -202,6 +202,19 @@ class Rollouts:
         indices: Sequence[int] | None = None,
         attempts: Sequence[int] | None = None,
     ) -> list[Episode]:
+        """Play all episodes at once, charge their calls and return them, in order; see `play_uncharged`."""
+        episodes = await self.play_uncharged(step, asked, sampling, indices, attempts)
+        self.charge(step, episodes)
+        return episodes
+
+    async def play_uncharged(
+        self,
+        step: int,
+        asked: Sequence[Asked],
+        sampling: Sampling,
+        indices: Sequence[int] | None = None,
+        attempts: Sequence[int] | None = None,
+    ) -> list[Episode]:
         """Play all episodes at once and return them, in order.
 
         An episode starts when the budget allows all turns that it may take; when the budget does not allow all
@@ -218,12 +231,14 @@ class Rollouts:
                 group.create_task(self._play(step, index, attempt, start, sampling))
                 for index, attempt, start in zip(numbers, begun, asked[:allowed], strict=False)
             ]
-        episodes = [playing_task.result() for playing_task in playing]
-        for episode in episodes:  # in their order, see `Calls.charge`
+        return [playing_task.result() for playing_task in playing]
+
+    def charge(self, step: int, episodes: Sequence[Episode]) -> None:
+        """Charge the calls of a step's episodes and of their rewards, in the episodes' order (`Calls.charge`)."""
+        for episode in episodes:
             self.calls.charge(self.role, episode.replies)
             if self.rewards is not None:
                 self.rewards.charge(step, episode.number)
-        return episodes
 
     async def _play(self, step: int, index: int, attempt: int, asked: Asked, sampling: Sampling) -> Episode:
         prompt, turns, seen = asked.prompt, list[Reply | Message](), None

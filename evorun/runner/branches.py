@@ -111,8 +111,11 @@ def plan_weights(run: Path, manifest: Manifest, config: Mapping[str, Any], at: i
     first = number if changed else min(number, least)
     if checked.engine.simulated:  # its skill follows from the journal
         return Weights(checkpoint=0, again=0, first_checkpoint=0)
-    saved = [update for update in Checkpoints(run / CHECKPOINTS, keep=1).saved_updates() if update in recorded.updates]
-    checkpoint = max((update for update in saved if update <= number), default=0)
+    checkpoints = Checkpoints(run / CHECKPOINTS, keep=1)
+    saved = [update for update in checkpoints.saved_updates() if update in recorded.updates]
+    usable = [update for update in saved if update <= number]
+    former = 1 if checked.training is None else checked.training.former_versions
+    checkpoint = checkpoints.newest(usable, former)
     if checkpoint < first:
         raise ConfigError(_describe_lost_weights(run, recorded, saved, at, changed))
     return Weights(checkpoint, number - checkpoint, first)

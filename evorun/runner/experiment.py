@@ -24,7 +24,7 @@ from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
 from evorun.runner.requirements import require_parts
 from evorun.runner.served import crowded_gpus, find_engine_key, in_manifest, open_lazily, role_warnings
-from evorun.runner.settings import RunConfig
+from evorun.runner.settings import RunConfig, require_useful_lag
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
     grades_own_reward,
@@ -86,6 +86,8 @@ def run_experiment(
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     fitted = None if training is None else config.method.fit_to(len(training.problems))
+    if config.training is not None:
+        require_useful_lag(config.method, config.training)
     shares = divide_budget(config.budget, len(loaded.problems), rates)
     _check_budget(shares, loaded)
     study = find_study(config.raw)

@@ -133,6 +133,7 @@ def _(engine: VllmConfig, served: ServedModel, shape: Architecture, config: RunC
             context=context,
             sequences=engine.max_num_seqs,
             lora_rank=engine.lora_rank or 0,
+            held_adapters=engine.held_adapters,
             value_bytes=value_bytes,
         )
         for width in splits

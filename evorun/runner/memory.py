@@ -116,6 +116,7 @@ def serving_memory(
     context: int,
     sequences: int,
     lora_rank: int = 0,
+    held_adapters: int = HELD,
     value_bytes: int = 2,
 ) -> GpuMemory:
     """Return what vLLM needs of each of `gpus` with tensor parallelism; the rest of its share is cache too.
@@ -124,7 +125,7 @@ def serving_memory(
     """
     width = shape.intermediate if not shape.experts else shape.active_experts * shape.expert_intermediate
     activations = BATCHED_TOKENS * 2 * (4 * shape.hidden + 2 * (width + shape.shared_intermediate) / gpus)
-    adapters = HELD * 2 * count_adapter(shape, lora_rank, []) / gpus
+    adapters = held_adapters * 2 * count_adapter(shape, lora_rank, []) / gpus
     logits = sequences * shape.vocabulary * SAMPLER_BYTES
     return GpuMemory(
         weights=weight_gib(shape, model) / gpus,

@@ -246,6 +246,16 @@ def _check_teaching(student: StudentConfig, task: type[Task]) -> None:
         )
 
 
+def require_useful_lag(method: Method, training: TrainingConfig) -> None:
+    """Raise ConfigError for a lag above 1 with which no rollouts would see what is learned or refined."""
+    most = method.max_useful_lag
+    if most is not None and training.max_lag > most:
+        raise ConfigError(
+            f"training.max_lag: expected at most {most} with the {method.last_step} steps of method={method.name}, so "
+            f"that some rollouts see all that changes, got {training.max_lag}"
+        )
+
+
 def _training(
     config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig, budget: BudgetConfig
 ) -> TrainingConfig | None:
@@ -258,6 +268,7 @@ def _training(
     training = typed(TrainingConfig, config.get("training", {}), "training")
     if training.max_lag and method.plays_ahead is None:
         raise ConfigError(f"training.max_lag: expected 0 with method={method.name}, which plays no rollouts ahead")
+    require_useful_lag(method, training)
     # Token counts are known only after rollouts: whether the budget allows a reflection beside them would be chance.
     if training.max_lag and (budget.tokens or budget.tokens_per_problem or budget.limits_price):
         raise ConfigError("training.max_lag: expected 0 where the budget limits tokens or price; limit calls instead")

@@ -88,9 +88,11 @@ def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
 
 
 def serving(config: RunConfig) -> EngineConfig:
-    """Return the run's engine, ready for the adapters that the run trains, if it trains any."""
+    """Return the run's engine, ready for the adapters that the run trains."""
     training = config.training
-    return config.engine.for_adapters(training.rank) if training and training.weights == "lora" else config.engine
+    if training is None:
+        return config.engine
+    return config.engine.for_adapters(training.rank, 1 + training.former_versions)
 
 
 def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | None:

@@ -17,7 +17,7 @@ class TrainedPolicy(Protocol):
     current: Trained
     """Completions from the weights of a step."""
     max_lag: int
-    """Number of earlier updates that the rollouts of a step may lack (`training.max_lag`)."""
+    """Number of steps by which rollouts run ahead of the updates (`training.max_lag`)."""
     reference: LanguageModel
     """Completions of the reference policy, the untrained model."""
 
@@ -32,7 +32,7 @@ class TrainedPolicy(Protocol):
         rewards_changed: the source of rewards differs from that of the previous update, see `Train`.
 
         Requests for the step's weights (`Role.lag` 0) must come after this call, and wait for the update. Requests for
-        the previous weights (lag 1) may come at any time until the next update.
+        those of the step before (lag 1), or of up to `max_lag` steps before, may come until the next update.
         """
         ...
 

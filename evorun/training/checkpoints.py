@@ -1,20 +1,21 @@
 """The folder of a run's checkpoints.
 
-A checkpoint holds the trained weights (an adapter or all), the optimiser, the schedule and the random state. It also
-holds the previous weights, which serve calls made during the update. The journal determines the position in the data
-and the method's state (see `policy`). The number of updates names the checkpoint.
+A checkpoint holds the adapter, the optimiser, the schedule and the random state. It also holds the adapters before it
+that calls during an update may ask for (`TrainingConfig.former_versions`). The journal determines the position in the
+data and the method's state (see `policy`). The number of updates names the checkpoint.
 """
 
 import os
 import shutil
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
-"""Prefix of folders that hold weights for another engine, not a checkpoint."""
-FORMER = "former.safetensors"
-"""File in a checkpoint with the trained weights before the update."""
+"""Prefix of folders that hold an adapter for another engine, not a checkpoint."""
+_FORMER = "former-"
+"""Prefix of files in a checkpoint with the weights of former updates."""
 _PREFIX = "update-"
 
 
@@ -37,7 +38,18 @@ class Checkpoints:
 
     def oldest_version(self, update: int) -> int:
         """Return the oldest update whose weights this update's checkpoint holds (0: the untrained weights)."""
-        return update - 1 if (self.path(update) / FORMER).is_file() else update
+        return min(find_former(self.path(update)), default=update)
+
+    def newest(self, recorded: Container[int], former: int) -> int:
+        """Return the newest recorded update whose checkpoint holds enough former weights; 0: none does.
+
+        A fork may need more than the run that wrote the checkpoint kept. Sharded weights have no former ones.
+        """
+        for update in reversed(self.saved_updates()):
+            held = update - self.oldest_version(update)
+            if update in recorded and (held == 0 or held >= min(former, update)):
+                return update
+        return 0
 
     def remove_rollouts(self) -> None:
         """Remove the weights that another engine has read."""
@@ -67,3 +79,14 @@ class Checkpoints:
         (self.folder / UNFINISHED).rename(self.path(update))
         for number in self.saved_updates()[: -self.keep]:
             shutil.rmtree(self.path(number), ignore_errors=True)
+
+
+def former_file(folder: Path, version: int) -> Path:
+    """Return the file in a checkpoint's folder that holds the weights of a former update."""
+    return folder / f"{_FORMER}{version}.safetensors"
+
+
+def find_former(folder: Path) -> dict[int, Path]:
+    """Return the files of former weights in a checkpoint's folder by update."""
+    files = folder.glob(f"{_FORMER}*.safetensors")
+    return {int(file.stem.removeprefix(_FORMER)): file for file in files}

@@ -70,10 +70,10 @@ class TrainingConfig(Checked):
     hang_timeout: PositiveFloat | None
     """Seconds without progress of any process (a pass, a decoded token) during a command, after which the run ends and
     names the process that hangs; null: wait for ever."""
-    max_lag: Annotated[int, Meta(ge=0, le=1)]
-    """0: rollouts and updates alternate. 1: the rollouts of a step run during the previous step's update, without its
-    weights; importance ratios correct for that (the sampler's log-probabilities). Useful with engine=vllm or server on
-    other GPUs."""
+    max_lag: NonNegativeInt
+    """Number of steps by which rollouts run ahead of the updates, K. 0: rollouts and updates alternate. K: the rollouts
+    of step s have the weights after step s - 1 - K, and begin as soon as these are there; importance ratios (the
+    sampler's log-probabilities) correct for that. Useful with engine=vllm or server on other GPUs."""
     devices: list[int] | None
     """GPUs of the processes, one each, numbered as the run's process sees them; null: those of the plan."""
     accelerate_config: str | None
@@ -98,6 +98,11 @@ class TrainingConfig(Checked):
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")
         if self.accelerate_config is not None and not Path(self.accelerate_config).expanduser().is_file():
             raise ConfigError(f"training.accelerate_config: expected a file, found none at {self.accelerate_config}")
+
+    @property
+    def former_versions(self) -> int:
+        """Number of former weights that calls may ask for during an update: for reflections, and for rollouts."""
+        return max(1, self.max_lag)
 
     @property
     def processes(self) -> int:

@@ -6,7 +6,8 @@ checkpoint, and recomputes later ones from the recorded completions and rewards.
 method's state and the position in the data.
 
 A call gets the weights of its step, in whatever order updates and calls are issued. The trainer holds the newest
-weights, and those before the last update for calls made during it, also in a resumed run.
+weights, and former ones for calls made during an update (`TrainingConfig.former_versions`), also in a resumed run. A
+completion, and all turns of an episode, have one version of the weights, since engines hold an adapter for each.
 
 The trainer process starts on the first request that neither the journal nor a checkpoint can answer.
 """
@@ -25,8 +26,8 @@ import msgspec
 from msgspec import UNSET
 
 from evorun.errors import RunDirectoryError, TrainingError
-from evorun.models.adapters import HELD, ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Trained
+from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, Trained
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -129,8 +130,7 @@ class Policy:
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
         # Ignore a checkpoint whose update is not in the journal: it belongs to another history of the run.
         recorded = find_updates(journal.keys())
-        known = [number for number in self._checkpoints.saved_updates() if number in recorded]
-        self._resumed = 0 if past is not None else max(known, default=0)
+        self._resumed = 0 if past is not None else self._checkpoints.newest(recorded, training.former_versions)
         """The update whose checkpoint the trainer starts from."""
         if past is None and self._resumed < first_checkpoint:
             raise RunDirectoryError(
@@ -228,7 +228,8 @@ class Policy:
         number = self.issued.issue(step)
         async with self._updating:
             # Their weights will be gone after this update, also for a run that is killed now and resumed from it.
-            while early := [answer for answer, version in self._open.items() if version < number - 1]:
+            oldest = number - self.training.former_versions
+            while early := [answer for answer, version in self._open.items() if version < oldest]:
                 await asyncio.wait(early)
             to_make = self._past is None and number > self._resumed
             command = Train(number=number, rows=rows, rewards_changed=rewards_changed)
@@ -281,7 +282,7 @@ class Policy:
 
     def has(self, version: int) -> bool:
         """Return whether the trainer, running or not yet started, has an update's weights."""
-        return max(self._oldest, self._weights - 1) <= version <= self._weights
+        return max(self._oldest, self._weights - self.training.former_versions) <= version <= self._weights
 
     def _require(self, version: int, *, newest: bool = True) -> None:
         """Raise TrainingError if the trainer lacks an update's weights. newest: they must be its current weights."""
@@ -460,7 +461,7 @@ class _SynchronisedEngine:
         self._base = base
         self._model = model
         self._views: dict[int, LanguageModel] = {}
-        """Views under the adapters of the two latest updates; `TakesAdapters` keeps no more."""
+        """Views under the adapters of the latest updates; the engine keeps no more (`held_adapters`)."""
         self._folders: dict[int, Path] = {}
         """Folders of these adapters; a restarted server loads them again."""
         self._changing = asyncio.Lock()
@@ -473,10 +474,11 @@ class _SynchronisedEngine:
     async def load(self, version: int) -> LanguageModel:
         """Return the engine under an update's adapter; load the adapter if the engine lacks it."""
         async with self._changing:
+            # Older versions first, even if nobody has asked for them: later, they would displace newer ones.
+            for older in range(max(0, version - self._policy.training.former_versions), version):
+                if version not in self._views and older not in self._views and self._policy.has(older):
+                    await self._load(older)
             if version not in self._views:
-                # Load the older version first, even if nobody asked for it: later, it would displace the newer one.
-                if version - 1 not in self._views and self._policy.has(version - 1):
-                    await self._load(version - 1)
                 await self._load(version)
             return self._views[version]
 
@@ -484,6 +486,7 @@ class _SynchronisedEngine:
         with self._policy.stopwatch.during("weight_sync"):
             self._folders[version] = await self._policy.export_for_rollouts(version)
             view = await self._base.with_adapter(self._folders[version], f"{self._model}@{version}")
-        self._views = dict([*self._views.items(), (version, view)][-HELD:])
+        held = 1 + self._policy.training.former_versions
+        self._views = dict([*self._views.items(), (version, view)][-held:])
         for former in self._folders.keys() - self._views.keys():
             shutil.rmtree(self._folders.pop(former), ignore_errors=True)

@@ -5,7 +5,7 @@ Imports torch: only the trainer process imports this module.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -14,9 +14,6 @@ from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
 from evorun.training.ranks import RANK
-
-WeightsKind = Literal["newest", "former", "reference"]
-"""The weights of the newest update, of the one before it, or of the base model."""
 
 
 @dataclass
@@ -28,34 +25,33 @@ class Decoding:
     max_batch_size: int
     """Completions decoded together."""
     prefix_cache_tokens: int
-    _decoders: dict[WeightsKind, BatchDecoder] = field(default_factory=dict)
-    """Decoders by weights: their cached prompts are valid only for these weights."""
+    _decoders: dict[int | None, BatchDecoder] = field(default_factory=dict)
+    """Decoders by the update of their weights (None: the reference): cached prompts are valid only for these."""
 
     def weights_changed(self) -> None:
         """Drop cached prompts, which belong to the former weights."""
-        # Also the base model's, although its weights stay: the next step needs the memory.
-        for decoder in self._decoders.values():
-            decoder.forget()
+        # Also those of weights that stay: the next step needs the memory.
+        self._decoders.clear()
 
-    def decode(self, weights: Any, requests: Sequence[Request], kind: WeightsKind) -> list[Reply]:
-        """Answer the requests with the model `weights`; `kind` says which version it is.
+    def decode(self, weights: Any, requests: Sequence[Request], version: int | None) -> list[Reply]:
+        """Answer the requests with `weights`, those of an update; None: the reference, with the adapter off.
 
         Raises EngineError when decoding fails.
         """
         training = weights.training
         weights.eval()  # no dropout while sampling
         try:
-            with torch.no_grad():
-                return self._decode(weights, requests, kind)
+            with torch.no_grad(), weights.disable_adapter() if version is None else nullcontext():
+                return self._decode(weights, requests, version)
         finally:
             weights.train(training)
 
-    def _decode(self, weights: Any, requests: Sequence[Request], kind: WeightsKind) -> list[Reply]:
-        if kind not in self._decoders:
-            self._decoders[kind] = BatchDecoder(
+    def _decode(self, weights: Any, requests: Sequence[Request], version: int | None) -> list[Reply]:
+        if version not in self._decoders:
+            self._decoders[version] = BatchDecoder(
                 weights, self.tokenizer, self.model, self.max_batch_size, self.prefix_cache_tokens
             )
-        decoder = self._decoders[kind]
+        decoder = self._decoders[version]
         results: dict[int, Reply | EngineError] = {}
         for index, request in enumerate(requests):
             decoder.submit(Ticket(request, lambda result, index=index: results.__setitem__(index, result)))  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""Keeps the trained weights after the newest update and those before it.
+"""Keeps the trained adapter after the newest update and after those before it.
 
-During an update, a run still asks for completions without it (`Role.lag`). A resumed run does so again. The trained
-weights are an adapter's, or all weights of the model.
+During an update, a run still asks for completions without it and without earlier ones (`Role.lag`). A resumed run does
+so again.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -16,44 +16,40 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from evorun.errors import TrainingError
-from evorun.training.checkpoints import FORMER
-from evorun.training.rollouts import WeightsKind
+from evorun.training.checkpoints import find_former, former_file
 
 Weights = dict[str, torch.Tensor]
 
 
 @dataclass
 class Versions:
-    """The trained model holds the weights of version `newest`; main memory holds those of the version before."""
+    """The trained model holds the weights of version `newest`; main memory holds those of former versions."""
 
     newest: int
     """Number of updates."""
-    former: Weights = field(default_factory=dict)
-    """The trained weights of version `newest - 1`; empty if they are not kept."""
-
-    keeps_former: bool = True
-    """False where no completion lacks the newest update."""
+    former: dict[int, Weights] = field(default_factory=dict)
+    """The adapter's weights of former versions, by version."""
+    count: int = 1
+    """Maximum number of former versions to keep."""
 
     @classmethod
-    def resumed(cls, updates: int, checkpoint: str | None, *, keeps_former: bool = True) -> "Versions":
-        """Return the versions in a checkpoint; None: only the untrained weights."""
-        file = Path(checkpoint or "") / FORMER
-        return cls(updates, load_file(file) if checkpoint and file.is_file() else {}, keeps_former)
+    def resumed(cls, updates: int, checkpoint: str | None, count: int = 1) -> "Versions":
+        """Return the versions in a checkpoint; None: only the untrained adapter."""
+        files = find_former(Path(checkpoint)) if checkpoint else {}
+        former = {version: load_file(file) for version, file in files.items() if version >= updates - count}
+        return cls(updates, former, count)
 
     def advance(self, model: Any, newest: int) -> None:
         """Keep the trained weights before update `newest` changes them. model: None for sharded ones keeps nothing."""
         self.newest = newest
-        kept = model if self.keeps_former else None
-        self.former = {name: parameter.detach().to("cpu", copy=True) for name, parameter in _trained(kept)}
+        if weights := {name: parameter.detach().to("cpu", copy=True) for name, parameter in _adapter(model)}:
+            self.former[newest - 1] = weights
+        self.former = {version: kept for version, kept in self.former.items() if version >= newest - self.count}
 
     def save(self, folder: Path) -> None:
-        """Write the former weights into a checkpoint."""
-        if self.former:
-            save_file(self.former, folder / FORMER)
-
-    def weights_kind(self, version: int | None) -> WeightsKind:
-        """Return the kind of a version's weights; None: the base model's."""
-        return "reference" if version is None else "newest" if version == self.newest else "former"
+        """Write the former adapters into a checkpoint."""
+        for version, weights in self.former.items():
+            save_file(weights, former_file(folder, version))
 
     @contextlib.contextmanager
     def use(self, model: Any, version: int | None) -> Iterator[Any]:
@@ -64,11 +60,11 @@ class Versions:
         if version in (None, self.newest):
             yield model
             return
-        if version != self.newest - 1 or not self.former:
-            raise TrainingError(
-                f"expected a request for the weights of update {self.newest}, got one for update {version}"
-            )
-        _exchange(model, self.former)
+        if version not in self.former:
+            kept = ", ".join(map(str, [*sorted(self.former), self.newest]))
+            raise TrainingError(f"expected a request for the weights of update {kept}, got one for update {version}")
+        newest = {name: parameter.detach().clone() for name, parameter in _adapter(model)}
+        _put(model, self.former[version])
         try:
             yield model
         finally:

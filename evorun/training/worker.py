@@ -103,10 +103,7 @@ def _train(job: Job, link: Any) -> None:
     RANK.note_weights(sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())))
     RANK.note("making the trainer")
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
-    # A fine-tuning plays nothing during an update, and a second copy of all weights would take much memory.
-    keeps_former = job.training.weights == "lora" or not isinstance(job.objective, FineTuning)
-    versions = Versions.resumed(job.updates, job.checkpoint, keeps_former=keeps_former)
-    serving = Serving(link, decoding, versions)
+    serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint, job.training.former_versions))
     trainer: Any
     # Imported here, since each module loads TRL's trainers, which takes seconds.
     if isinstance(job.objective, PolicyGradient):

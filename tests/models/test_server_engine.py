@@ -317,8 +317,9 @@ async def test_a_server_started_anew_gets_the_adapters_before_any_call(adapters:
             assert set(names(anew)) == set(anew.adapters)
 
 
-async def test_views_are_under_their_adapters_and_the_model_is_as_before(adapters: list[Path]) -> None:
-    async with ChatServer() as server, opened(server) as engine:
+@pytest.mark.parametrize("held", [2, 3])
+async def test_views_are_under_their_adapters_and_the_model_is_as_before(held: int, adapters: list[Path]) -> None:
+    async with ChatServer() as server, opened(server, held_adapters=held) as engine:
         before = await engine.complete(REQUEST)
         texts = set()
         for step, folder in enumerate(adapters):
@@ -326,8 +327,8 @@ async def test_views_are_under_their_adapters_and_the_model_is_as_before(adapter
             assert view.name == f"policy@{step}"
             texts.add((await view.complete(REQUEST)).completions[0].text)
             assert (await engine.complete(REQUEST)).completions == before.completions
-            # The newest and the one before; those of earlier steps are unloaded.
-            assert list(server.adapters.values()) == [str(f) for f in adapters[max(0, step - 1) : step + 1]]
+            # The newest and the one or two before; those of earlier steps are unloaded.
+            assert list(server.adapters.values()) == [str(f) for f in adapters[max(0, step + 1 - held) : step + 1]]
         await view.close()
         assert (await view.complete(REQUEST)).error is None
     assert len(texts | {before.completions[0].text}) == 4

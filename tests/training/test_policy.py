@@ -14,7 +14,7 @@ from evorun.models.base import Completion, LanguageModel, Message, Reply, Reques
 from evorun.models.config import ModelConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import JournaledModel, Traffic
-from evorun.training.checkpoints import FORMER
+from evorun.training.checkpoints import former_file
 from evorun.training.policy import Policy
 from evorun.training.wire import (
     Answer,
@@ -35,11 +35,11 @@ ASKED = Request(messages=(Message(role="user", content="Hello?"),))
 class Noting(Policy):
     """A policy whose trainer writes empty folders and answers with the name of its weights; notes what it is asked."""
 
-    def __init__(self, run: Path, journal: Any, **more: Any) -> None:
+    def __init__(self, run: Path, journal: Any, max_lag: int = 0, **more: Any) -> None:
         super().__init__(
             model=ModelConfig(name="m", id="m"),
             engine=make_config("engine", "transformers", device="cpu"),
-            training=training_config(save_every=1),
+            training=training_config(save_every=1, max_lag=max_lag),
             objective=policy_gradient(steps=9),
             seed=0,
             run=run,
@@ -47,18 +47,19 @@ class Noting(Policy):
             **more,
         )
         self.asked: list[str] = []
-        self.has_weights_of = [self._resumed - 1, self._resumed] if self._resumed else [0]
+        self.has_weights_of = [*range(self._oldest, self._resumed + 1)]
 
     async def _ask(self, command: Command) -> Answer:
         self.asked.append(type(command).__name__)
         await asyncio.sleep(0)  # others have their turn, as while a real trainer works
         if isinstance(command, Train):
-            self.has_weights_of = [self.has_weights_of[-1], command.number]
+            self.has_weights_of = [*self.has_weights_of[-self.training.former_versions :], command.number]
             return Figures({"loss": 1.0})
         if isinstance(command, Save | Export):
             make(Path(command.folder))
         if isinstance(command, Save):
-            (Path(command.folder) / FORMER).touch()
+            for version in self.has_weights_of[:-1]:
+                former_file(Path(command.folder), version).touch()
         if isinstance(command, Export):
             assert command.version in self.has_weights_of
         if isinstance(command, Generate):
@@ -202,6 +203,39 @@ async def test_an_update_keeps_the_weights_that_are_still_asked_for(beside: bool
             await model.at(0).complete(ASKED)
 
 
+async def test_with_a_lag_former_weights_stay_for_as_many_updates(run: RunDirectory) -> None:
+    """In the engine, in the trainer's checkpoints and in a resumed run."""
+    policy, base = Noting(run.path, run.journal, max_lag=2), Base()
+    model = policy.serve_via(base)
+    await said(model.at(0), 1)
+    for step in (1, 2, 3):
+        await policy.update(step, rows(1.0, 0.0))
+        oldest = max(0, step - 2)
+        assert [await said(model.at(of_step), 1) for of_step in range(oldest, step + 1)] == [
+            [f"m@{version}"] for version in range(oldest, step + 1)
+        ]
+    assert [folder.exists() for folder in base.folders] == [False, True, True, True]
+    resumed = Noting(run.path, run.journal, max_lag=2)
+    for step in (1, 2, 3):
+        await resumed.update(step, rows(1.0, 0.0))
+    assert await said(resumed.serve_via(Base()).at(2), 1) == ["m@2"]
+    assert await said(resumed.current.at(1), 1) == ["m@1"]
+    with pytest.raises(TrainingError, match="expected the trainer to have the weights of update 0"):
+        await resumed.current.at(0).complete(ASKED)
+
+
+async def test_a_checkpoint_with_too_few_former_weights_is_passed_over(run: RunDirectory) -> None:
+    """As on a fork with a larger lag: the updates since an older one are made again."""
+    first = Noting(run.path, run.journal)
+    for step in (1, 2, 3):
+        await first.update(step, rows(1.0, 0.0))
+    forked = Noting(run.path, run.journal, max_lag=2)
+    for step in (1, 2, 3):
+        await forked.update(step, rows(1.0, 0.0))
+    assert await said(forked.current.at(1), 1) == ["m@1"]
+    assert forked.asked[:3] == ["Train", "Save", "Train"]
+
+
 async def second_step(folder: Path, beside: bool, calls: int) -> tuple[list[str], int]:
     """Return what is said in step 2, beside and after its update, and the number of recorded effects.
 
@@ -255,7 +289,7 @@ async def test_updates_of_other_settings_are_not_made_again(run: RunDirectory) -
 
 async def test_a_resumed_trainer_serves_the_reference_whatever_has_been_repeated(run: RunDirectory) -> None:
     await Noting(run.path, run.journal).update(1, rows(1.0, 0.0))
-    (run.path / "checkpoints" / "update-1" / FORMER).unlink()
+    former_file(run.path / "checkpoints" / "update-1", 0).unlink()
     resumed = Noting(run.path, run.journal)
     await resumed.reference.complete(ASKED)
     with pytest.raises(TrainingError, match=r"update 0, it has those of update 1; .*remove the folder checkpoints"):

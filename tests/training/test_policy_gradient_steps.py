@@ -93,6 +93,23 @@ def cut(own: torch.Tensor, sampler: torch.Tensor, advantage: float) -> torch.Ten
     return (own.detach() - sampler).exp().clamp(0.5, 1.5) * advantage * own
 
 
+def test_the_samplers_distance_grows_with_the_lag_and_is_that_of_the_ratios(tmp_path: Path) -> None:
+    """Rollouts by the weights after updates 2, 1 and 0 (lags 0, 1 and 2) are learned from in the third update."""
+    first, second, rows = (random_rows(12, seed) for seed in range(3))
+    training = {"learning_rate": 0.1}
+    trained = (stepped(tmp_path, *made, training=training).adapter for made in ([first], [first, second]))
+    adapters: list[dict[str, torch.Tensor]] = [{}, *trained]
+    distances = []
+    for adapter in reversed(adapters):
+        sampled = on_policy(rows, adapter)
+        found = stepped(tmp_path, first, second, sampled, training=training).figures[2]["sampler_kl"]
+        logs = np.concatenate([row.logprobs for row in on_policy(rows, adapters[2])])
+        logs -= np.concatenate([row.logprobs for row in sampled])
+        assert found == pytest.approx(float(np.mean(np.exp(logs) - logs - 1)), rel=1e-3, abs=1e-6)
+        distances.append(found)
+    assert distances[0] < distances[1] < distances[2]
+
+
 @pytest.mark.parametrize(("loss", "gain", "low", "high"), [("dr_grpo", clipped, 0.2, 0.3), ("cispo", cut, 0.5, 1.5)])
 def test_importance_ratios_are_those_to_the_sampler(
     loss: str, gain: Gain, low: float, high: float, tmp_path: Path

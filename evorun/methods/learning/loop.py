@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec import UNSET
+
 from evorun.methods.base import DatasetLevel, Regime
 from evorun.methods.context import RunContext
 from evorun.methods.learning.parts import (
@@ -94,35 +96,36 @@ class Learning(DatasetLevel):
         )
         updates, divergence = _Updates(ctx, self.update_rule, rewards), Divergence(ctx.warn)
         baseline_group = config.group if self.update_rule is None else self.update_rule.baseline_group
-        yield await run.evaluate(prompts.evaluated)
-        await rewards.prepare(config.sampling, prompts.evaluated.text)
-        evaluated = step = 0
-        async for batch in run.batches():  # lines 2 to 8: draw problems and prompts, play, reward
-            step = batch.step
-            prompts.rate(batch)  # lines 11 and 12: by the ranking of mean rewards
-            figures = measure_batch(batch.episodes, baseline_group)
-            answered = [episode for episode in batch.episodes if episode.replies[-1].error is None]
-            figures |= monitor_figures(answered, ctx.training.task.script)
-            learned, edited, refined = await run.together(
-                updates.apply(batch),  # lines 9 and 10
-                prompts.evolve(batch),  # lines 13 to 23
-                rewards.evolve(batch, figures),  # figure 3
-            )
-            if learned:
-                prompts.follow_update()
-            figures |= learned
-            signs = divergence.rejections(step, [episode.replies[-1].error for episode in batch.episodes])
-            if self.trains:
-                signs |= divergence.signs(step, figures, rewards.changed_after(step))
-                signs |= {} if learned else {"no_update": 1.0}
-            ctx.record(step, {**figures, **signs, **edited, **refined}, [*prompts.candidates, *rewards.candidates])
-            if config.evaluates_after(step):
+        async with run:
+            yield await run.evaluate(prompts.evaluated)
+            await rewards.prepare(config.sampling, prompts.evaluated.text)
+            evaluated = step = 0
+            async for batch in run.batches():  # lines 2 to 8: draw problems and prompts, play, reward
+                step = batch.step
+                prompts.rate(batch)  # lines 11 and 12: by the ranking of mean rewards
+                figures = measure_batch(batch.episodes, baseline_group)
+                answered = [episode for episode in batch.episodes if episode.replies[-1].error is None]
+                figures |= monitor_figures(answered, ctx.training.task.script)
+                learned, edited, refined = await run.together(
+                    updates.apply(batch),  # lines 9 and 10
+                    prompts.evolve(batch),  # lines 13 to 23
+                    rewards.evolve(batch, figures),  # figure 3
+                )
+                if learned:
+                    prompts.follow_update()
+                figures |= learned
+                signs = divergence.rejections(step, [episode.replies[-1].error for episode in batch.episodes])
+                if self.trains:
+                    signs |= divergence.signs(step, figures, rewards.changed_after(step))
+                    signs |= {} if learned else {"no_update": 1.0}
+                ctx.record(step, {**figures, **signs, **edited, **refined}, [*prompts.candidates, *rewards.candidates])
+                if config.evaluates_after(step):
+                    yield await run.evaluate(prompts.evaluated)
+                    await self.save_evaluation(ctx, step)
+                    evaluated = step
+            if evaluated < step:
                 yield await run.evaluate(prompts.evaluated)
                 await self.save_evaluation(ctx, step)
-                evaluated = step
-        if evaluated < step:
-            yield await run.evaluate(prompts.evaluated)
-            await self.save_evaluation(ctx, step)
         prompts.save(ctx)
         rewards.save(ctx)
         if self.trains:
@@ -143,6 +146,11 @@ class Learning(DatasetLevel):
     @property
     def last_step(self) -> int | None:
         return self.config.steps
+
+    @property
+    def max_useful_lag(self) -> int | None:
+        # What changes after a step is first seen by the rollouts of that step + 1 + lag.
+        return None if self.last_step is None else max(1, self.last_step - 1 - self.config.first_change)
 
     def warnings(self, calls: int | None) -> list[str]:
         if self.rubric_settings is None or self.config.eval_every is not None:
@@ -204,12 +212,14 @@ class _Updates:
         self._rewards = rewards
         self._reward_changed_after = 0
         """The step after which the reward last changed, as of the latest update."""
+        self._made = 0
+        """Number of updates."""
 
     async def apply(self, batch: Batch) -> dict[str, float]:
         """Learn from a batch, where weights are trained; record its episodes; return the update's figures."""
         ctx, update, step, episodes = self._ctx, self._update, batch.step, batch.episodes
         rows: dict[int, Row] = {}
-        figures = Figures({})
+        figures, lag = Figures({}), dict[str, float]()
         try:
             if update is not None:
                 learned_from = enumerate(
@@ -225,6 +235,9 @@ class _Updates:
                     before, self._reward_changed_after = self._reward_changed_after, self._rewards.changed_after(step)
                     changed = self._reward_changed_after != before
                     figures = await ctx.policy.update(step, list(rows.values()), rewards_changed=changed)
+                    if ctx.max_lag and (version := episodes[0].version) is not UNSET:
+                        lag["lag"] = float(self._made - version)
+                    self._made += 1
                 elif not rows:
                     ctx.warn(f"step {step}: no episode has a reward, so there is nothing to learn: no update")
                 else:
@@ -245,4 +258,4 @@ class _Updates:
                     for at, episode in enumerate(episodes)
                 ]
             )
-        return figures.figures
+        return figures.figures | lag

@@ -62,7 +62,7 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
 
     eval_beside_rollouts: bool
     """Evaluate while the next step's rollouts are played, which keeps the engine's batches full; the cost recorded with
-    an evaluation then includes these rollouts. With `training.max_lag` they have been played already."""
+    an evaluation then includes these rollouts. With `training.max_lag` they are under way in any case."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +79,11 @@ class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSetti
                 f"method.reward_settings: expected a plug-in's reward (method.reward_source=NAME) with "
                 f"{', '.join(self.reward_settings)}, got none"
             )
+
+    @property
+    def first_change(self) -> int:
+        """The first step after which all that evolves may have changed, for the rollouts that come later."""
+        return 1
 
     @property
     def sees_answers(self) -> bool:
@@ -259,8 +264,8 @@ class RubricVersions:
     def at(self, key: str, step: int) -> Version:
         """Return the version that scores a step's responses: the latest one when they were played.
 
-        It depends on the step, never on the moment: with `training.max_lag`, a step is played while the previous one
-        refines.
+        It depends on the step, never on the moment: with `training.max_lag`, a step is played while previous ones
+        refine.
         """
         last_finished_step = max(0, step - 1 - self._max_lag)
         return next(

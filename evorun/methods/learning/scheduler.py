@@ -1,13 +1,14 @@
 """The schedule of a run that learns: budget, lag, and which work runs concurrently."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import Evaluations, answer_prompt
 from evorun.methods.learning.parts import Batch, DrawnPrompt, LearningSettings, PromptSource, RewardSource
-from evorun.rollouts.episodes import Asked, Rollouts
+from evorun.rollouts.episodes import Asked, Episode, Rollouts
 from evorun.runs.candidates import Step
 
 _Figures: TypeAlias = dict[str, float]
@@ -18,16 +19,25 @@ BEYOND_UPDATE = "beyond_update"
 """Journal name of the time by which the evolution of rewards outlasts the concurrent update."""
 
 
-class _Draw(NamedTuple):
-    """A step's batch before it is played."""
+class _Ahead(NamedTuple):
+    """A step whose rollouts have begun."""
 
     step: int
     prompts: Sequence[DrawnPrompt]
-    asked: Sequence[Asked]
+    playing: asyncio.Task[list[Episode]]
+    max_calls: int
+    """Upper bound on the calls of the step, from its rollouts to its evolution, without evaluations."""
 
 
 class Scheduler:
-    """Plays the batches and the evaluations of a run, as early as lag and budget allow."""
+    """Plays the batches and the evaluations of a run, as early as lag and budget allow.
+
+    The rollouts of step s begin once step s - 1 - `training.max_lag` is complete, whether or not those of the steps in
+    between have ended. They see weights, prompts and rewards as they were after that step: what a step sees depends on
+    its number, never on the time, so a resumed run repeats it. All calls of an episode have the same weights.
+
+    An async context manager: leaving it cancels the rollouts under way.
+    """
 
     def __init__(
         self,
@@ -56,58 +66,68 @@ class Scheduler:
         self._evaluations = Evaluations(ctx, config, after_problem)
         self._step = 0
         """The present step."""
-        self._drawn_for = 0
-        """The latest step whose batch has been drawn."""
-        self._next_draw: _Draw | None = None
-        """The next step's draw; None: not drawn yet, or there is none."""
-        self._next_batch: Batch | None = None
-        """The next step's batch, if it has already been played."""
+        self._evaluated = 0
+        """The latest step whose evaluation has begun."""
+        self._ahead: deque[_Ahead] = deque()
+        """The steps after the present one whose rollouts have begun."""
+        self._ended = False
+        """True once the budget does not cover another step."""
+
+    async def __aenter__(self) -> "Scheduler":
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        for ahead in self._ahead:
+            ahead.playing.cancel()
+        await asyncio.gather(*(ahead.playing for ahead in self._ahead), return_exceptions=True)
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Yield the batch of each step, until the steps or the budget end."""
         while True:
-            if self._drawn_for == self._step:
-                self._draw_next()
-            draw, batch = self._next_draw, self._next_batch
-            self._next_draw = self._next_batch = None
-            if draw is None:
+            self._play_ahead()
+            if not self._ahead:
                 return
-            self._step = draw.step
-            yield batch or await self._play(draw)
+            await self._wait_for_rollouts()
+            step, prompts, playing, _ = self._ahead.popleft()
+            self._step = step
+            # Not when the last rollout ends: the cost so far would depend on the time.
+            self._rollouts.charge(step, playing.result())
+            yield Batch(step, prompts, playing.result(), self._config.group)
 
     async def together(self, update: _Work, prompts: _Work, rewards: _Work) -> tuple[_Figures, _Figures, _Figures]:
-        """Update the weights and evolve prompts and rewards concurrently; with a lag, play the next batch, too."""
-        if self._ctx.max_lag:  # with weights and prompts from before this step
-            self._draw_next()
+        """Update the weights and evolve prompts and rewards concurrently."""
         async with asyncio.TaskGroup() as group:  # the update is issued first
             updating = group.create_task(update)
             evolving_prompts, evolving_rewards = group.create_task(prompts), group.create_task(rewards)
-            playing = None if self._next_draw is None else group.create_task(self._play(self._next_draw))
             if self._rewards.max_calls_after(self._step):
                 group.create_task(self._time_beyond(updating, evolving_rewards))
-        self._next_batch = None if playing is None else playing.result()
         return updating.result(), evolving_prompts.result(), evolving_rewards.result()
 
     async def evaluate(self, prompt: DrawnPrompt) -> Mapping[str, Step]:
-        """Answer the run's problems with the present weights; with `eval_beside_rollouts`, play the next batch, too."""
-        if self._config.eval_beside_rollouts and 0 < self._step == self._drawn_for:
-            self._draw_next(pending=self._evaluations.max_calls)
-        async with asyncio.TaskGroup() as group:  # both with the weights after this step's update
-            evaluation = group.create_task(self._evaluations.evaluate(self._step, prompt.text))
-            to_play = self._next_draw if self._next_batch is None else None
-            playing = None if to_play is None else group.create_task(self._play(to_play))
-        self._next_batch = self._next_batch if playing is None else playing.result()
-        return evaluation.result()
+        """Answer the run's problems with the present weights; with a lag or `eval_beside_rollouts`, beside rollouts."""
+        if self._step > 0 and (self._config.eval_beside_rollouts or self._ctx.max_lag):
+            self._play_ahead()
+        self._evaluated = self._step
+        return await self._evaluations.evaluate(self._step, prompt.text)
 
-    def _draw_next(self, pending: int = 0) -> None:
-        """Draw problems and prompts of the next step, if there is one and the budget covers it.
+    async def _wait_for_rollouts(self) -> None:
+        """Wait for those of the next step. Raises whatever ends those of any step under way."""
+        under_way = {ahead.playing for ahead in self._ahead}
+        while not self._ahead[0].playing.done():
+            ended, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            for playing in ended:
+                playing.result()
 
-        pending: maximum number of calls still to be made before it.
-        """
-        ctx, config, step = self._ctx, self._config, self._step + 1
-        self._drawn_for = step
-        if step > self._last_step:
-            return
+    def _play_ahead(self) -> None:
+        """Begin the rollouts of all steps that may see what there is after the present step."""
+        begun = self._ahead[-1].step if self._ahead else self._step
+        for step in range(begun + 1, min(self._step + 1 + self._ctx.max_lag, self._last_step) + 1):
+            if self._ended or not self._begin(step):
+                return
+
+    def _begin(self, step: int) -> bool:
+        """Draw problems and prompts of a step, and begin its rollouts; return False if the budget does not cover it."""
+        ctx, config = self._ctx, self._config
         problems = ctx.batch(step, config.problems_per_step, self._max_problems)
         prompts = self._prompts.draw(step)  # E-SPL, equation 4
         task = ctx.training.task
@@ -117,26 +137,24 @@ class Scheduler:
             for prompt in prompts
         ]
         asked = [request for request in asked for _ in range(config.group)]
-        # A step starts only if the budget also covers the evaluation after it; with a lag, the previous step's
-        # evaluation is still to come, too.
-        unevaluated = [step - 1, step] if ctx.max_lag and step > 1 else [step]
-        evolution = self._prompts.max_calls(len(problems), config.group)
-        needed = self._rollouts.max_calls([request.problem for request in asked]) + self._rewards.max_calls(
-            len(asked), step
-        )
-        needed += len(unevaluated) * (self._evaluations.max_calls + evolution)
-        needed += sum(map(self._rewards.max_calls_after, unevaluated)) + pending
+        calls = self._rollouts.max_calls([request.problem for request in asked])
+        calls += self._rewards.max_calls(len(asked), step) + self._rewards.max_calls_after(step)
+        calls += self._prompts.max_calls(len(problems), config.group)
+        # A step begins only if the budget also covers the steps under way, and the evaluations up to the one after it.
+        evaluated = range(self._evaluated + 1, step)
+        evaluations = 1 + sum(map(config.evaluates_after, evaluated))
+        needed = calls + sum(ahead.max_calls for ahead in self._ahead) + evaluations * self._evaluations.max_calls
         if ctx.shared.affordable(needed, ROLLOUT) < needed:
+            self._ended = True
+            under_way = ", with the steps under way," if self._ahead else ""
             ctx.warn(
-                f"the budget ends training before step {step} of {self._last_step}: a step and the evaluation after it "
-                f"take {needed} calls"
+                f"the budget ends training before step {step} of {self._last_step}: a step and the evaluation after it"
+                f"{under_way} take {needed} calls"
             )
-            return
-        self._next_draw = _Draw(step, prompts, asked)
-
-    async def _play(self, draw: _Draw) -> Batch:
-        episodes = await self._rollouts.play(draw.step, draw.asked, self._config.sampling)
-        return Batch(draw.step, draw.prompts, episodes, self._config.group)
+            return False
+        playing = self._rollouts.play_uncharged(step, asked, config.sampling)
+        self._ahead.append(_Ahead(step, prompts, asyncio.create_task(playing), calls))
+        return True
 
     async def _time_beyond(self, update: asyncio.Task[_Figures], evolution: asyncio.Task[_Figures]) -> None:
         """Record in the journal for how long an evolution outlasts the concurrent update."""

@@ -145,5 +145,10 @@ class RefinedLearningSettings(LearningSettings, RefinementSettings):
     """Hyperparameters of the loop with refinement of rubrics."""
 
     @property
+    def first_change(self) -> int:
+        refined = self.rubric is not None and self.refine_schedule in ("fixed", "adaptive")
+        return self.refine_every if refined else super().first_change
+
+    @property
     def sees_answers(self) -> bool:
         return super().sees_answers or (self.references and self.rubric is not None)

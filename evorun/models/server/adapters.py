@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from evorun.errors import EngineError
-from evorun.models.adapters import HELD, Adapter, served_rank
+from evorun.models.adapters import Adapter, served_rank
 from evorun.models.server.endpoint import Endpoint
 from evorun.models.server.http import Answer, Failure, HttpTransport
 from evorun.models.server.pool import EndpointPool
@@ -42,14 +42,15 @@ class AdapterLoader:
     """Loads and unloads adapters on every server of one model."""
 
     def __init__(
-        self, http: HttpTransport, pool: EndpointPool, model: str, policy: RetryPolicy, timeout: float
+        self, http: HttpTransport, pool: EndpointPool, model: str, policy: RetryPolicy, timeout: float, count: int
     ) -> None:
-        """model: its id, for messages. timeout: seconds for listing a server's models."""
+        """model: its id, for messages. timeout: seconds for listing a server's models. count: of adapters at once."""
         self._http = http
         self._pool = pool
         self._model = model
         self._policy = policy
         self._timeout = timeout
+        self._count = count
         self._held: list[Adapter] = []
         """Newest first."""
         self._sglang: set[str] = set()
@@ -135,7 +136,7 @@ class AdapterLoader:
             command = f"python -m sglang.launch_server --model-path {self._model} --enable-lora"
             return f"{command} --max-lora-rank {rank} --lora-target-modules all"
         command = f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora"
-        return f"{command} --max-loras {HELD} --max-lora-rank {rank}"
+        return f"{command} --max-loras {self._count} --max-lora-rank {rank}"
 
     async def _post(self, url: str, action: str, fields: Mapping[str, object]) -> Answer | Failure:
         """POST to a server; repeat where it is unreachable."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,6 +76,8 @@ class ServerConfig(EngineConfig):
     extra_body: dict[str, Any] = field(default_factory=dict)
     """Fields added to every request's body (`reasoning_effort: low`, `top_k: 20`). They override evorun's own; a null
     removes a field that the server refuses (`temperature: null`)."""
+    held_adapters: PositiveInt = HELD
+    """Adapters that a server keeps loaded; training sets as many as its rollouts need (`training.max_lag`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +101,9 @@ class ServerConfig(EngineConfig):
 
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return trains or model.by_token_ids
+
+    def for_adapters(self, rank: int, held: int) -> "ServerConfig":
+        return replace(self, held_adapters=held)
 
     def require(self, model: ModelConfig) -> None:
         read_key(self.api_key_env)
@@ -136,7 +141,9 @@ class ServerModel:
         outage = read_duration("engine.max_outage", config.max_outage)
         self._pool = EndpointPool(config.base_urls, config.concurrency, outage, config.max_retry_after)
         policy = RetryPolicy(config.max_retries, config.backoff_base, config.backoff_cap, config.max_retry_after)
-        self._loader = AdapterLoader(self._http, self._pool, model.id, policy, config.connect_timeout)
+        self._loader = AdapterLoader(
+            self._http, self._pool, model.id, policy, config.connect_timeout, config.held_adapters
+        )
         self._dispatcher = Dispatcher(
             self._http, self._pool, policy, config.timeout, self._advice(), before_probe=self._loader.restore
         )
@@ -201,7 +208,7 @@ class ServerModel:
         adapter = await asyncio.to_thread(read_adapter, folder)
         await self._loader.load(adapter)
         self._for_views = [*(held for held in self._for_views if held.digest != adapter.digest), adapter]
-        if len(self._for_views) > HELD:
+        if len(self._for_views) > self._config.held_adapters:
             await self._loader.unload(self._for_views.pop(0))
         encoder = self._encoder_for(self._loader.requested_name(adapter))
         return ModelUnderAdapter(name, partial(self._answer, encoder=encoder))

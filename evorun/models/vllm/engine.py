@@ -43,6 +43,7 @@ OWN_ARGUMENTS = {
     "kv_cache_memory_bytes": "engine.cpu_kv_cache_gib",
     "enable_lora": "engine.lora_rank",
     "max_lora_rank": "engine.lora_rank",
+    "max_loras": "engine.held_adapters",
     "device_ids": "engine.devices",
     "enable_sleep_mode": "engine.sleep",
 }
@@ -92,6 +93,8 @@ class VllmConfig(EngineConfig):
     lora_rank: PositiveInt | None = None
     """Maximum rank of adapters that can be loaded while the engine runs; null: no adapters. Training with rollouts on
     this engine needs its adapter's rank. `model.adapter` is loaded in any case."""
+    held_adapters: PositiveInt = HELD
+    """Adapters that answer at the same time; training sets as many as its rollouts need (`training.max_lag`)."""
     extra_args: dict[str, Any] = field(default_factory=dict)
     """Any other argument of vLLM's `AsyncEngineArgs`, by its Python name (`kv_cache_dtype: fp8`,
     `pipeline_parallel_size: 2`, `speculative_config: {...}`). They override this engine's own settings
@@ -151,9 +154,9 @@ class VllmConfig(EngineConfig):
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return True
 
-    def for_adapters(self, rank: int) -> "VllmConfig":
+    def for_adapters(self, rank: int, held: int) -> "VllmConfig":
         # vLLM reserves room for adapters when it starts.
-        return replace(self, lora_rank=rank)
+        return replace(self, lora_rank=rank, held_adapters=held)
 
     def require(self, model: ModelConfig) -> None:
         if find_missing_packages(["vllm"]):
@@ -194,7 +197,16 @@ class VllmConfig(EngineConfig):
             errors.close()
             raise
         sleep_mode = SleepMode(engine) if self.sleep else None
-        return VllmModel(engine, tokenizer, model, adapter, self.lora_rank, sleep_mode, Diagnosis(errors, arguments))
+        return VllmModel(
+            engine,
+            tokenizer,
+            model,
+            adapter,
+            self.lora_rank,
+            sleep_mode,
+            Diagnosis(errors, arguments),
+            held_adapters=self.held_adapters,
+        )
 
     def engine_arguments(self, model: ModelConfig, folder: str, adapter: Adapter | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `AsyncEngineArgs`."""
@@ -219,7 +231,7 @@ class VllmConfig(EngineConfig):
         }
         rank = max(self.lora_rank or 0, adapter.rank if adapter else 0)
         if rank:
-            arguments |= {"enable_lora": True, "max_lora_rank": served_rank(rank), "max_loras": HELD}
+            arguments |= {"enable_lora": True, "max_lora_rank": served_rank(rank), "max_loras": self.held_adapters}
         if is_cpu_build():
             arguments |= {
                 # bfloat16 and compiled graphs were slow or wrong on the CPU build.
@@ -233,8 +245,8 @@ class VllmConfig(EngineConfig):
             }
             if rank:
                 # In a batch with adapters, vLLM's CPU kernels add the last slot's adapter to requests without one
-                # (vllm-project/vllm#48421). One more slot than HELD stays empty.
-                arguments["max_loras"] = HELD + 1
+                # (vllm-project/vllm#48421). One more slot than adapters stays empty.
+                arguments["max_loras"] = self.held_adapters + 1
         return arguments | self.extra_args
 
 
@@ -250,6 +262,8 @@ class VllmModel:
         lora_rank: int | None = None,
         sleep_mode: SleepMode | None = None,
         diagnosis: Diagnosis | None = None,
+        *,
+        held_adapters: int = HELD,
     ) -> None:
         """adapter: the model's own. lora_rank: maximum rank of further adapters; None: no further adapters.
 
@@ -265,6 +279,7 @@ class VllmModel:
         self._lora_rank = lora_rank
         self._lora_ids = itertools.count(1)
         self._loaded: deque[int] = deque()
+        self._held_adapters = held_adapters
         self._sleep_mode = sleep_mode
         self._diagnosis = diagnosis
         self._request_ids = itertools.count()
@@ -309,7 +324,7 @@ class VllmModel:
         try:
             # Load it before its first request: vLLM's engine process dies if a request fails to load an adapter.
             async with self._awake():
-                if len(self._loaded) == HELD:
+                if len(self._loaded) == self._held_adapters:
                     await self.engine.remove_lora(self._loaded.popleft())
                 await self.engine.add_lora(lora)
         except Exception as error:
@@ -328,7 +343,9 @@ class VllmModel:
         if self._closed:
             raise EngineError(f"model '{self.name}': the vllm engine is closed")
         if lora is not None and lora.lora_int_id not in self._loaded:
-            raise EngineError(f"adapter {lora.lora_path} was unloaded for the {HELD} newest; load it again")
+            raise EngineError(
+                f"adapter {lora.lora_path} was unloaded for the {self._held_adapters} newest; load it again"
+            )
         started = time.perf_counter()
         try:
             prompt = await self._prompts.token_ids(request)
