@@ -88,9 +88,9 @@ def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
 
 
 def serving(config: RunConfig) -> EngineConfig:
-    """Return the run's engine, ready for the adapters that the run trains."""
+    """Return the run's engine, ready for the adapters that the run trains, if it trains any."""
     training = config.training
-    if training is None:
+    if training is None or training.weights == "full":
         return config.engine
     return config.engine.for_adapters(training.rank, 1 + training.former_versions)
 

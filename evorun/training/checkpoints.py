@@ -1,8 +1,8 @@
 """The folder of a run's checkpoints.
 
-A checkpoint holds the adapter, the optimiser, the schedule and the random state. It also holds the adapters before it
-that calls during an update may ask for (`TrainingConfig.former_versions`). The journal determines the position in the
-data and the method's state (see `policy`). The number of updates names the checkpoint.
+A checkpoint holds the trained weights (an adapter or all), the optimiser, the schedule and the random state. It also
+holds the weights before them that calls during an update may ask for (`TrainingConfig.former_versions`). The journal
+determines the position in the data and the method's state (see `policy`). The number of updates names the checkpoint.
 """
 
 import os
@@ -13,9 +13,9 @@ from pathlib import Path
 
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
-"""Prefix of folders that hold an adapter for another engine, not a checkpoint."""
+"""Prefix of folders that hold weights for another engine, not a checkpoint."""
 _FORMER = "former-"
-"""Prefix of files in a checkpoint with the weights of former updates."""
+"""Prefix of files in a checkpoint with the trained weights of former updates."""
 _PREFIX = "update-"
 
 

@@ -27,7 +27,7 @@ from msgspec import UNSET
 
 from evorun.errors import RunDirectoryError, TrainingError
 from evorun.models.adapters import ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, Trained
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Trained
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -171,7 +171,9 @@ class Policy:
 
         The policy closes the engine, which serves no other role.
         """
-        self._rollout_engine = ReplacedWeights(engine, self._model.id, self.export_for_rollouts, self.stopwatch)
+        self._rollout_engine = ReplacedWeights(
+            engine, self._model.id, self.export_for_rollouts, self.stopwatch, 1 + self.training.former_versions
+        )
         return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:

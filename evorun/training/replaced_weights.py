@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from evorun.models.adapters import HELD
 from evorun.models.base import LanguageModel, Reply, Request, TakesWeights
 from evorun.runs.stopwatch import Stopwatch
 
@@ -20,9 +19,18 @@ class ReplacedWeights:
     """
 
     def __init__(
-        self, engine: TakesWeights, model: str, export: Callable[[int], Awaitable[Path]], stopwatch: Stopwatch
+        self,
+        engine: TakesWeights,
+        model: str,
+        export: Callable[[int], Awaitable[Path]],
+        stopwatch: Stopwatch,
+        folders: int = 2,
     ) -> None:
-        """engine: holds the untrained weights. export: writes an update's weights into a folder."""
+        """engine: holds the untrained weights. export: writes an update's weights into a folder.
+
+        folders: number of them to keep, for the updates whose weights are still asked for.
+        """
+        self._kept = folders
         self._engine = engine
         self._model = model
         self._export = export
@@ -80,5 +88,6 @@ class ReplacedWeights:
                 self._folders[version] = await self._export(version)
             self._view = await self._engine.with_weights(self._folders[version], f"{self._model}@{version}")
             self._held = version
-        for former in sorted(self._folders.keys() - {version})[: 1 - HELD]:
+        excess = max(0, len(self._folders) - self._kept)
+        for former in sorted(self._folders.keys() - {version})[:excess]:
             shutil.rmtree(self._folders.pop(former), ignore_errors=True)

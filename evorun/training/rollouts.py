@@ -34,14 +34,14 @@ class Decoding:
         self._decoders.clear()
 
     def decode(self, weights: Any, requests: Sequence[Request], version: int | None) -> list[Reply]:
-        """Answer the requests with `weights`, those of an update; None: the reference, with the adapter off.
+        """Answer the requests with the model `weights`, that of an update; None: the reference.
 
         Raises EngineError when decoding fails.
         """
         training = weights.training
         weights.eval()  # no dropout while sampling
         try:
-            with torch.no_grad(), weights.disable_adapter() if version is None else nullcontext():
+            with torch.no_grad():
                 return self._decode(weights, requests, version)
         finally:
             weights.train(training)

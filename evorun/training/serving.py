@@ -163,8 +163,12 @@ class Serving:
             )
         count, index = accelerator.num_processes, accelerator.process_index
         requests, version = command.requests[index::count], command.version
-        with versions.use(self._model, version):
-            mine = self._decoding.decode(self._model, requests, version)
+        policy = self._model
+        # All weights are in float32 while they are trained, and compute in bfloat16 on a GPU.
+        computing = nullcontext() if hasattr(policy, "peft_config") else accelerator.autocast()
+        used = self._trainer.reference.use(policy) if version is None else versions.use(policy, version)
+        with used as model, computing:
+            mine = self._decoding.decode(model, requests, version)
         RANK.note("done", waits=True)
         parts = gather_object([mine])
         return [parts[i % count][i // count] for i in range(len(command.requests))]

@@ -1,7 +1,7 @@
-"""Keeps the trained adapter after the newest update and after those before it.
+"""Keeps the trained weights after the newest update and those before it.
 
 During an update, a run still asks for completions without it and without earlier ones (`Role.lag`). A resumed run does
-so again.
+so again. The trained weights are an adapter's, or all weights of the model.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -28,13 +28,13 @@ class Versions:
     newest: int
     """Number of updates."""
     former: dict[int, Weights] = field(default_factory=dict)
-    """The adapter's weights of former versions, by version."""
+    """The trained weights of former versions, by version."""
     count: int = 1
-    """Maximum number of former versions to keep."""
+    """Maximum number of former versions to keep; 0 where no completion lacks the newest update."""
 
     @classmethod
     def resumed(cls, updates: int, checkpoint: str | None, count: int = 1) -> "Versions":
-        """Return the versions in a checkpoint; None: only the untrained adapter."""
+        """Return the versions in a checkpoint; None: only the untrained weights."""
         files = find_former(Path(checkpoint)) if checkpoint else {}
         former = {version: load_file(file) for version, file in files.items() if version >= updates - count}
         return cls(updates, former, count)
@@ -42,12 +42,13 @@ class Versions:
     def advance(self, model: Any, newest: int) -> None:
         """Keep the trained weights before update `newest` changes them. model: None for sharded ones keeps nothing."""
         self.newest = newest
-        if weights := {name: parameter.detach().to("cpu", copy=True) for name, parameter in _adapter(model)}:
+        kept = model if self.count else None
+        if weights := {name: parameter.detach().to("cpu", copy=True) for name, parameter in _trained(kept)}:
             self.former[newest - 1] = weights
         self.former = {version: kept for version, kept in self.former.items() if version >= newest - self.count}
 
     def save(self, folder: Path) -> None:
-        """Write the former adapters into a checkpoint."""
+        """Write the former weights into a checkpoint."""
         for version, weights in self.former.items():
             save_file(weights, former_file(folder, version))
 
@@ -63,12 +64,11 @@ class Versions:
         if version not in self.former:
             kept = ", ".join(map(str, [*sorted(self.former), self.newest]))
             raise TrainingError(f"expected a request for the weights of update {kept}, got one for update {version}")
-        newest = {name: parameter.detach().clone() for name, parameter in _adapter(model)}
-        _put(model, self.former[version])
+        _exchange(model, self.former[version])
         try:
             yield model
         finally:
-            _exchange(model, self.former)
+            _exchange(model, self.former[version])
 
 
 def _trained(model: Any) -> Iterator[tuple[str, Any]]:

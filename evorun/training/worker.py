@@ -103,7 +103,10 @@ def _train(job: Job, link: Any) -> None:
     RANK.note_weights(sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())))
     RANK.note("making the trainer")
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
-    serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint, job.training.former_versions))
+    # A fine-tuning plays nothing during an update, and a second copy of all weights would take much memory.
+    tunes_all = job.training.weights == "full" and isinstance(job.objective, FineTuning)
+    former = 0 if tunes_all else job.training.former_versions
+    serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint, former))
     trainer: Any
     # Imported here, since each module loads TRL's trainers, which takes seconds.
     if isinstance(job.objective, PolicyGradient):

@@ -15,7 +15,7 @@ from evorun.runner.prompt_studies import PromptStudies
 from evorun.runner.work import Outcome
 from evorun.runs.directory import load_manifest
 from evorun.runs.terminal import Terminal
-from evorun.training.checkpoints import FORMER
+from evorun.training.checkpoints import find_former
 from evorun.training.wire import Answer, Command, Export, Figures, Finish, Generate, Replies, Row, Save, Train
 
 pytestmark = [
@@ -121,7 +121,7 @@ def test_each_version_answers_by_its_own_weights_and_a_resumed_trainer_goes_on_w
     assert completions(reference) == completions(before) == completions(untrained)
     assert completions(newest) == completions(again)
     assert len({completions(one)[0].logprobs for one in (newest, untrained, last)}) == 3
-    assert [file.name for file in saved.iterdir() if file.name == FORMER] == [FORMER]
+    assert len(find_former(saved)) == 1
 
     resumed = Trainer(model, tmp_path / "c").obey(ask(0), ask(None), ask(1), two, ask(2), checkpoint=saved, updates=1)
     assert [completions(own) for own in (*resumed[:3], resumed[4])] == [
