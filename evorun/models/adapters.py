@@ -44,9 +44,11 @@ _ABOUT_THE_FILE = frozenset(
     }
 )
 """Settings about an adapter's origin and training, which do not affect its computation."""
-_SETS = ("exclude_modules", "modules_to_save", "target_modules")
+_SETS = ("exclude_modules", "modules_to_save", "target_modules", "target_parameters")
 """Settings that PEFT writes in random order, from Python sets."""
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+?)(\.base_layer)?\.lora_(?P<side>[AB])\.weight")
+_STACKED = ("gate_up_proj", "up_proj", "down_proj")
+"""Names of the parameters in which transformers stacks a layer's experts."""
 _CHUNK = 2**20
 _LONGEST_CONFIG = 2**24
 """Bytes to read of a configuration; a longer one is truncated, and therefore invalid JSON."""
@@ -61,6 +63,7 @@ class _Settings(msgspec.Struct):
     peft_type: str
     r: _Rank
     rank_pattern: dict[str, _Rank] | None = None
+    target_parameters: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Adapter:
     """Maximum rank of its modules."""
     digest: str
     """First 12 hexadecimal digits of `_digest`."""
+    stacks_experts: bool = False
+    """True if PEFT wrote the adapters of a layer's experts as one (`target_parameters`)."""
 
     @property
     def served_name(self) -> str:
@@ -107,7 +112,8 @@ def read_adapter(folder: str | Path) -> Adapter:
         raise EngineError(f"adapter {path}: expected peft_type LORA, got {settings.peft_type}; train a LoRA adapter")
     # `rank_pattern` overrides `r` for some modules, and engines reserve memory for the largest.
     rank = max(settings.r, *(settings.rank_pattern or {"": settings.r}).values())
-    return Adapter(path, rank, digest[:12])
+    stacked = any(name.rpartition(".")[2] in _STACKED for name in settings.target_parameters or ())
+    return Adapter(path, rank, digest[:12], stacked)
 
 
 def served_rank(rank: int) -> int:
@@ -162,6 +168,11 @@ def require_fit(adapter: Adapter, model: Any, name: str) -> None:
         raise EngineError(
             f"adapter {adapter.folder} does not fit model '{name}': {flaw}; use the model that it was trained on"
         )
+
+
+def adapted_layers(adapter: Adapter) -> set[str]:
+    """Return the last components of the names of the layers that an adapter changes; experts are `experts`."""
+    return {module.rpartition(".")[2] for module, *_ in _matrices(adapter)}
 
 
 def _matrices(adapter: Adapter) -> list[tuple[str, str, list[int]]]:

@@ -81,28 +81,30 @@ def cache_gib(shape: Architecture, tokens: int, gpus: int = 1, *, value_bytes: i
     return shape.kv_values(tokens, gpus) * value_bytes / GIB
 
 
-def count_adapter(shape: Architecture, rank: int, targets: list[str]) -> int:
+def count_adapter(shape: Architecture, rank: int, targets: list[str], *, served: bool = False) -> int:
     """Return the parameters of a LoRA adapter: rank x (inputs + outputs) of each target.
 
-    Experts are one tensor, to which PEFT gives an adapter per expert, of twice the rank where gate and up are joined.
-    targets: names of linear layers in Llama's manner; those of other models count as all but the output layer.
+    Each expert has an adapter of its own. PEFT joins gate and up, at twice the rank (`evorun.training.experts`); vLLM
+    keeps them apart, all at its largest rank. targets: names of linear layers in Llama's or DeepSeek's manner; those of
+    other models count as all but the output layer. served: the room that vLLM keeps at this largest rank.
     """
-    hidden, expert = shape.hidden, shape.expert_intermediate
+    hidden, expert, experts = shape.hidden, shape.expert_intermediate, shape.sparse_layers * shape.experts
     names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
-    if shape.kv_rank:  # its layers have other names
-        names = tuple(f"attention.{number}" for number in range(len(shape.attention_shapes)))
+    if shape.kv_rank:
+        query = ("q_a_proj", "q_b_proj") if shape.q_rank else ("q_proj",)
+        names = (*query, "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
     sizes = [(name, shape.layers * sum(size)) for name, size in zip(names, shape.attention_shapes, strict=True)]
     feed_forward = ("gate_proj", "up_proj", "down_proj")[3 - shape.matrices :]
     sizes += [(name, (shape.layers - shape.sparse_layers) * (hidden + shape.intermediate)) for name in feed_forward]
-    if shape.experts:
+    if experts:
         shared = hidden + shape.shared_intermediate if shape.shared_intermediate else 0
         sizes += [(name, shape.sparse_layers * shared) for name in feed_forward]
-        sizes.append(("gate_proj", shape.sparse_layers * shape.experts * 2 * (hidden + 2 * expert)))
-        sizes.append(("down_proj", shape.sparse_layers * shape.experts * (expert + hidden)))
+        sizes.append(("gate_up_proj", experts * 2 * (hidden + (1 if served else 2) * expert)))
+        sizes.append(("down_proj", experts * (expert + hidden)))
     known = {name for name, _ in sizes}
-    chosen = known.intersection(targets) or known
-    if chosen == known and shape.experts:
-        sizes.append(("gate_proj", shape.sparse_layers * (hidden + shape.experts)))  # the router
+    wanted = {*targets, *(("gate_up_proj",) if "gate_proj" in targets else ())}
+    wanted |= {"gate_up_proj", "down_proj"} if "experts" in targets else set()
+    chosen = known if "all-linear" in targets else known.intersection(wanted) or known
     if "lm_head" in targets:
         sizes.append(("lm_head", hidden + shape.vocabulary))
     return rank * sum(size for name, size in sizes if name in chosen or name == "lm_head")
@@ -125,7 +127,7 @@ def serving_memory(
     """
     width = shape.intermediate if not shape.experts else shape.active_experts * shape.expert_intermediate
     activations = BATCHED_TOKENS * 2 * (4 * shape.hidden + 2 * (width + shape.shared_intermediate) / gpus)
-    adapters = held_adapters * 2 * count_adapter(shape, lora_rank, []) / gpus
+    adapters = held_adapters * 2 * count_adapter(shape, lora_rank, [], served=True) / gpus
     logits = sequences * shape.vocabulary * SAMPLER_BYTES
     return GpuMemory(
         weights=weight_gib(shape, model) / gpus,

@@ -35,8 +35,8 @@ class TrainingConfig(Checked):
     """The adapter's update is scaled by alpha / rank."""
     dropout: Annotated[float, Meta(ge=0, le=0.9999)]
     target_modules: list[str]
-    """Names of the modules that get an adapter; all-linear: every linear layer except the output layer, which needs its
-    name ([all-linear, lm_head])."""
+    """Names of the layers that get an adapter; all-linear: every linear layer and a sparse model's experts, but not the
+    output layer and routers, which need their names ([all-linear, lm_head]). experts: those alone."""
     learning_rate: PositiveFloat
     beta1: Annotated[float, Meta(ge=0, le=0.9999)]
     beta2: Annotated[float, Meta(ge=0, le=0.9999)]
@@ -103,6 +103,12 @@ class TrainingConfig(Checked):
     def former_versions(self) -> int:
         """Number of former weights that calls may ask for during an update: for reflections, and for rollouts."""
         return max(1, self.max_lag)
+
+    @property
+    def names_experts(self) -> bool:
+        """True if the adapter would change a sparse model's joined gate and up projections, by the targets' names."""
+        names = {target.rpartition(".")[2] for target in self.target_modules}
+        return not names.isdisjoint(("all-linear", "experts", "gate_up_proj", "gate_proj", "w1"))
 
     @property
     def processes(self) -> int:

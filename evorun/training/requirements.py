@@ -90,7 +90,7 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     from transformers import AutoTokenizer
 
     from evorun.models.transformers.engine import choose_device
-    from evorun.training.weights import require_targets
+    from evorun.training.weights import refuse_dropout, require_targets
 
     choose_device(device)
     folder = resolve(model)
@@ -102,6 +102,7 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     require_chat_template(tokenizer, model)
     if training.weights == "lora":
         require_targets(layers, training.target_modules)
+        refuse_dropout(layers, training)
     return tokenizer, layers
 
 

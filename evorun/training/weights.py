@@ -10,13 +10,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evorun.errors import ConfigError, EngineError, first_line
 from evorun.models.chat import require_chat_template
+from evorun.models.experts import find_experts, find_routers
 from evorun.models.requirements import load_skeleton
 from evorun.models.transformers.engine import choose_device
 from evorun.models.transformers.kv_cache import use_grouped_attention
 from evorun.training.config import TrainingConfig
+from evorun.training.experts import ALL_LINEAR, find_targets, former_names, is_named
 from evorun.training.wire import FineTuning, Job
 
-ALL_LINEAR = "all-linear"
 SCALES_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 """Settings of models that change their output layer's logits."""
 LANGUAGE_MODEL = "language_model"
@@ -37,6 +38,7 @@ def load(job: Job) -> tuple[Any, Any]:
     require_chat_template(tokenizer, job.model)
     if job.training.weights == "lora":
         require_targets(layers, job.training.target_modules)
+        refuse_dropout(layers, job.training)
         if isinstance(job.objective, FineTuning):
             refuse_output_layer(layers, job.training.target_modules)
     # Frozen weights need no more precision than they were stored with; trained ones do.
@@ -61,7 +63,8 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
     from peft import LoraConfig
 
     targets = training.target_modules
-    if ALL_LINEAR in targets and len(targets) > 1:
+    sparse = find_targets(model, targets)
+    if sparse is None and ALL_LINEAR in targets and len(targets) > 1:
         targets = sorted({*linear_layers(model), *targets} - {ALL_LINEAR})
     # `all-linear` would also adapt the vision and audio parts, which process no text.
     multimodal = model.config.get_text_config() is not model.config
@@ -70,7 +73,10 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
         r=training.rank,
         lora_alpha=training.alpha,
         lora_dropout=training.dropout,
-        target_modules=ALL_LINEAR if targets == [ALL_LINEAR] else list(targets),
+        target_modules=sparse.modules if sparse else ALL_LINEAR if targets == [ALL_LINEAR] else list(targets),
+        target_parameters=(sparse.parameters or None) if sparse else None,
+        rank_pattern=dict.fromkeys(sparse.joined, 2 * training.rank) if sparse else {},
+        alpha_pattern=dict.fromkeys(sparse.joined, 2 * training.alpha) if sparse else {},
         exclude_modules=rf"(?!.*{LANGUAGE_MODEL}).*" if multimodal and named else None,
         task_type="CAUSAL_LM",
     )
@@ -89,7 +95,7 @@ def adapts_output(model: Any, targets: list[str]) -> bool:
     """Return whether an adapter's targets include the model's output layer."""
     output = model.get_output_embeddings()
     names = [name for name, module in model.named_modules() if module is output]
-    return any(name == target or name.endswith(f".{target}") for name in names for target in targets)
+    return any(is_named(name, targets) for name in names)
 
 
 def on_gpu(job: Job) -> bool:
@@ -103,20 +109,32 @@ def mixed_precision(job: Job) -> bool:
 
 
 def require_targets(model: Any, targets: list[str]) -> None:
-    """Raise ConfigError if a LoRA adapter's targets are not linear layers of the model. The model needs no weights."""
+    """Raise ConfigError if the model has no layers to adapt under a name. The model needs no weights."""
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    linear += [name for name in (*find_experts(model), *find_routers(model)) if name not in linear]
     known = sorted({name.rpartition(".")[2] for name in linear})
     for target in targets:
-        if target != ALL_LINEAR and not any(name == target or name.endswith(f".{target}") for name in linear):
+        if target != ALL_LINEAR and not any(is_named(name, [target]) for name in (*linear, *former_names(model))):
             raise ConfigError(
                 f"training.target_modules: the model has no linear layer '{target}'; it has {', '.join(known)} "
-                f"({ALL_LINEAR}: all except the output layer)"
+                f"({ALL_LINEAR}: all except the output layer{' and routers' if find_experts(model) else ''})"
             )
+    find_targets(model, targets)
     scales = [name for name in SCALES_LOGITS if getattr(model.config.get_text_config(), name, None) not in (None, 1)]
     if scales and adapts_output(model, targets):
         raise ConfigError(
             f"training.target_modules: expected no output layer of a model that scales or caps its logits "
             f"({', '.join(scales)}), got {', '.join(targets)}"
+        )
+
+
+def refuse_dropout(model: Any, training: TrainingConfig) -> None:
+    """Raise ConfigError for dropout in an adapter on experts, which PEFT applies to weights, not to inputs."""
+    targets = find_targets(model, training.target_modules)
+    if training.dropout and targets is not None and targets.parameters:
+        raise ConfigError(
+            f"training.dropout: expected 0 with an adapter on {', '.join(targets.parameters)}, got {training.dropout}; "
+            "or name only layers of the attention in training.target_modules"
         )
 
 

@@ -105,6 +105,9 @@ def test_tensor_parallelism_splits_heads_and_repeats_latent_ones() -> None:
         ("Llama", ["q_proj", "down_proj"]),
         ("Llama", ["all-linear", "lm_head"]),
         ("Qwen3 MoE", ["all-linear"]),
+        ("Qwen3 MoE", ["gate_proj", "up_proj", "down_proj"]),
+        ("DeepSeek", ["all-linear"]),
+        ("DeepSeek", ["q_a_proj", "o_proj", "lm_head"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:The following .*_pattern keys")

@@ -31,8 +31,10 @@ def test_a_model_that_also_sees_is_adapted_where_text_passes() -> None:
 
 
 def test_a_model_that_also_sees_but_names_no_language_model_is_adapted_wholly() -> None:
+    import torch
+
     from evorun.training.weights import adapter
 
-    config = SimpleNamespace(get_text_config=lambda: None)
-    model = SimpleNamespace(config=config, named_modules=lambda: [("model.layers.0.q_proj", None)])
+    layer = ("model.layers.0.q_proj", torch.nn.Linear(1, 1))
+    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: None), named_modules=lambda: [layer])
     assert adapter(training_config(rank=2), model).exclude_modules is None
