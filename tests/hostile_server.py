@@ -102,7 +102,8 @@ class ChatServer:
             return await self.adapter_fault(self, request)
         body = await request.json()
         loads = request.match_info["action"] == "load_lora_adapter"
-        answer = self._load(body["lora_name"], body["lora_path"]) if loads else self._unload(body["lora_name"])
+        stacked = bool(body.get("is_3d_lora_weight"))
+        answer = self._load(body["lora_name"], body["lora_path"], stacked) if loads else self._unload(body["lora_name"])
         return self._as_sglang(answer) if self.sglang else answer
 
     def _as_sglang(self, answer: web.Response) -> web.Response:
@@ -115,12 +116,14 @@ class ChatServer:
         }
         return web.json_response(result, status=400 if failed else 200)
 
-    def _load(self, name: str, folder: str) -> web.Response:
+    def _load(self, name: str, folder: str, stacked: bool) -> web.Response:
         """Answer as vLLM 0.32 does (vllm/entrypoints/openai/models/serving.py)."""
         if name in self.adapters:
             return error(400, f"The lora adapter '{name}' has already been loaded.")
         if not Path(folder, "adapter_config.json").is_file():
             return error(404, f"Loading lora {name} failed: No adapter found for {folder}")
+        if not stacked and "gate_up_proj" in Path(folder, "adapter_config.json").read_text():
+            return error(400, "LoRA adapter 1 contains fused 3D MoE weights, but the model uses a 2D MoE LoRA wrapper.")
         self.adapters[name] = folder
         return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
 

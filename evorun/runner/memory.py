@@ -11,8 +11,10 @@ the whole context (vllm/v1/core/kv_cache_utils.py), and takes its share of the G
 Training: 16 bytes per trained parameter in mixed precision (weight, gradient and Adam's two moments in float32; ZeRO,
 Rajbhandari et al. 2020, section 3.1, has the same sum), and 4 for the gradients' buckets between processes. Activations
 follow Korthikanti et al. (2022, section 4.1) for a gated feed-forward network without stored attention scores: with
-checkpointing the input of every layer, and the inside of one. All weights that are trained are in float32, and while
-the trainer decodes from them autocast holds them in 16 bits, too. Their reference policy is a copy in 16 bits.
+checkpointing the input of every layer, and the inside of one. An adapter on experts adds a copy of a layer's experts
+and its gradient, without checkpointing the copies of all layers (peft/tuners/lora/layer.py, ParamWrapper). All weights
+that are trained are in float32, and while the trainer decodes from them autocast holds them in 16 bits, too. Their
+reference policy is a copy in 16 bits.
 """
 
 from typing import NamedTuple
@@ -184,6 +186,10 @@ def training_memory(
     kept = shape.layers * (layer if every_layer else number * shape.hidden) + (0 if every_layer else 2 * layer)
     networks = 2 if critic in ("model", "full") else 1
     activations = pass_tokens * kept * networks / GIB
+    if frozen and shape.experts and training.names_experts:
+        # PEFT adds an expert's adapter to its weights: a copy of a layer's experts, and the copy's gradient.
+        copies = 1 + (shape.sparse_layers if every_layer else 1)
+        activations += number * copies * count.experts / shape.sparse_layers / GIB
     logits = CHUNK_TOKENS * shape.vocabulary * 4 * 3 / GIB
     weights = count.total * (2 if half else 4) / GIB if frozen else 0.0
     sampling, moved = GpuMemory(0.0), 0.0

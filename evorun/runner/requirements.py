@@ -9,6 +9,7 @@ from evorun.models.adapters import OUTPUT_LAYER_SERVED
 from evorun.models.chat import load_tokenizer, require_tool_turn
 from evorun.models.config import ServedModel
 from evorun.models.devices import device_environment
+from evorun.models.vllm.startup import is_cpu_build
 from evorun.runner.served import require_engine
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
@@ -55,15 +56,17 @@ def require_trainer(config: RunConfig) -> None:
     if config.training is not None and (config.others or not config.engine.is_trainer):
         _, layers = require_trainable(config.model, config.training, trainer_engine(config.engine).device)
         if config.engine.served_by_vllm:
-            require_served_targets(layers, config.training)
+            require_served_targets(layers, config.training, cpu=config.engine.loads_weights and is_cpu_build())
 
 
-def require_served_targets(layers: Any, training: TrainingConfig) -> None:
-    """Raise ConfigError for an adapter on the output layer, if vLLM would refuse it after the first update.
+def require_served_targets(layers: Any, training: TrainingConfig, *, cpu: bool = False) -> None:
+    """Raise ConfigError for an adapter on layers where vLLM would refuse it after the first update, or ignore it.
 
-    layers: the model, without weights.
+    layers: the model, without weights. cpu: the engine is vLLM's CPU build.
     """
-    from evorun.training.weights import ALL_LINEAR, adapts_output
+    from evorun.models.vllm.sparse import describe_unserved
+    from evorun.training.experts import ALL_LINEAR, find_targets
+    from evorun.training.weights import adapts_output
 
     served = type(layers).__name__ in OUTPUT_LAYER_SERVED
     if training.weights == "lora" and not served and adapts_output(layers, training.target_modules):
@@ -71,6 +74,18 @@ def require_served_targets(layers: Any, training: TrainingConfig) -> None:
             f"training.target_modules: includes the output layer, where vLLM takes no adapter for "
             f"{type(layers).__name__}; expected engine=transformers, or training.target_modules=[{ALL_LINEAR}]"
         )
+    targets = find_targets(layers, training.target_modules) if training.weights == "lora" else None
+    if targets is None:
+        return
+    unserved = describe_unserved(layers, targets.layers, cpu=cpu)
+    if unserved is None and len(targets.experts) == 1:
+        unserved = f"{targets.experts[0]} alone, while vLLM takes adapters on both parameters of the experts or on none"
+    if unserved is not None:
+        every = find_targets(layers, [ALL_LINEAR])
+        names = () if every is None else sorted(every.layers)
+        left = [name for name in names if describe_unserved(layers, {name}, cpu=cpu) is None]
+        others = f", or only {', '.join(left)}" if left else ""
+        raise ConfigError(f"training.target_modules: includes {unserved}; expected engine=transformers{others}")
 
 
 def require_student(config: RunConfig) -> None:

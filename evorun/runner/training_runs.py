@@ -5,7 +5,8 @@ from functools import singledispatch
 from pathlib import Path
 
 from evorun.errors import ConfigError, DataError
-from evorun.models.config import EngineConfig, GpuUse
+from evorun.models.architecture import read_architecture
+from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import visible_gpus
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import DEFAULT_SHARE
@@ -88,11 +89,24 @@ def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
 
 
 def serving(config: RunConfig) -> EngineConfig:
-    """Return the run's engine, ready for the adapters that the run trains, if it trains any."""
+    """Return the run's engine, ready for the adapters that the run trains, if it trains any.
+
+    Raises ConfigError where the user's own settings leave too little room for them.
+    """
     training = config.training
     if training is None or training.weights == "full":
         return config.engine
-    return config.engine.for_adapters(training.rank, 1 + training.former_versions)
+    return config.engine.for_adapters(largest_rank(config.model, training), 1 + training.former_versions)
+
+
+def largest_rank(model: ModelConfig, training: TrainingConfig) -> int:
+    """Return the largest rank in an adapter: twice `training.rank` where experts join two projections.
+
+    It is `training.rank` for a model whose config.json is not known yet.
+    """
+    shape = read_architecture(model)
+    joins = shape is not None and shape.experts > 0 and shape.matrices == 3
+    return training.rank * (2 if joins and training.names_experts else 1)
 
 
 def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | None:

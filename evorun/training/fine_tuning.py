@@ -72,6 +72,8 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         "train_sampling_strategy": "sequential",
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "max_length": None,
+        # A sparse model's loss for balanced routers: these are frozen, and the layers below should not answer for them.
+        "router_aux_loss_coef": 0.0,
     }
     ends = eos_tokens(model, tokenizer)
     train = _read(objective.train, job, objective, tokenizer, ends)

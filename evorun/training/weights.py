@@ -50,12 +50,23 @@ def load_model(job: Job, dtype: torch.dtype) -> Any:
     """Return the base model with weights of this type. Raises EngineError when they cannot be loaded."""
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            job.weights, dtype=dtype, attn_implementation=job.attention, trust_remote_code=False
+            job.weights, dtype=dtype, attn_implementation=job.attention, trust_remote_code=False, **_read_as(job)
         )
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     use_grouped_attention(model)
     return model
+
+
+def _read_as(job: Job) -> dict[str, Any]:
+    """Return further arguments of `from_pretrained` by the format of the stored weights."""
+    stored = load_skeleton(job.weights).config.to_dict().get("quantization_config") or {}
+    if stored.get("quant_method") != "mxfp4":
+        return {}
+    from transformers.utils.quantization_config import Mxfp4Config
+
+    # gpt-oss's experts; kernels for 4 bits, where they are installed, have no gradient.
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 def adapter(training: TrainingConfig, model: Any) -> Any:

@@ -278,6 +278,18 @@ async def test_a_server_that_loads_no_adapters_is_one_line_that_says_how_to_star
     assert str(adapters[2]) in message
 
 
+async def test_adapters_of_stacked_experts_are_announced_as_such(adapters: list[Path]) -> None:
+    settings = {"peft_type": "LORA", "r": 4, "target_parameters": ["mlp.experts.gate_up_proj"]}
+    (adapters[0] / "adapter_config.json").write_text(json.dumps(settings))
+    async with ChatServer() as server, opened(server) as engine:
+        view = await engine.with_adapter(adapters[0], "policy@1")
+        assert (await view.complete(REQUEST)).error is None
+        server.adapter_fault = hostile.status(500)
+        (adapters[1] / "adapter_config.json").write_text(json.dumps({**settings, "r": 5}))
+        with pytest.raises(EngineError, match=r"--max-lora-rank 8 --enable-mixed-moe-lora-format`$"):
+            await engine.with_adapter(adapters[1], "policy@2")
+
+
 async def test_a_server_out_of_reach_for_a_moment_is_asked_again(adapters: list[Path]) -> None:
     async with ChatServer() as server, opened(server) as engine:
         server.adapter_fault = hostile.cut_before_answer

@@ -1,5 +1,6 @@
 """Adapters on mixtures of experts: what they change, their gradients, what is exported, and a resume."""
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,16 +13,21 @@ pytest.importorskip("trl")
 import steps
 import torch
 from parity_task import adapter_of, cut_back, finished, lines, records, same_tensors
+from safetensors.torch import load_file, save_file
 from steps import EXACT, random_rows
+from test_fine_tuning import Tuned, sum_of_losses
+from transformers import AutoTokenizer
 
 from building import make_job, policy_gradient, training_config
 from evorun.errors import ConfigError
 from evorun.models.adapters import merge_adapter, read_adapter
+from evorun.models.architecture import Architecture
 from evorun.models.experts import find_experts, find_routers
 from evorun.training import weights
 from evorun.training.policy_gradient import PolicyGradientTrainer
 from evorun.training.serving import Serving
-from evorun.training.wire import Export, Row
+from evorun.training.wire import Export, Row, Train
+from forward_pass import plain_model
 from tiny_sparse import EXPERTS, NAMES, make_sparse, write_sparse
 
 pytestmark = pytest.mark.filterwarnings("ignore:The following .*_pattern keys")
@@ -104,10 +110,12 @@ def test_all_linear_is_every_linear_layer_and_expert_but_no_router(name: str) ->
     assert routers == [f"model.layers.{n}.mlp.{ROUTERS[name]}" for n in layers]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_step_has_the_gradient_of_a_plain_backward_pass(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "checkpointing"), [*((name, False) for name in NAMES), ("gpt_oss", True)], ids=[*NAMES, "checkpointed"]
+)
+def test_a_step_has_the_gradient_of_a_plain_backward_pass(name: str, checkpointing: bool, tmp_path: Path) -> None:
     rows = random_rows(6)
-    trainer = make_trainer(name, tmp_path, rows, learning_rate=1e-30)
+    trainer = make_trainer(name, tmp_path, rows, learning_rate=1e-30, gradient_checkpointing=checkpointing)
     fill(trainer)
     adapter = {key: value.clone().requires_grad_() for key, value in matrices(trainer).items()}
     assert {key.partition(".lora_")[0].rpartition(".")[2] for key in adapter} == {
@@ -129,6 +137,28 @@ def test_a_step_has_the_gradient_of_a_plain_backward_pass(name: str, tmp_path: P
     assert gradients.keys() == adapter.keys()
     worst = {key: float((gradients[key] - value.grad).norm() / value.grad.norm()) for key, value in adapter.items()}
     assert max(worst.values()) < 1e-4, worst
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_pass_keeps_the_planned_copies_of_experts(checkpointing: bool, tmp_path: Path) -> None:
+    trainer = make_trainer("qwen3_moe", tmp_path, gradient_checkpointing=checkpointing)
+    policy = trainer.policy.train()
+    if checkpointing:
+        policy.gradient_checkpointing_enable()
+    own = {weight.data_ptr() for weight in policy.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() == 3 and len(tensor) == EXPERTS and tensor.data_ptr() not in own:
+            kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    ids = torch.arange(1, 40)[None]
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = policy(input_ids=ids, labels=ids).loss
+    shape = Architecture.from_config(make_sparse("qwen3_moe").config.to_dict())
+    assert sum(kept.values()) == (0 if checkpointing else 4 * shape.parameters.experts)
+    loss.backward()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -205,6 +235,43 @@ def test_what_an_expert_cannot_have_is_one_line(targets: list[str], dropout: flo
     assert str(caught.value).startswith(f"training.{line}")
     assert "\n" not in str(caught.value)
     weights.refuse_dropout(model, training_config(target_modules=["q_proj"], dropout=0.1))
+
+
+def test_experts_stored_in_4_bits_are_trained_on_as_numbers(tmp_path: Path) -> None:
+    """MXFP4, as gpt-oss's published weights have it (OCP Microscaling Formats 1.0, sections 5.1 and 5.3.3)."""
+    folder = write_sparse("gpt_oss", tmp_path / "model")
+    tensors, values = load_file(folder / "model.safetensors"), {}
+    generator = torch.Generator().manual_seed(0)
+    digits = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    for key in [key for key in tensors if key.endswith(("gate_up_proj", "down_proj"))]:
+        experts, inputs, outputs = tensors.pop(key).shape
+        blocks = torch.randint(256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8, generator=generator)
+        scales = torch.randint(120, 127, blocks.shape[:-1], dtype=torch.uint8, generator=generator)
+        tensors |= {f"{key}_blocks": blocks, f"{key}_scales": scales}
+        halves = torch.stack([blocks & 15, blocks >> 4], dim=-1).flatten(-2).long()
+        numbers = digits[halves & 7] * (1 - 2 * (halves >> 3)) * torch.exp2(scales[..., None].float() - 127)
+        values[key] = numbers.flatten(-2).transpose(1, 2)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "mxfp4"}}))
+    model, _ = weights.load(make_job(folder, tmp_path, training_config(), policy_gradient()))
+    assert values
+    for key, expected in values.items():
+        assert torch.equal(model.get_parameter(key), expected)
+
+
+def test_fine_tuning_has_the_loss_of_the_tokens_alone(tmp_path: Path) -> None:
+    """Without TRL's loss on the routers, which a frozen router would pass on to the layers below."""
+    folder = write_sparse("qwen3_moe", tmp_path / "model")
+    tuned = Tuned(folder, tmp_path / "run", [("What?", "That.")], learning_rate=1e-30, epochs=1.0)
+    (figures,) = tuned.obey(Train(number=1))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompt = tokenizer("<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
+    with torch.no_grad():
+        loss, tokens = sum_of_losses(
+            plain_model(folder), [(prompt + tokenizer("That.<|im_end|>")["input_ids"], len(prompt))]
+        )
+    assert figures["loss"] == pytest.approx(float(loss / tokens), rel=1e-5)
 
 
 @pytest.mark.nightly

@@ -113,8 +113,9 @@ class AdapterLoader:
     async def _load_on(self, url: str, adapter: Adapter) -> str | None:
         """Return why a server is unreachable; None when it has the adapter. Raises EngineError when it refuses."""
         # Without `load_inplace`, for which vLLM 0.32 reads the files again at every step of every request.
-        fields = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
-        answer = await self._post(url, "load_lora_adapter", fields)
+        fields: dict[str, object] = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
+        stacks = {"is_3d_lora_weight": True} if adapter.stacks_experts and url not in self._sglang else {}
+        answer = await self._post(url, "load_lora_adapter", {**fields, **stacks})
         if isinstance(answer, Answer) and answer.status == NOT_FOUND and url not in self._sglang:
             beside = await self._http.post(f"{_beside(url)}/load_lora_adapter", msgspec.json.encode(fields))
             if isinstance(beside, Answer) and beside.status in SGLANG_ANSWERS:
@@ -126,17 +127,19 @@ class AdapterLoader:
         if answer.status >= 300 and not await self._has(url, adapter):
             raise EngineError(
                 f"{url} does not load adapter {adapter.folder}: HTTP {answer.status}: {self._http.message(answer)}; "
-                f"the server must see this folder and run as `{self._start(url, served_rank(adapter.rank))}`"
+                f"the server must see this folder and run as `{self._start(url, adapter)}`"
             )
         return None
 
-    def _start(self, url: str, rank: int) -> str:
-        """Return the command that starts a server with adapters."""
+    def _start(self, url: str, adapter: Adapter) -> str:
+        """Return the command that starts a server with such adapters."""
+        rank = served_rank(adapter.rank)
         if url in self._sglang:
             command = f"python -m sglang.launch_server --model-path {self._model} --enable-lora"
             return f"{command} --max-lora-rank {rank} --lora-target-modules all"
         command = f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora"
-        return f"{command} --max-loras {self._count} --max-lora-rank {rank}"
+        experts = " --enable-mixed-moe-lora-format" if adapter.stacks_experts else ""
+        return f"{command} --max-loras {self._count} --max-lora-rank {rank}{experts}"
 
     async def _post(self, url: str, action: str, fields: Mapping[str, object]) -> Answer | Failure:
         """POST to a server; repeat where it is unreachable."""

@@ -26,7 +26,15 @@ from evorun.models.memory import GIB
 from evorun.models.requirements import find_missing_packages, require_weights
 from evorun.models.vllm.failures import Diagnosis, EngineErrors
 from evorun.models.vllm.sleep import SleepMode
-from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
+from evorun.models.vllm.startup import (
+    adapter_arguments,
+    is_cpu_build,
+    one_line,
+    prepare,
+    require_adapter_fit,
+    start_engine,
+    vllm_version,
+)
 
 # `extra_args` may not set these too: a reader of the config would see only one of two values.
 OWN_ARGUMENTS = {
@@ -91,8 +99,8 @@ class VllmConfig(EngineConfig):
     cpu_kv_cache_gib: PositiveFloat = 2.0
     """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
     lora_rank: PositiveInt | None = None
-    """Maximum rank of adapters that can be loaded while the engine runs; null: no adapters. Training with rollouts on
-    this engine needs its adapter's rank. `model.adapter` is loaded in any case."""
+    """Maximum rank of adapters that can be loaded while the engine runs; null: that of the adapter that the run trains,
+    without training no adapters. `model.adapter` is loaded in any case."""
     held_adapters: PositiveInt = HELD
     """Adapters that answer at the same time; training sets as many as its rollouts need (`training.max_lag`)."""
     extra_args: dict[str, Any] = field(default_factory=dict)
@@ -156,7 +164,12 @@ class VllmConfig(EngineConfig):
 
     def for_adapters(self, rank: int, held: int) -> "VllmConfig":
         # vLLM reserves room for adapters when it starts.
-        return replace(self, lora_rank=rank, held_adapters=held)
+        if self.lora_rank is not None and self.lora_rank < rank:
+            raise ConfigError(
+                f"engine.lora_rank: expected at least {rank}, the largest rank of the adapter that the run trains "
+                f"(training.rank, doubled in a sparse model's experts), got {self.lora_rank}"
+            )
+        return replace(self, lora_rank=self.lora_rank or rank, held_adapters=held)
 
     def require(self, model: ModelConfig) -> None:
         if find_missing_packages(["vllm"]):
@@ -191,6 +204,8 @@ class VllmConfig(EngineConfig):
         environment = device_environment("engine.devices", self.devices)
         errors = EngineErrors()
         arguments = self.engine_arguments(model, folder, adapter)
+        if "enable_lora" in arguments:
+            arguments = adapter_arguments(model) | arguments
         try:
             engine = start_engine(model, arguments, environment, errors)
         except BaseException:
@@ -320,7 +335,8 @@ class VllmModel:
 
         # Each load gets a new id, because vLLM never reads the weights of a known id again. The name identifies the
         # weights, because vLLM reuses a prompt's cached keys and values under the same name and path.
-        lora = LoRARequest(adapter.served_name, next(self._lora_ids), str(adapter.folder))
+        name, number, folder = adapter.served_name, next(self._lora_ids), str(adapter.folder)
+        lora = LoRARequest(name, number, folder, is_3d_lora_weight=adapter.stacks_experts)
         try:
             # Load it before its first request: vLLM's engine process dies if a request fails to load an adapter.
             async with self._awake():

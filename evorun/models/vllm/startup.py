@@ -4,13 +4,13 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from evorun.errors import ConfigError, EngineError
-from evorun.models.adapters import Adapter, require_fit
+from evorun.models.adapters import Adapter, adapted_layers, require_fit
 from evorun.models.chat import load_tokenizer
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -48,26 +48,69 @@ def _set_environment() -> None:
 def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
     """Check that vLLM can serve a model; return the folder or hub id of its weights, and its tokenizer.
 
-    Raises EngineError when weights, tokenizer or chat template are missing, or the adapter does not fit.
+    Raises EngineError when weights, tokenizer or chat template are missing, the adapter does not fit, or this build
+    computes the model wrong.
     """
     _set_environment()
     folder = resolve(model)
     # Check first, because vLLM would notice only minutes later, in another process.
     require_weights(model)
+    if is_cpu_build():
+        _require_positions(model)
     if adapter is not None:
         require_adapter_fit(adapter, model)
     return folder, load_tokenizer(model)
 
 
+def _require_positions(model: ModelConfig) -> None:
+    """Raise EngineError for a model whose log-probabilities vLLM 0.32's CPU build gets wrong, by several nats.
+
+    Its rotation of pairs of neighbours (DeepSeek's) agrees with transformers' with YaRN alone (ours, measured).
+    """
+    modules = _skeleton(model)
+    settings = {} if modules is None else modules.config.get_text_config().to_dict()
+    positions = settings.get("rope_parameters") or {}
+    if settings.get("rope_interleave") and positions.get("rope_type", "default") == "default":
+        raise EngineError(
+            f"model '{model.id}': vLLM's CPU build computes its positions wrong (rope_interleave without YaRN); use "
+            "engine=transformers"
+        )
+
+
 def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
-    """Raise EngineError when an adapter does not fit a model."""
+    """Raise EngineError when an adapter does not fit a model, or vLLM takes none on some of its layers."""
+    if (modules := _skeleton(model)) is not None:
+        require_fit(adapter, modules, model.id)
+        _require_served(modules, adapted_layers(adapter), f"adapter {adapter.folder}")
+
+
+def adapter_arguments(model: ModelConfig) -> dict[str, Any]:
+    """Return the arguments of `AsyncEngineArgs` that a model's architecture needs for adapters.
+
+    Raises EngineError for a model to which vLLM's CPU build takes no adapters.
+    """
+    if (modules := _skeleton(model)) is None:
+        return {}
+    from evorun.models.vllm.sparse import find_adapter_arguments
+
+    _require_served(modules, set(), f"model '{model.id}': an adapter (engine.lora_rank, model.adapter)")
+    return find_adapter_arguments(modules)
+
+
+def _require_served(modules: Any, layers: Set[str], name: str) -> None:
+    from evorun.models.vllm.sparse import describe_unserved
+
+    if unserved := describe_unserved(modules, layers, cpu=is_cpu_build()):
+        raise EngineError(f"{name} changes {unserved}; use engine=transformers, or a folder with merged weights")
+
+
+def _skeleton(model: ModelConfig) -> Any:
+    """Return a model without weights; None for one that vLLM supports, but transformers does not know."""
     try:
-        modules = load_skeleton(resolve(model))
+        return load_skeleton(resolve(model))
     except (ImportError, OSError, ValueError) as error:
-        # vLLM supports models that transformers does not know; for these, its own check must suffice.
-        log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, one_line(error))
-        return
-    require_fit(adapter, modules, model.id)
+        log.info("adapters are not checked against '%s': %s", model.id, one_line(error))
+        return None
 
 
 _starting = threading.Lock()
