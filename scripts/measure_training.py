@@ -181,7 +181,8 @@ class Evorun:
     @property
     def process(self) -> int:
         """Number of the trainer process."""
-        return self._trainer._process.pid
+        [process] = self._trainer.pids()
+        return process
 
     async def learn(self, completions: list[list[int]]) -> None:
         """Make an update on completions."""

@@ -107,6 +107,6 @@ def test_what_task_and_budget_have_for_methods_counts_by_what_the_method_has_of_
 def test_how_a_trainer_works_is_no_part_of_a_run_and_what_it_learns_is() -> None:
     training = {"name": "lora", "learning_rate": 1e-4, "micro_batch": 10, "num_processes": 1, "keep": 2}
     config = {"seed": 0, "method": {"name": "grpo"}, "training": training}
-    smaller = {**config, "training": {**training, "micro_batch": 2, "num_processes": 4, "keep": 1}}
+    smaller = {**config, "training": {**training, "micro_batch": 2, "num_processes": 4, "nodes": 2, "keep": 1}}
     faster = {**config, "training": {**training, "learning_rate": 1e-3}}
     assert config_digest(smaller) == config_digest(config) != config_digest(faster)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from evorun.training.process import WORKER
+from evorun.training.launching import WORKER
 
 TRAINERS = ("policy_gradient", "proximal_policy", "fine_tuning", "rollouts", "versions", "weights")
 IMPORTED = (

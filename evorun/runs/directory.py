@@ -60,6 +60,9 @@ TRAINING_EXECUTION_KEYS = (
     "devices",
     "accelerate_config",
     "reference",
+    "nodes",
+    "launch_command",
+    "start_timeout",
     "save_every",
     "keep",
 )

@@ -77,6 +77,25 @@ def find_cluster() -> str | None:
     return next((value.strip() for key, _, value in named if key.strip() == "ClusterName"), None) or None
 
 
+def allocated_nodes() -> list[str]:
+    """Return the names of the nodes of the SLURM job that this process is in, its own first; [] outside a job.
+
+    A process that srun started is in a step of the job: the names are those of the step's nodes.
+    """
+    nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
+    names = _expand_nodes(nodes) if nodes else []
+    return sorted(names, key=lambda name: name != os.environ.get("SLURMD_NODENAME"))
+
+
+@functools.cache
+def _expand_nodes(nodes: str) -> list[str]:
+    """Return the names in a list such as `gpu[1-3,7]`, which only SLURM reads in all its forms."""
+    if "[" not in nodes and "," not in nodes:
+        return [nodes]
+    done = run_program(["scontrol", "show", "hostnames", nodes])
+    return [] if done is None or done.returncode != 0 else done.stdout.split()
+
+
 def has_ended(state: str | None) -> bool:
     """Return whether SLURM will neither start nor go on with a job in this state; None: of a job that it forgot."""
     return state is None or state.split()[0].rstrip("+") in _ENDED

@@ -75,9 +75,19 @@ class TrainingConfig(Checked):
     of step s have the weights after step s - 1 - K, and begin as soon as these are there; importance ratios (the
     sampler's log-probabilities) correct for that. Useful with engine=vllm or server on other GPUs."""
     devices: list[int] | None
-    """GPUs of the processes, one each, numbered as the run's process sees them; null: those of the plan."""
+    """GPUs of the processes, one each, numbered as the run's process sees them; null: those of the plan. With several
+    nodes of 8 GPUs each, GPU 9 is the second one of the second node."""
     accelerate_config: str | None
-    """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
+    """A file for `accelerate launch --config_file` (DeepSpeed, FSDP); null: its defaults. What it says of machines does
+    not count."""
+    nodes: PositiveInt | None
+    """Nodes that share the processes; null: those of the SLURM job that the run is in, else one. All nodes must see the
+    run directory, the weights and evorun's installation under the same paths."""
+    launch_command: str | None
+    """Command before the trainer's own that starts it once on each node, such as `mpirun -npernode 1`. null: srun in a
+    SLURM job; elsewhere the run says which command to start on the other nodes."""
+    start_timeout: PositiveFloat | None
+    """Seconds for all processes to start and to reach one another, before any loads the model; null: wait for ever."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,7 +122,9 @@ class TrainingConfig(Checked):
 
     @property
     def processes(self) -> int:
-        """Number of the trainer's processes: as set, else one per GPU of `devices`, else one."""
+        """Number of the trainer's processes: as set, else one per GPU of `devices`, else one per node of `nodes`."""
         if self.num_processes is not None:
             return self.num_processes
-        return len(self.devices) if self.devices is not None and self.accelerate_config is None else 1
+        if self.devices is not None and self.accelerate_config is None:
+            return len(self.devices)
+        return self.nodes or 1

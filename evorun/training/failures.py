@@ -2,11 +2,12 @@
 
 import re
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.errors import ConfigError, EvorunError, TrainingError
 from evorun.models.memory import format_size
-from evorun.training.ranks import log_of_rank, read_failures, read_position, read_statuses
+from evorun.training.ranks import log_of_node, log_of_rank, read_failures, read_position, read_statuses
 from evorun.training.wire import Failed
 
 LAST_LINES = 3
@@ -30,14 +31,22 @@ class OutOfMemory(TrainingError):
 class Evidence:
     """The files of a trainer's processes, to be read when it has failed."""
 
-    def __init__(self, folder: Path, log: Path, ranks: int) -> None:
+    def __init__(self, folder: Path, log: Path, ranks: int, nodes: int = 1) -> None:
         """folder: with the ranks' statuses. log: of the trainer, which appends to it."""
         self._folder = folder
         self._ranks = ranks
         self._log = log
-        files = [log, *(log_of_rank(log, rank, ranks) for rank in range(ranks))]
+        self._launch_logs = [log] if nodes == 1 else [log_of_node(log, node) for node in range(nodes)]
+        """Logs of what has started the ranks."""
+        self._hosts: Sequence[str] = ()
+        """The node of each rank, if there are several."""
+        files = [log, *self._launch_logs, *(log_of_rank(log, rank, ranks) for rank in range(ranks))]
         self._start = {file: file.stat().st_size if file.exists() else 0 for file in files}
         """Sizes of the logs before this trainer."""
+
+    def name_nodes(self, hosts: Sequence[str]) -> None:
+        """Set the name of each rank's node."""
+        self._hosts = hosts
 
     def pids(self) -> list[int]:
         """Return the ids of the ranks' processes."""
@@ -53,19 +62,58 @@ class Evidence:
         causes = [found for found in failures if not found.lost_peer]
         return self._of_exception(causes[0]) if causes else None
 
-    def explain_end(self, code: int) -> EvorunError:
-        """Return the error for a trainer whose processes have all ended. code: of the first one or the launcher."""
+    def explain_end(self, code: int, loss: EvorunError | None = None) -> EvorunError:
+        """Return the error for a trainer whose processes have all ended.
+
+        code: of the first one or the launcher. loss: that of a node which is gone.
+        """
         found = self.explain_exception()
         if found is None and (killed := self._killed(code)) is not None:
             found = self._of_signal(*killed)
+        found = found or loss
         if found is None and (lost := read_failures(self._folder)):
             found = self._of_exception(lost[0])
         if found is None:
             found = TrainingError(f"the trainer process ended with exit code {code}: {self._quote(self._log)}")
         return found
 
+    def explain_start(self, seconds: float, joined: str) -> TrainingError:
+        """Return the error for a trainer whose ranks have not all started. joined: its nodes, if there are several."""
+        statuses = read_statuses(self._folder)
+        late = [f"{self._name(status.rank)} is {status.doing}" for status in statuses if not status.waits]
+        late += [f"{self._name(rank)} has not begun" for rank in self._missing()]
+        what = (
+            joined
+            if not statuses and joined
+            else "; ".join(late)
+            or "all processes wait for one another: their nodes must reach each other at all ports, and "
+            "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name the network interface"
+        )
+        return TrainingError(
+            f"the trainer has not started within {seconds:g} s (training.start_timeout): {what}; see {self._log.name}"
+        )
+
+    def explain_launch(self, code: int, joined: str) -> TrainingError:
+        """Return the error for a command that should have started the trainer's nodes."""
+        return TrainingError(
+            f"the trainer has not started: what starts its nodes ended with exit code {code}, {joined}: "
+            f"{self._quote(self._log)}"
+        )
+
+    def explain_loss(self, node: int, host: str, ranks: Sequence[int]) -> TrainingError:
+        """Return the error for a node that is gone. node: its number. ranks: of its processes."""
+        there = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        return TrainingError(
+            f"the trainer lost the node {host} ({there} of {self._ranks}): it was killed, or cut off from the run's "
+            f"machine; the last checkpoint is intact: resume the run; {self._quote(self._launch_logs[node])}"
+        )
+
+    def _missing(self) -> list[int]:
+        """Return the ranks that have not begun."""
+        return sorted(set(range(self._ranks)) - {status.rank for status in read_statuses(self._folder)})
+
     def explain_hang(self, seconds: float) -> TrainingError:
-        """Return the error for a trainer none of whose ranks has made progress for so long; ask them where they are."""
+        """Return the error for a trainer none of whose ranks has made progress for so long."""
         statuses = read_statuses(self._folder)
         working = [status for status in statuses if not status.waits] or statuses
         # Ranks in the same pass wait for the one that is behind.
@@ -74,10 +122,9 @@ class Evidence:
             f"{self._name(status.rank)} in {status.doing}{f' (at {at})' if at else ''}"
             for status in working
             if status.notes == behind
-            for at in [read_position(self._folder, status)]
+            for at in [read_position(self._folder, status.rank)]
         ]
-        missing = sorted(set(range(self._ranks)) - {status.rank for status in statuses})
-        named += [f"{self._name(rank)}, which has not started" for rank in missing]
+        named += [f"{self._name(rank)}, which has not started" for rank in self._missing()]
         return TrainingError(
             f"the trainer hangs: no progress for {seconds:g} s (training.hang_timeout) of {'; '.join(named)}; "
             "its checkpoint is intact: see the log, then resume"
@@ -103,7 +150,8 @@ class Evidence:
             # A shell reports a signal as 128 and its number.
             number = -code if code < 0 else code - 128
             return (0, number) if number > 0 else None
-        table = [(int(rank), -int(ended)) for rank, ended in _TABLE.findall(self._text(self._log))]
+        texts = map(self._text, self._launch_logs)
+        table = [(int(rank), -int(ended)) for text in texts for rank, ended in _TABLE.findall(text)]
         # When one rank has ended, torchrun sends SIGTERM to the others.
         killed = [(rank, number) for rank, number in table if number > 0 and number != signal.SIGTERM]
         return killed[0] if killed else None
@@ -115,7 +163,7 @@ class Evidence:
         except ValueError:
             name = f"signal {number}"
         who = f"rank {rank} of the trainer's {self._ranks}" if self._ranks > 1 else "the trainer process"
-        how = f"{who} was killed by {name}"
+        how = f"{who}{self._on(rank)} was killed by {name}"
         place = f" in {status.doing}" if status is not None else ""
         quote = self._quote(self._log_of(rank))
         if number != signal.SIGKILL:
@@ -132,7 +180,10 @@ class Evidence:
         return ", ".join(parts) or "no weights loaded"
 
     def _name(self, rank: int) -> str:
-        return f"rank {rank} of {self._ranks}" if self._ranks > 1 else "the trainer process"
+        return f"rank {rank} of {self._ranks}{self._on(rank)}" if self._ranks > 1 else "the trainer process"
+
+    def _on(self, rank: int) -> str:
+        return f" on {self._hosts[rank]}" if self._hosts else ""
 
     def _log_of(self, rank: int) -> Path:
         return log_of_rank(self._log, rank, self._ranks)

@@ -1,23 +1,29 @@
-"""The run's side of the trainer process: starts it, sends it commands over a socket, and ends it."""
+"""The run's side of the trainer process: starts it, sends it commands over a socket, and ends it.
+
+The processes of one node are children of the run. Those of several nodes are started by agents (`nodes`).
+"""
 
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import signal
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from evorun.errors import EvorunError, TrainingError
-from evorun.models.devices import device_environment
-from evorun.models.keys import child_environment
 from evorun.training.failures import Evidence
+from evorun.training.launching import command_line, environment, open_log
+from evorun.training.layout import lay_out
+from evorun.training.nodes import Nodes
+from evorun.training.ranks import read_statuses, write_position
 from evorun.training.requirements import require_packages
-from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, frame
+from evorun.training.tcp import listen
+from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, Started, decode_answer, frame
 
 LOG = "trainer.log"
 """File in the run directory with the output of the trainer process."""
@@ -28,32 +34,106 @@ ENDING_S = 30
 LOOKS = 20
 """Looks at a rank without progress before it counts as hanging. `ours`."""
 
-WORKER = "evorun.training.worker"
+LAST_WORDS_S = 2.0
+"""Seconds for what a trainer has sent before its end to arrive. `ours`."""
 
-_HUB_VARIABLES = (
-    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-)
-"""Environment variables that the trainer needs to download weights; proxies may need passwords."""
 
-NO_TELEMETRY = {"HF_HUB_DISABLE_TELEMETRY": "1"}
-"""Keeps TRL's trainers from reporting their use to the hub.
+class Launched(Protocol):
+    """The processes of a trainer."""
 
-Their thread looks the hub's address up, which reads the environment, while accelerate clears and restores it; now and
-then, that ended the process with a segmentation fault.
-"""
+    async def start(self, job: Job, link_port: int) -> None:
+        """Start them. link_port: where the run listens to the first one, if that is not the job's Unix socket."""
+        ...
+
+    async def ended(self) -> None:
+        """Return when a process has ended otherwise than asked, or in any way if all are one."""
+        ...
+
+    async def wait(self) -> int:
+        """Return an exit code when all processes have ended."""
+        ...
+
+    async def gather(self, *, stacks: bool = False) -> None:
+        """Bring the files about all ranks into the evidence's folder. stacks: also where each rank is."""
+        ...
+
+    def explain_loss(self) -> EvorunError | None:
+        """Return the error for a node that is gone, None without one."""
+        ...
+
+    def describe_joined(self) -> str:
+        """Say which nodes have joined; empty for one node."""
+        ...
+
+    async def close(self, patience_s: float) -> None:
+        """End all processes, by force if they do not end by themselves in time."""
+        ...
+
+
+class OneNode:
+    """The processes of a trainer on the run's own node: one, or what has launched several."""
+
+    def __init__(self, folder: Path, evidence: Evidence) -> None:
+        """folder: of the evidence, for the job's file too."""
+        self._folder = folder
+        self._evidence = evidence
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, job: Job, link_port: int) -> None:
+        file = self._folder / "job.json"
+        file.write_bytes(msgspec.json.encode(job))
+        with open_log(job) as output:
+            # In a new session, since the run handles Ctrl-C. The trainer's stdin closes when the run ends, in any way.
+            self._process = await asyncio.create_subprocess_exec(
+                *command_line(job, file),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment(job.training.devices),
+                start_new_session=True,
+            )
+
+    async def ended(self) -> None:
+        await self.wait()
+
+    async def wait(self) -> int:
+        assert self._process is not None  # noqa: S101 - started
+        return await self._process.wait()
+
+    async def gather(self, *, stacks: bool = False) -> None:
+        for status in read_statuses(self._folder) if stacks else ():
+            await asyncio.to_thread(write_position, self._folder, status)
+
+    def explain_loss(self) -> None:
+        return None
+
+    def describe_joined(self) -> str:
+        return ""
+
+    async def close(self, patience_s: float) -> None:
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), patience_s)
+        except TimeoutError:
+            # A launcher's child processes are not in its group; they end when their stdin closes, unless they hang.
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            for kill, number in [(os.killpg, self._process.pid), *((os.kill, pid) for pid in self._evidence.pids())]:
+                with contextlib.suppress(ProcessLookupError):
+                    kill(number, signal.SIGKILL)
+            await self._process.wait()
 
 
 class TrainerProcess:
     """A running trainer. Takes one command at a time; `close` ends it."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, evidence: Evidence, folder: Path, hang_timeout: float | None
-    ) -> None:
-        self._process = process
+    def __init__(self, launched: Launched, evidence: Evidence, folder: Path, hang_timeout: float | None) -> None:
+        self._launched = launched
         self._evidence = evidence
         self._folder = folder
         self._hang_timeout = hang_timeout
+        self._ended: asyncio.Task[None] | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._answered = False
@@ -68,37 +148,39 @@ class TrainerProcess:
         job: this method fills in its socket. Raises TrainingError with one line if the process cannot start.
         """
         require_packages()
+        layout, timeout = lay_out(job.training), job.training.start_timeout
+        several = [share.node for share in layout] != [0]
         # Not in the run directory: the path of a Unix socket may have at most 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="evorun-"))
-        job = msgspec.structs.replace(job, socket=str(folder / "socket"), log=str(log))
-        file = folder / "job.json"
-        file.write_bytes(msgspec.json.encode(job))
         connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
         connected = asyncio.get_running_loop().create_future()
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connected.set_result((reader, writer))
+            if not connected.done():
+                connected.set_result((reader, writer))
 
-        evidence = Evidence(folder, log, job.training.processes)
-        server = await asyncio.start_unix_server(accept, job.socket)
-        with log.open("ab") as output:
-            # In a new session, since the run handles Ctrl-C. The trainer's stdin closes when the run ends, in any way.
-            process = await asyncio.create_subprocess_exec(
-                *command_line(job, file),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=child_environment(keep=_HUB_VARIABLES)
-                | NO_TELEMETRY
-                | device_environment("training.devices", job.training.devices),
-                start_new_session=True,
-            )
-        trainer = cls(process, evidence, folder, job.training.hang_timeout)
+        evidence = Evidence(folder, log, job.training.processes, len(layout))
+        launched: Launched = Nodes(layout, folder, evidence) if several else OneNode(folder, evidence)
+        trainer = cls(launched, evidence, folder, job.training.hang_timeout)
+        secret = secrets.token_hex(32) if several else ""
+        job = _fill_in(job, folder, log, secret)
+        server = await (listen(secret, accept) if several else asyncio.start_unix_server(accept, job.socket))
         try:
-            await trainer._begin(connected)
-        except BaseException:
+            async with asyncio.timeout(timeout) as limit:
+                await launched.start(job, int(server.sockets[0].getsockname()[1]) if several else 0)
+                answer = await trainer._begin(connected)
+                if isinstance(answer, Started):
+                    limit.reschedule(None)
+                    answer = await trainer._receive()
+            if isinstance(answer, Ready):
+                trainer.trainable = answer.trainable
+        except BaseException as error:
+            late = isinstance(error, TimeoutError) and limit.expired()
+            if late:
+                await launched.gather()
+                error = evidence.explain_start(timeout or 0.0, launched.describe_joined())
             await trainer.close()
-            raise
+            raise error from None
         finally:
             server.close()
         return trainer
@@ -119,6 +201,10 @@ class TrainerProcess:
                 raise await self._broken() from None
             return await self._receive()
 
+    def pids(self) -> list[int]:
+        """Return the ids of the ranks' processes, as their nodes know them."""
+        return self._evidence.pids()
+
     async def close(self) -> None:
         """End the process, by force if it is busy or does not answer, and remove its socket; idempotent."""
         # During a command, it would read the request to finish only minutes later.
@@ -127,35 +213,23 @@ class TrainerProcess:
             with contextlib.suppress(OSError, TrainingError, TimeoutError):
                 await asyncio.wait_for(self.ask(Finish()), ENDING_S)
         self._hang_up()
-        try:
-            await asyncio.wait_for(self._process.wait(), ENDING_S if listens else 0)
-        except TimeoutError:
-            # A launcher's child processes are not in its group; they end when their stdin closes, unless they hang.
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-            for kill, number in [(os.killpg, self._process.pid), *((os.kill, pid) for pid in self._evidence.pids())]:
-                with contextlib.suppress(ProcessLookupError):
-                    kill(number, signal.SIGKILL)
-            await self._process.wait()
+        if self._ended is not None:
+            self._ended.cancel()
+        await self._launched.close(ENDING_S if listens else 0)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _begin(self, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]") -> None:
-        ended = asyncio.create_task(self._process.wait())
-        either: set[asyncio.Future[Any]] = {connected, ended}
-        await self._watch(either)
-        if not connected.done():
-            raise await self._broken()
-        ended.cancel()
+    async def _begin(self, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]") -> Answer:
+        """Return the first process's first message."""
+        self._ended = asyncio.create_task(self._launched.ended())
+        await self._watch(connected)
         self._reader, self._writer = connected.result()
-        ready = await self._receive()
-        if isinstance(ready, Ready):
-            self.trainable = ready.trainable
+        return await self._receive()
 
     async def _receive(self) -> Answer:
         assert self._reader is not None  # noqa: S101 - set before anything is asked
         receiving = asyncio.ensure_future(self._read_answer(self._reader))
         try:
-            await self._watch({receiving})
+            await self._watch(receiving)
             answer = receiving.result()
         except (asyncio.IncompleteReadError, OSError):
             raise await self._broken() from None
@@ -173,25 +247,35 @@ class TrainerProcess:
         answer: Answer = decode_answer(await reader.readexactly(size))
         return answer
 
-    async def _watch(self, waited_for: "set[asyncio.Future[Any]]") -> None:
-        """Wait for any of these. Raises TrainingError if no rank makes progress in the meantime."""
+    async def _watch(self, waited_for: "asyncio.Future[Any]") -> None:
+        """Wait for this. Raises TrainingError if the trainer ends, or if no rank makes progress in the meantime."""
+        assert self._ended is not None  # noqa: S101 - set at the start
         still, seen = 0, self._evidence.progress()
         pause = None if self._hang_timeout is None else self._hang_timeout / LOOKS
-        while not (await asyncio.wait(waited_for, timeout=pause, return_when=asyncio.FIRST_COMPLETED))[0]:
+        either: set[asyncio.Future[Any]] = {waited_for, self._ended}
+        while not (await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED))[0]:
+            await self._launched.gather()
             before, seen = seen, self._evidence.progress()
             still = still + 1 if seen == before else 0
             if still == LOOKS and self._hang_timeout is not None:
                 self._hang_up()
-                raise await asyncio.to_thread(self._evidence.explain_hang, self._hang_timeout)
+                await self._launched.gather(stacks=True)
+                raise self._evidence.explain_hang(self._hang_timeout)
+        if not waited_for.done():
+            # It may have sent its last answer; an end of its connection is one, too.
+            await asyncio.wait({waited_for}, timeout=LAST_WORDS_S if self._reader is not None else 0)
+            if not waited_for.done():
+                raise await self._broken()
 
     async def _broken(self) -> EvorunError:
         """Return the error for a process that ended without an answer, or only noticed that another one had ended."""
         self._hang_up()
         try:
-            code = await asyncio.wait_for(self._process.wait(), ENDING_S)
+            code = await asyncio.wait_for(self._launched.wait(), ENDING_S)
         except TimeoutError:  # torchrun waits for ranks that do not end
             code = 1
-        return self._evidence.explain_end(code)
+        await self._launched.gather()
+        return self._evidence.explain_end(code, self._launched.explain_loss())
 
     def _hang_up(self) -> None:
         if self._writer is not None:
@@ -199,16 +283,5 @@ class TrainerProcess:
             self._writer = None
 
 
-def command_line(job: Job, file: Path) -> list[str]:
-    """Return the command that starts the trainer process or processes on the job in `file`."""
-    training, worker = job.training, ["-m", WORKER, str(file)]
-    if training.processes == 1 and training.accelerate_config is None:
-        return [sys.executable, *worker]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(training.processes)]
-    if training.accelerate_config is not None:
-        launch += ["--config_file", str(Path(training.accelerate_config).expanduser())]
-    else:
-        launch += ["--multi_gpu"]  # means several processes, on CPUs too: with --cpu accelerate starts one
-        launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-        launch += ["--main_process_port", "0"]  # any free port, so that several runs can train on one machine
-    return [*launch, *worker]
+def _fill_in(job: Job, folder: Path, log: Path, secret: str) -> Job:
+    return msgspec.structs.replace(job, socket=str(folder / "socket"), secret=secret, log=str(log.absolute()))

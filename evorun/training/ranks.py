@@ -100,6 +100,11 @@ def log_of_rank(log: Path, rank: int, ranks: int) -> Path:
     return log if ranks == 1 else log.with_suffix(f".rank{rank}{log.suffix}")
 
 
+def log_of_node(log: Path, node: int) -> Path:
+    """Return the file with the output of a node's launcher: `trainer.node1.log`."""
+    return log.with_suffix(f".node{node}{log.suffix}")
+
+
 def write_into(log: Path) -> None:
     """Let this process write its output into a file of its own from now on."""
     for stream in (sys.stdout, sys.stderr):
@@ -120,10 +125,19 @@ def read_failures(folder: Path) -> list[Failed]:
     return sorted(_read(folder, _FAILURE, Failed), key=lambda failure: failure.time)
 
 
-def read_position(folder: Path, status: Status, patience_s: float = 2.0) -> str:
-    """Return where a rank's main thread is (`model.py:12 in forward`), or an empty text if it does not say so."""
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all ranks' files, by name."""
+    found = {}
+    for file in (file for kind in (_STATUS, _FAILURE, _STACK) for file in folder.glob(f"{kind}-*")):
+        with contextlib.suppress(OSError):
+            found[file.name] = file.read_bytes()
+    return found
+
+
+def write_position(folder: Path, status: Status, patience_s: float = 2.0) -> None:
+    """Let a rank of this machine write where it is, for `read_position`."""
     file = folder / f"{_STACK}-{status.rank}"
-    try:
+    with contextlib.suppress(OSError):
         before = file.stat().st_size
         os.kill(status.pid, signal.SIGUSR1)
         give_up = time.monotonic() + patience_s
@@ -132,10 +146,16 @@ def read_position(folder: Path, status: Status, patience_s: float = 2.0) -> str:
         while size != before:  # it writes line by line
             time.sleep(0.05)
             before, size = size, file.stat().st_size
-        # The main thread comes last, its innermost call first.
-        frames = file.read_text().rpartition("(most recent call first):")[2].strip().splitlines()
+
+
+def read_position(folder: Path, rank: int) -> str:
+    """Return where a rank's main thread was (`model.py:12 in forward`), or an empty text if it has not said so."""
+    try:
+        stacks = (folder / f"{_STACK}-{rank}").read_text()
     except OSError:
         return ""
+    # The main thread comes last, its innermost call first.
+    frames = stacks.rpartition("(most recent call first):")[2].strip().splitlines()
     return shorten_frame(frames[0]) if frames else ""
 
 

@@ -20,12 +20,12 @@ from accelerate.utils import broadcast_object_list, gather_object
 from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
 from evorun.models.cache import apply_umask
+from evorun.training import tcp
 from evorun.training.ranks import RANK
 from evorun.training.rollouts import Decoding
 from evorun.training.speed import Meter
 from evorun.training.versions import Versions
 from evorun.training.wire import (
-    LENGTH,
     Answer,
     Command,
     Done,
@@ -39,6 +39,7 @@ from evorun.training.wire import (
     Train,
     decode_command,
     frame,
+    read_frame,
 )
 
 
@@ -49,19 +50,20 @@ class Finished(Exception):
 class Link:
     """The first trainer process's end of the socket."""
 
-    def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
+    def __init__(self, address: str, secret: str = "") -> None:
+        """address, secret: those of the job."""
+        if secret:
+            host, _, port = address.rpartition(":")
+            self._socket = tcp.connect(host, int(port), secret)
+        else:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(address)
         self._stream: IO[bytes] = self._socket.makefile("rb")
 
     def receive(self) -> Command:
         """Return the next command. Raises Finished when the run has ended."""
-        head = self._stream.read(LENGTH.size)
-        if len(head) < LENGTH.size:
-            raise Finished
-        size = int(LENGTH.unpack(head)[0])
-        body = self._stream.read(size)
-        if len(body) < size:
+        body = read_frame(self._stream)
+        if body is None:
             raise Finished
         command: Command = decode_command(body)
         return command

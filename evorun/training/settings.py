@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from evorun.errors import ConfigError
@@ -74,6 +75,21 @@ def require_processes(training: TrainingConfig) -> None:
             f"training.num_processes: expected {training.processes} processes, accelerate launch has started "
             f"{started}; look at {training.accelerate_config or 'its configuration'}"
         )
+
+
+def meet(job: Job) -> None:
+    """Join the process group of all processes, and wait until each of them has; do nothing if there is only one.
+
+    Left to transformers, the group would form when the model is loaded, and on a CPU with a timeout of 30 minutes.
+    """
+    if count_processes() == 1:
+        return
+    from accelerate import PartialState
+
+    from evorun.training.weights import on_gpu
+
+    state = PartialState(cpu=not on_gpu(job), timeout=timedelta(seconds=PROCESS_TIMEOUT_S))
+    state.wait_for_everyone()
 
 
 def count_processes() -> int:

@@ -1,7 +1,7 @@
-"""Messages between the run's process and the trainer process over a Unix socket: one answer per command."""
+"""Messages between the run's process and the trainer process over a socket: one answer per command."""
 
 import struct
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -59,6 +59,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a trainer process, which reads them when it starts."""
 
     socket: str
+    """Path of the run's Unix socket, or HOST:PORT of a trainer on several nodes."""
+    secret: str = ""
+    """Known to the run and to its trainer's nodes; empty with a Unix socket."""
     model: ModelConfig
     weights: str
     """Folder or hub id to load the base model from."""
@@ -141,8 +144,12 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
     """End the trainer; answered by Done."""
 
 
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """The first message: all processes have started and reached one another."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The first message: the trainer has loaded everything."""
+    """The second message: the trainer has loaded everything."""
 
     trainable: int
     """Number of trained parameters."""
@@ -201,7 +208,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     at: str = ""
     """The innermost call (`model.py:12 in forward`)."""
     time: float = 0.0
-    """Seconds of the machine's monotonic clock, by which the first of several failures is found."""
+    """Seconds since 1970, by which the first of several failures is found, on several machines too."""
     lost_peer: bool = False
     """True if the process only noticed that another one was gone."""
     memory: MemorySizes | None = None
@@ -215,7 +222,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 Command = Generate | Train | Evaluate | Save | Export | Finish
-Answer = Ready | Replies | Figures | Done | Failed
+Answer = Started | Ready | Replies | Figures | Done | Failed
 
 LENGTH = struct.Struct("!Q")
 """Header of each message: its length in bytes."""
@@ -226,7 +233,17 @@ decode_answer = msgspec.msgpack.Decoder(Answer).decode
 decode_job = msgspec.json.Decoder(Job).decode
 
 
-def frame(message: Command | Answer) -> bytes:
-    """Return a message's bytes on the socket."""
+def frame(message: msgspec.Struct) -> bytes:
+    """Return a message's bytes on a socket."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """Return the bytes of the next message of a socket; None when the other end has closed it."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    size = int(LENGTH.unpack(head)[0])
+    body = stream.read(size)
+    return body if len(body) == size else None

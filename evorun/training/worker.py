@@ -13,7 +13,16 @@ from typing import Any
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.memory import is_out_of_memory, measure_memory
 from evorun.training.ranks import RANK, log_of_rank, shorten_frame, write_into
-from evorun.training.wire import Failed, FineTuning, Job, PolicyGradient, ProximalPolicy, Ready, decode_job
+from evorun.training.wire import (
+    Failed,
+    FineTuning,
+    Job,
+    PolicyGradient,
+    ProximalPolicy,
+    Ready,
+    Started,
+    decode_job,
+)
 
 _LOST_PEER = (
     "Connection closed by peer",
@@ -42,7 +51,7 @@ def main(path: str) -> int:
     RANK.note("importing packages")
     from evorun.training.serving import Link
 
-    link = Link(job.socket) if rank == 0 else None
+    link = Link(job.socket, job.secret) if rank == 0 else None
     try:
         _train(job, link)
     except Exception as error:
@@ -59,14 +68,14 @@ def main(path: str) -> int:
 def _describe(error: Exception) -> Failed:
     status, text = RANK.status, " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, EvorunError) and not is_out_of_memory(error):
-        return Failed(reason=text, of_settings=isinstance(error, ConfigError), rank=status.rank, time=time.monotonic())
+        return Failed(reason=text, of_settings=isinstance(error, ConfigError), rank=status.rank, time=time.time())
     frames = traceback.format_tb(error.__traceback__)
     return Failed(
         reason=text if isinstance(error, EvorunError) else f"{type(error).__name__}: {text}",
         rank=status.rank,
         doing=status.doing,
         at=shorten_frame(frames[-1].splitlines()[0]),
-        time=time.monotonic(),
+        time=time.time(),
         lost_peer=any(saying in text for saying in _LOST_PEER),
         memory=measure_memory(error) if is_out_of_memory(error) else None,
         weights=status.weights,
@@ -92,12 +101,16 @@ def _train(job: Job, link: Any) -> None:
 
     from evorun.training.rollouts import Decoding
     from evorun.training.serving import Finished, Serving
-    from evorun.training.settings import require_processes
+    from evorun.training.settings import meet, require_processes
     from evorun.training.versions import Versions
     from evorun.training.weights import load
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
+    RANK.note("reaching the other processes", waits=True)
+    meet(job)
+    if link is not None:
+        link.send(Started())
     RANK.note("loading the model")
     model, tokenizer = load(job)
     RANK.note_weights(sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())))

@@ -26,6 +26,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.schema import SmallerPasses
 from evorun.training import process
 from evorun.training.failures import Evidence, OutOfMemory
+from evorun.training.launching import WORKER
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
 from evorun.training.ranks import read_statuses
@@ -45,7 +46,7 @@ def _troubled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def troubled_command(job: Job, file: Path) -> list[str]:
         command = command_line(job, file)
-        at = command.index(process.WORKER) - 1
+        at = command.index(WORKER) - 1
         return [*command[:at], troubled_trainer.__file__, *command[at + 2 :]]
 
     monkeypatch.setattr(process, "command_line", troubled_command)

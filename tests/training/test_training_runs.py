@@ -4,6 +4,7 @@ repeats without a trainer."""
 import asyncio
 import io
 import json
+import os
 import shutil
 import signal
 import socket
@@ -269,7 +270,7 @@ def lose_the_trainer(run: Path, model: Path, settings: dict[str, Any], monkeypat
         asked = asyncio.ensure_future(ask(self, command))
         if isinstance(command, Train):
             await asyncio.sleep(0)  # it is on its way to the trainer
-            self._process.kill()
+            os.kill(*self.pids(), signal.SIGKILL)
         return await asked
 
     with monkeypatch.context() as patch:
@@ -339,7 +340,7 @@ def test_an_extension_whose_trainer_is_killed_ends_as_the_longer_run(
 
         async def dying(self: TrainerProcess, command: Any) -> Any:
             if isinstance(command, Train) and command.number == 4:
-                self._process.kill()
+                os.kill(*self.pids(), signal.SIGKILL)
             return await noted(self, command)
 
         patch.setattr(TrainerProcess, "ask", dying)

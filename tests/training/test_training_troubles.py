@@ -192,7 +192,7 @@ class TestATrainer:
             assert said_by[None] == base
             await trainer.ask(Train(number=3, rows=rows(0.5, -0.5, 0.25, -0.25)))
             assert await greedy(trainer, 2) == said_by[2]
-            process = psutil.Process(trainer._process.pid)
+            process = psutil.Process(*trainer.pids())
             process.rlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # a file of the checkpoint is larger
             with pytest.raises(TrainingError, match="File too large") as raised:
                 await trainer.ask(Save(str(tmp_path / "cut")))
