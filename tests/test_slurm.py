@@ -1,6 +1,8 @@
 """Sweeps on a real SLURM of one machine: whatever ends a job, its records are those of an undisturbed run."""
 
+import contextlib
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -8,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from evorun.models.embedded import is_ready
 from evorun_process import SMALL, evorun_here, records
 from journals import effects_in
 from tiny_llama import write_tiny_llama
+from two_nodes import second_node
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "slurm" / "one_node.sh"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
@@ -45,14 +49,14 @@ def ask(*command: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A SLURM of one machine with four processors, whatever the machine has: simulated models only sleep."""
+@contextlib.contextmanager
+def slurm(folder: Path, *second_node: str) -> Iterator[None]:
+    """Start a SLURM in a folder, with four processors for each node; skip the tests that want one that cannot start."""
     missing = [name for name in PROGRAMS if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
     if missing:
         pytest.skip(f"no SLURM here ({', '.join(missing)}); scripts/slurm/one_node.sh install")
-    folder = tmp_path_factory.mktemp("slurm")
-    started = subprocess.run([SCRIPT, "start", folder, "4"], capture_output=True, text=True, check=False, timeout=120)
+    command = [SCRIPT, "start", folder, "4", *second_node]
+    started = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     try:
         if started.returncode != 0:
             pytest.skip(f"SLURM cannot be started here: {started.stderr.strip()}")
@@ -61,6 +65,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             yield
     finally:
         subprocess.run([SCRIPT, "stop", folder], capture_output=True, check=False, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A SLURM of one machine with four processors, whatever the machine has: simulated models only sleep."""
+    with slurm(tmp_path_factory.mktemp("slurm")):
+        yield
 
 
 def jobs_in(sweep: Path) -> list[dict[str, Any]]:
@@ -218,3 +229,47 @@ def test_a_run_that_is_requeued_while_it_trains_ends_with_the_same_weights(clust
     assert before < effects(job) == effects(undisturbed)
     for name in ("training.jsonl", "steps.jsonl", "metrics.jsonl", "artifacts/adapter/adapter_model.safetensors"):
         assert (Path(job["folder"]) / name).read_bytes() == (Path(undisturbed["folder"]) / name).read_bytes(), name
+
+
+def agents(sweep: Path) -> list[psutil.Process]:
+    """Return the agents of a sweep's trainer that are on another node than its run."""
+    here = [one for one in psutil.process_iter(["cmdline"]) if str(sweep) in " ".join(one.info["cmdline"] or [])]
+    by_module = {
+        module: [one for one in here if module in one.info["cmdline"]]
+        for module in ("evorun.cli.slurm_job", "evorun.training.node")
+    }
+    of_run = {network(one) for one in by_module["evorun.cli.slurm_job"]}
+    return [one for one in by_module["evorun.training.node"] if network(one) not in of_run]
+
+
+def network(process: psutil.Process) -> str:
+    return os.readlink(f"/proc/{process.pid}/ns/net")
+
+
+@pytest.mark.embedded
+@pytest.mark.nightly
+@pytest.mark.skipif(not is_ready(), reason="no embedded model")
+def test_a_job_of_two_nodes_trains_and_goes_on_after_the_loss_of_one(tmp_path: Path) -> None:
+    """Its records and its weights are those of two processes on one node."""
+    model = write_tiny_llama(tmp_path / "model")
+    turns = [[{"role": "user", "content": f"{n} + 1?"}, {"role": "assistant", "content": str(n + 1)}] for n in range(6)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns))
+    words = ("-m", *TRAINING, "method.batch=2", "training.num_processes=2", f"model.id={model}")
+    on_two = (*ON_SLURM, "hydra.launcher.nodes=2", "hydra.sweep.dir=sweep")
+    sweep = tmp_path / "sweep"
+    with second_node() as other, slurm(tmp_path / "slurm", other.name, other.own_address, other.address):
+        submitted = evorun_here(*words, *on_two, cwd=tmp_path)
+        assert submitted.returncode == 0, submitted.stderr
+        until(lambda: effects(jobs_in(sweep)[0]) > 20)
+        [agent] = agents(sweep)
+        agent.kill()
+        [job] = until(lambda: [one for one in jobs_in(sweep) if one["state"] == "failed"])
+        said = (sweep / ".slurm" / f"{job['scheduler_id']}.log").read_text()
+        assert "error: the trainer lost the node " in said
+        resumed = evorun_here("resume", sweep, "hydra.launcher.detach=false", cwd=tmp_path)
+        assert resumed.returncode == 0, resumed.stderr
+    calm = evorun_here(*words, "hydra.sweep.dir=calm", cwd=tmp_path)
+    assert calm.returncode == 0, calm.stderr
+    run, undisturbed = (Path(jobs_in(folder)[0]["folder"]) for folder in (sweep, tmp_path / "calm"))
+    for name in ("training.jsonl", "steps.jsonl", "metrics.jsonl", "artifacts/adapter/adapter_model.safetensors"):
+        assert (run / name).read_bytes() == (undisturbed / name).read_bytes(), name

@@ -76,6 +76,7 @@ def test_what_sbatch_is_given(programs: Programs, work: Path) -> None:
     programs(sbatch=f'printf "%s\\n" "$@" >{work}/given; cp "$(eval echo \\${{$#}})" {work}/script; echo "12;cluster"')
     settings = (
         *("partition=gpu", "account=lab", "qos=high", "timeout_min=90", "cpus_per_task=4", "gpus_per_node=null"),
+        "nodes=2",
         *("gres='gpu:a100:2'", "mem_gb=null", "array_parallelism=2", "signal_delay_s=60", "name=mine"),
         *("additional_parameters={constraint: a100, exclusive: true}", "setup=[module load cuda]"),
     )
@@ -87,7 +88,7 @@ def test_what_sbatch_is_given(programs: Programs, work: Path) -> None:
     assert script == str(files / "1" / "batch.sh")
     assert sorted(options) == sorted(
         [
-            *("--parsable", "--job-name=mine", "--array=0-2%2", "--nodes=1", "--ntasks=1", "--partition=gpu"),
+            *("--parsable", "--job-name=mine", "--array=0-2%2", "--nodes=2", "--ntasks-per-node=1", "--partition=gpu"),
             *("--account=lab", "--qos=high", "--time=90", "--cpus-per-task=4", "--gres=gpu:a100:2", "--requeue"),
             *("--signal=B:USR1@60", "--open-mode=append", "--constraint=a100", "--exclusive"),
             f"--output={files}/%A_%a.log",

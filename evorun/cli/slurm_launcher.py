@@ -56,12 +56,14 @@ class SlurmConfig:
     qos: str | None = None
     timeout_min: int = 720
     """Time limit of a job, in minutes."""
+    nodes: int = 1
+    """Nodes of a job; its run is on the first one, its trainer on all."""
     cpus_per_task: int | None = None
     gpus_per_node: int | None = None
     gres: str | None = None
     """Generic resources of a job, such as `gpu:a100:1`."""
     mem_gb: int | None = None
-    """Memory of a job, in GB."""
+    """Memory of a job on each of its nodes, in GB."""
     array_parallelism: int | None = None
     """Jobs that run at once; None: all."""
     signal_delay_s: int = 120
@@ -74,7 +76,7 @@ class SlurmConfig:
     """Further options of sbatch by name, without dashes; true for one without a value."""
 
     def __post_init__(self) -> None:
-        positive = ("timeout_min", "cpus_per_task", "gpus_per_node", "mem_gb", "array_parallelism")
+        positive = ("timeout_min", "nodes", "cpus_per_task", "gpus_per_node", "mem_gb", "array_parallelism")
         for name, minimum in {**dict.fromkeys(positive, 1), "signal_delay_s": 0, "max_requeues": 0}.items():
             value = getattr(self, name)
             if value is not None and value < minimum:
@@ -187,8 +189,8 @@ def sbatch_options(settings: SlurmConfig, files: Path, jobs: int) -> list[str]:
         "parsable": True,
         "job-name": settings.name,
         "array": f"0-{jobs - 1}{at_once}",
-        "nodes": 1,
-        "ntasks": 1,
+        "nodes": settings.nodes,
+        "ntasks-per-node": 1,
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
