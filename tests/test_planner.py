@@ -92,6 +92,17 @@ def test_no_gpu_is_overfull_everyone_is_placed_and_users_keys_hold_for_any_deman
     assert placed > 150  # otherwise nothing was tested
 
 
+def test_engines_that_a_run_starts_are_on_its_node_and_its_trainer_has_the_other_one() -> None:
+    bound = [engine("engine", 14, work=3.0, here=True), trainer(10, 20, work=4.0)]
+    assert seen(on(*bound, gpus="2x4x80")) == {"engine": (1, 2, 3), "training": (0, 4, 5, 6, 7)}
+    assert seen(on(*bound, gpus="2x1x80")) == {"engine": (0,), "training": (1,)}
+    few = [bound[0], trainer(10, 20, work=4.0, copies=2)]
+    assert seen(on(*few, gpus="2x4x80")) == {"engine": (0, 1, 2, 3), "training": (4, 5)}
+    large = [engine("engine", 30, copies=3, here=True)]
+    with pytest.raises(ConfigError, match=r"3 x 1 GPU"):
+        on(*large, gpus="2x2x80")
+
+
 def test_whoever_has_the_most_work_gets_the_gpus_that_are_left() -> None:
     found = on(engine("engine", 14, work=3.3), engine("judge_engine", 30, work=0.9), trainer(10, 20, work=2.0))
     assert seen(found) == {"engine": (4, 5, 6, 7), "judge_engine": (3,), "training": (0, 1, 2)}

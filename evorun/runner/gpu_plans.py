@@ -23,6 +23,7 @@ from evorun.runner.requirements import student_stages
 from evorun.runner.settings import RunConfig
 from evorun.runner.student import in_stage
 from evorun.runs.schema import GpuInRun, Manifest
+from evorun.runs.slurm import allocated_nodes
 from evorun.runs.terminal import Terminal
 
 log = logging.getLogger("evorun")
@@ -35,14 +36,19 @@ class GpuPlan(NamedTuple):
     assignments: Sequence[Assignment]
 
 
-def plan_gpus(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = False) -> GpuPlan | None:
+def plan_gpus(
+    config: RunConfig, gpus: Sequence[Gpu], *, engines_here: bool = False, download: bool = False
+) -> GpuPlan | None:
     """Plan a run's GPUs; None without any, or with nothing to place.
 
-    download: see `list_demands`. Raises ConfigError in one line for what cannot fit, and UnknownSizes.
+    engines_here: engines get GPUs of the first node alone, where the run starts them. download: see `list_demands`.
+    Raises ConfigError in one line for what cannot fit, and UnknownSizes.
     """
     if not gpus:
         return None
     demands = list_demands(config, gpus, download=download)
+    if engines_here:
+        demands = [dataclasses.replace(demand, here=not demand.trains) for demand in demands]
     return GpuPlan(gpus, place(demands, gpus)) if demands else None
 
 
@@ -126,7 +132,13 @@ def list_notes(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> list[str]
             f"{one.key}{about}: evorun starts vLLM on its own node alone; on the others run vllm serve, and set "
             f"{one.key}=server {one.key}.base_urls=[URL,...]."
             for one in group
-            if one.nodes != [0]
+            if one.nodes != [0] and one.key != TRAINER
+        ]
+        lines += [
+            f"{one.key}{about}: srun starts it on node {show_numbers(one.nodes)} of the SLURM job; without SLURM, the "
+            f"run says what to start there."
+            for one in group
+            if one.nodes != [0] and one.key == TRAINER
         ]
     return lines
 
@@ -156,7 +168,7 @@ def place_run(config: RunConfig, *, required: bool) -> tuple[RunConfig, GpuPlan 
     required: raise ConfigError in one line for what cannot fit; else such a run keeps its own settings.
     """
     try:
-        plan = plan_gpus(config, find_gpus(), download=True)
+        plan = plan_gpus(config, find_job_gpus(config), engines_here=True, download=True)
     except UnknownSizes as unknown:
         log.warning("GPUs are not planned: no config.json of %s is here; set engine.devices yourself", unknown)
         return config, None
@@ -165,6 +177,16 @@ def place_run(config: RunConfig, *, required: bool) -> tuple[RunConfig, GpuPlan 
             raise
         return config, None
     return (config, None) if plan is None else (apply(config, plan), plan)
+
+
+def find_job_gpus(config: RunConfig) -> list[Gpu]:
+    """Return the GPUs that a run may use: this machine's, and those of the other nodes that its trainer may use.
+
+    The nodes of a job have equally many GPUs of one kind: only this machine's are looked at.
+    """
+    training = config.training
+    nodes = (training.nodes if training is not None else None) or max(len(allocated_nodes()), 1)
+    return [Gpu(gpu.memory, node) for node in range(nodes) for gpu in find_gpus()]
 
 
 def show_gpus(plan: GpuPlan, console: Terminal) -> None:

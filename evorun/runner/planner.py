@@ -4,7 +4,7 @@ First choice: each has GPUs of its own, the fewest that hold its model. Those le
 per copy. Inference and training on different GPUs are the layout of prime-rl and of TRL's vllm_mode=server. Second
 choice, where there are too few GPUs: engines and trainer divide a GPU's memory, as with TRL's vllm_mode=colocate and
 verl. Tensor parallelism comes only where one GPU does not hold a model; copies are data parallel. A copy lies on one
-node.
+node. Where engines are bound to the node of the run's process, the trainer has the others first.
 
 Nothing here knows a model or a configuration: demands say what they need.
 """
@@ -35,6 +35,8 @@ class Demand:
     work: float = 1.0
     """Seconds of one GPU, for the division of GPUs."""
     trains: bool = False
+    here: bool = False
+    """True if it runs on the node of the run's process alone."""
     expands: bool = True
     """True where more memory than it needs is useful: vLLM's cache."""
     devices: tuple[int, ...] | None = None
@@ -80,8 +82,8 @@ def place(demands: Sequence[Demand], gpus: Sequence[Gpu]) -> list[Assignment]:
     """Return the GPUs of every demand, in their order. Raises ConfigError for what cannot fit, in one line."""
     widths = {demand.key: _narrowest(demand, gpus) for demand in demands}
     for separate, sleep in ((True, False), (False, False), (False, True)):
-        placed = _Placement(gpus, sleep=sleep)
-        # The user's GPUs first; then the trainer, on the node of the run's process; then by size.
+        placed = _Placement(gpus, bound=any(demand.here for demand in demands), sleep=sleep)
+        # The user's GPUs first; then the trainer; then by size.
         order = sorted(
             demands,
             key=lambda one: (one.devices is None, not one.trains, -widths[one.key] * one.needs[widths[one.key]].total),
@@ -99,6 +101,8 @@ def _narrowest(demand: Demand, gpus: Sequence[Gpu]) -> int:
     if demand.devices is not None and max(demand.devices) >= len(gpus):
         raise ConfigError(f"{demand.key}.devices: expected GPUs 0 to {len(gpus) - 1}, got {list(demand.devices)}")
     there = [gpus[device] for device in demand.devices or range(len(gpus))]
+    if demand.here:
+        there = [gpu for gpu in there if gpu.node == 0] or there
     largest = max(gpu.memory for gpu in there)
     on_node = max(sum(gpu.node == node for gpu in there) for node in {gpu.node for gpu in there})
     usable = largest * (demand.share or USABLE)
@@ -134,8 +138,10 @@ def _advise(demand: Demand, need: GpuMemory, usable: float) -> str:
 class _Placement:
     """The GPUs that demands have so far."""
 
-    def __init__(self, gpus: Sequence[Gpu], *, sleep: bool) -> None:
+    def __init__(self, gpus: Sequence[Gpu], *, bound: bool, sleep: bool) -> None:
+        """bound: some demands are bound to node 0, which the trainer therefore leaves to them where it can."""
         self._gpus = gpus
+        self._bound = bound
         self._sleep = sleep
         self._demands: dict[str, Demand] = {}
         self._widths: dict[str, int] = {}
@@ -282,13 +288,15 @@ class _Placement:
             free.sort(key=lambda device: (-self._free(device, demand), device))
             if len(free) >= width:
                 found.append(sorted(free[:width]))
-        if demand.trains:  # beside the run's process
+        # A trainer crosses nodes, which its gradients then cross too, only for GPUs that nobody else can use.
+        if demand.here or (demand.trains and not self._bound):
             found = [copy for copy in found if self._gpus[copy[0]].node == 0]
         home = {self._gpus[device].node for device in own}
 
-        def rank(copy: list[int]) -> tuple[bool, int]:
+        def rank(copy: list[int]) -> tuple[bool, bool, int]:
             node = self._gpus[copy[0]].node
-            return node not in home, sum(self._gpus[device].node == node for device in taken)
+            crowds = demand.trains and self._bound and node == 0
+            return node not in home, crowds, sum(self._gpus[device].node == node for device in taken)
 
         return min(found, key=rank, default=None)
 
