@@ -121,7 +121,7 @@ class Dispatcher:
         others = self.pool.answers
         while True:
             # The next attempt goes to another server, if there is one.
-            endpoint = await self.pool.acquire(call.number, endpoint)
+            endpoint = await self.pool.acquire(call.number, endpoint, body)
             answers = endpoint.answers
             try:
                 outcome = await self._attempt(endpoint, body, call, timeouts)

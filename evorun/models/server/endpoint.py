@@ -4,6 +4,8 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
+from evorun.models.server.affinity import SentPrefixes
+
 PACE_INCREASE, PACE_DECREASE = 1.02, 0.8
 """Factors of a server's pace: per answer, and per single answer of "too many requests". `ours`: in the long run one in
 12 answers is of the second kind."""
@@ -28,6 +30,10 @@ class Endpoint:
     down_since: float | None = None
     """Time when it failed its probes; None while it is up."""
     in_flight: int = 0
+    preferred_by: int = 0
+    """Waiting calls that would rather have this server than another."""
+    prefixes: SentPrefixes = field(default_factory=SentPrefixes)
+    """What it was lately sent, and may still have in its cache."""
     assigned: int = 0
     """Attempts that were given this server so far."""
     sent: int = 0
@@ -81,9 +87,18 @@ class Endpoint:
         return self.down_since is None
 
     @property
+    def load(self) -> int:
+        """Requests in flight, and those that wait for it."""
+        return self.in_flight + self.preferred_by
+
+    @property
     def available_at(self) -> float:
         """Earliest time of its next request."""
         return max(self.held_until, self.next_request_at)
+
+    def has_room(self, now: float) -> bool:
+        """Return whether it may be sent a request now."""
+        return self.in_flight < self.max_in_flight and self.available_at <= now
 
     def expected_latency(self) -> float:
         """Return the expected seconds of one more request, by a linear regression of latency on load."""

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from evorun.errors import EngineError
+from evorun.models.server.affinity import IMBALANCE, balanced, hash_blocks
 from evorun.models.server.endpoint import PACE_INCREASE, Endpoint
 from evorun.models.server.messages import time_span
 
@@ -21,6 +23,27 @@ PENALTY_AFTER_FAILURE = 2.0
 """Factor on the expected time of the server where a call has just failed. `ours`."""
 WARNED_AFTER = 5.0
 """Seconds of an outage before the user is warned. `ours`."""
+OVERTAKING = 256
+"""Most later calls that go before a waiting one because they prefer the server that has room. `ours`."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call without a server."""
+
+    number: int
+    last: Endpoint | None
+    """Where the call has just failed."""
+    blocks: Sequence[int]
+    preferred: Endpoint | None
+    """The server that has the beginning of its prompt, or will by then; None: any."""
+    turn: "asyncio.Future[Endpoint]"
+
+    def forget_preference(self) -> None:
+        """Take any server; idempotent."""
+        if self.preferred is not None:
+            self.preferred.preferred_by -= 1
+            self.preferred = None
 
 
 class EndpointPool:
@@ -42,8 +65,8 @@ class EndpointPool:
         self._max_outage = max_outage
         self._max_retry_after = max_retry_after
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[int, Endpoint | None, asyncio.Future[Endpoint]]] = []
-        """Calls without a server, in order of number; each with the server where it has just failed."""
+        self._waiting: list[_Waiting] = []
+        """In order of number."""
         self._wake_up: asyncio.TimerHandle | None = None
         """Serves waiting calls when the next server becomes available."""
         self._outage_ends: asyncio.TimerHandle | None = None
@@ -51,20 +74,26 @@ class EndpointPool:
         self._failure: str | None = None
         """Reason why no call can be served any more."""
 
-    async def acquire(self, number: int, last: Endpoint | None = None) -> Endpoint:
+    async def acquire(self, number: int, last: Endpoint | None = None, body: bytes = b"") -> Endpoint:
         """Return the server for the next attempt of a call, to be released with `release`.
 
         number: of the call, in order of arrival. last: the server where the call has just failed; chosen again only if
-        the others would take far longer. Raises EngineError after an outage that was too long, and when the engine is
-        closed.
+        the others would take far longer. body: of the request, for prefix affinity; empty for none. Raises EngineError
+        after an outage that was too long, and when the engine is closed.
         """
         if self._failure is not None:
             raise EngineError(self._failure)
         now = self._loop.time()
-        if not self._waiting and (endpoint := self._choose(last, now)) is not None:
-            return self._assign(endpoint)
+        blocks = hash_blocks(body) if len(self.endpoints) > 1 else ()
+        if not self._waiting and (endpoint := self._choose(last, now, blocks)) is not None:
+            return self._assign(endpoint, blocks)
+        preferred = self._prefer(now, blocks) if blocks and last is None else None
         turn: asyncio.Future[Endpoint] = self._loop.create_future()
-        insort(self._waiting, (number, last, turn), key=lambda waiting: waiting[0])
+        call = _Waiting(number, last, blocks, preferred, turn)
+        insort(self._waiting, call, key=lambda waiting: waiting.number)
+        if preferred is not None:
+            preferred.preferred_by += 1
+            preferred.prefixes.add(blocks)  # so that calls behind this one, with the same prompt, go there too
         self._serve_waiting()  # a server whose timer is due may be free by now; the timer would be cancelled
         try:
             return await turn
@@ -72,6 +101,8 @@ class EndpointPool:
             if turn.done() and not turn.cancelled() and turn.exception() is None:  # a server was already assigned
                 self.release(turn.result())
             raise
+        finally:
+            call.forget_preference()
 
     def release(self, endpoint: Endpoint) -> None:
         """Release a server after an attempt, whatever its outcome."""
@@ -133,6 +164,10 @@ class EndpointPool:
     def mark_down(self, endpoint: Endpoint, cause: str) -> None:
         """Send a server no more calls until it answers a probe. cause: the failure, with advice."""
         endpoint.cause = f"{endpoint.url} unreachable: {cause}"
+        endpoint.prefixes.clear()
+        for call in self._waiting:
+            if call.preferred is endpoint:
+                call.forget_preference()
         now = self._loop.time()
         if endpoint.up:
             endpoint.down_since = now
@@ -158,30 +193,46 @@ class EndpointPool:
                 if running is not None:
                     running.cancel()
 
-    def _choose(self, last: Endpoint | None, now: float) -> Endpoint | None:
+    def _choose(self, last: Endpoint | None, now: float, blocks: Sequence[int] = ()) -> Endpoint | None:
         """Return the server for the next call, or None if the call has to wait.
 
-        Of the servers whose expected time is within a tenth of the shortest, it is the one with the fewest requests in
-        flight. The expected time of a full server includes the wait for a free place.
+        Of the servers about as fast as the fastest, it is the one that was sent most of the prompt's beginning, while
+        their loads are balanced. Otherwise, and for a call that has just failed, it is one whose expected time is
+        within a tenth of the shortest, with the fewest requests in flight. The expected time of a full server includes
+        the wait for a free place.
         """
         if len(self.endpoints) == 1:
             [endpoint] = self.endpoints
-            has_room = endpoint.up and endpoint.in_flight < endpoint.max_in_flight and endpoint.available_at <= now
-            return endpoint if has_room else None
+            return endpoint if endpoint.up and endpoint.has_room(now) else None
         up = [endpoint for endpoint in self.endpoints if endpoint.up]
         for endpoint in up:
             # Otherwise a server that has become faster would go unnoticed.
             if not endpoint.in_flight and now - endpoint.last_assigned > TRIED_AGAIN_AFTER * endpoint.latency:
                 return endpoint
         expected = {endpoint: self._expected_seconds(endpoint, last, now) for endpoint in up}
-        earliest = min(expected.values(), default=0.0)
-        good = [endpoint for endpoint, seconds in expected.items() if seconds <= 1.1 * earliest]
-        free = [
-            endpoint
-            for endpoint in good
-            if endpoint.in_flight < endpoint.max_in_flight and endpoint.available_at <= now
-        ]
+        if blocks and last is None:
+            holders = [endpoint for endpoint in self._holders(expected, blocks) if endpoint.has_room(now)]
+            if holders:
+                return min(holders, key=lambda endpoint: (endpoint.load, endpoint.assigned))
+        good = _within(1.1, expected)
+        free = [endpoint for endpoint in good if endpoint.has_room(now)]
         return min(free, key=lambda endpoint: (endpoint.in_flight, endpoint.assigned), default=None)
+
+    def _prefer(self, now: float, blocks: Sequence[int]) -> Endpoint | None:
+        """Return the server for which a call waits rather than for another; None while all are down."""
+        expected = {endpoint: self._expected_seconds(endpoint, None, now) for endpoint in self.endpoints if endpoint.up}
+        candidates = self._holders(expected, blocks) or _within(IMBALANCE, expected)
+        return min(candidates, key=lambda endpoint: (endpoint.load, endpoint.assigned), default=None)
+
+    @staticmethod
+    def _holders(expected: Mapping[Endpoint, float], blocks: Sequence[int]) -> list[Endpoint]:
+        """Return the servers that were sent most of a prompt's beginning; none where load decides."""
+        fast = _within(IMBALANCE, expected)
+        if not fast or not balanced([endpoint.load for endpoint in fast]):
+            return []
+        matches = {endpoint: endpoint.prefixes.match(blocks) for endpoint in fast}
+        longest = max(matches.values())
+        return [endpoint for endpoint, match in matches.items() if match == longest > 0]
 
     def _expected_seconds(self, endpoint: Endpoint, last: Endpoint | None, now: float) -> float:
         """Return the expected seconds until a server answers the last waiting call, if it serves all of them.
@@ -193,32 +244,48 @@ class EndpointPool:
             seconds += endpoint.latency * (1 if last else len(self._waiting) + 1) / endpoint.max_in_flight
         return PENALTY_AFTER_FAILURE * seconds if endpoint is last else seconds
 
-    def _assign(self, endpoint: Endpoint) -> Endpoint:
+    def _assign(self, endpoint: Endpoint, blocks: Sequence[int]) -> Endpoint:
         endpoint.in_flight += 1
+        endpoint.prefixes.add(blocks)
         endpoint.assigned += 1
         endpoint.last_assigned = self._loop.time()
         endpoint.next_request_at = max(endpoint.last_assigned, endpoint.next_request_at) + 1 / endpoint.pace
         return endpoint
 
     def _serve_waiting(self) -> None:
-        """Assign free servers to waiting calls, in order."""
+        """Assign free servers to waiting calls: to the first that prefers the server, otherwise to the first."""
         first = 0
         avoided: set[Endpoint] = set()
         """Calls that failed on these servers wait for another one, without holding up the calls behind them."""
         while first < len(self._waiting):
-            _, last, turn = self._waiting[first]
-            if not turn.done():
-                endpoint = None if last in avoided else self._choose(last, self._loop.time())
-                if endpoint is None:
-                    if last is None:
-                        break
-                    avoided.add(last)
-                    first += 1
-                    continue
-                turn.set_result(self._assign(endpoint))
-            del self._waiting[first]
+            call = self._waiting[first]
+            if call.turn.done():
+                del self._waiting[first]
+                continue
+            endpoint = None if call.last in avoided else self._choose(call.last, self._loop.time())
+            if endpoint is None:
+                if call.last is None:
+                    break
+                avoided.add(call.last)
+                first += 1
+                continue
+            at = first if call.preferred in (None, endpoint) else self._first_that_prefers(endpoint, first)
+            call = self._waiting.pop(at)
+            call.forget_preference()
+            call.turn.set_result(self._assign(endpoint, call.blocks))
         if self._waiting:
             self._wake_when_available(self._loop.time())
+
+    def _first_that_prefers(self, endpoint: Endpoint, first: int) -> int:
+        """Return the position of the call to serve: of one behind the first, if that prefers the server."""
+        last = self._waiting[first].number + OVERTAKING
+        for at in range(first + 1, len(self._waiting)):
+            call = self._waiting[at]
+            if call.number > last:
+                break
+            if call.preferred is endpoint and not call.turn.done():
+                return at
+        return first
 
     def _wake_when_available(self, now: float) -> None:
         """Schedule the service of waiting calls for the time when the first server becomes available.
@@ -272,6 +339,12 @@ class EndpointPool:
         """End all waiting and future calls with EngineError."""
         self._failure = reason
         waiting, self._waiting = self._waiting, []
-        for _, _, turn in waiting:
-            if not turn.done():
-                turn.set_exception(EngineError(reason))
+        for call in waiting:
+            if not call.turn.done():
+                call.turn.set_exception(EngineError(reason))
+
+
+def _within(factor: float, expected: Mapping[Endpoint, float]) -> list[Endpoint]:
+    """Return the servers whose expected time is at most a multiple of the shortest."""
+    longest = factor * min(expected.values(), default=0.0)
+    return [endpoint for endpoint, seconds in expected.items() if seconds <= longest]
