@@ -36,6 +36,10 @@ class EngineError(EvorunError):
     """
 
 
+class EngineDied(EngineError):
+    """The process of an engine that had answered has ended; the same settings may start another one."""
+
+
 class RunDirectoryError(EvorunError):
     """A run directory cannot be used: it is in use, belongs to another config, or cannot be written."""
 

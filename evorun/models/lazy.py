@@ -1,16 +1,37 @@
-"""A model whose engine starts on the first call that needs it: a run answered by its journal loads nothing."""
+"""A model whose engine starts on the first call that needs it: a run answered by its journal loads nothing.
+
+An engine whose process dies is started again, once, and asked again what it has not answered.
+"""
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from evorun.errors import EngineError, EvorunError
+import msgspec
+from msgspec import UNSET
+
+from evorun.errors import EngineDied, EngineError, EvorunError
 from evorun.models.adapters import ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Wasted
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import name_engine_key
+
+log = logging.getLogger(__name__)
+
+DIED = "engine_died"
+"""Kind of attempts that ended with their engine's process."""
+
+
+class _Given(NamedTuple):
+    """An adapter, or whole weights, that training gave an engine."""
+
+    folder: Path
+    view: LanguageModel
+    whole: bool
 
 
 class LazyModel:
@@ -26,6 +47,9 @@ class LazyModel:
         self._engine: LanguageModel | None = None
         self._failure: Exception | None = None
         self._opening = asyncio.Lock()
+        self._restarted = False
+        self._given: dict[str, _Given] = {}
+        """What the engine was given, by name, the latest last."""
 
     @property
     def opened(self) -> LanguageModel | None:
@@ -36,7 +60,10 @@ class LazyModel:
         """Answer a request. Raises EngineError when the engine cannot be opened."""
         engine = self._engine or await self._opened()
         try:
-            return await self._answer(engine, request)
+            try:
+                return await self._answer(engine, request)
+            except EngineDied as death:
+                return _with_death(await self._answer(await self._restart(engine, death), request))
         except EngineError as error:
             name_engine_key(error, self._key)
             raise
@@ -47,6 +74,19 @@ class LazyModel:
         with at_work(self.gpus):
             return await engine.complete(request)
 
+    async def _answer_under(self, view: LanguageModel, request: Request) -> Reply:
+        """Answer a request under an adapter or with other weights. view: of the engine that was given them."""
+        engine = self._engine or await self._opened()
+        try:
+            return await self._answer(self._present(view), request)
+        except EngineDied as death:
+            await self._restart(engine, death)
+            return _with_death(await self._answer(self._present(view), request))
+
+    def _present(self, view: LanguageModel) -> LanguageModel:
+        """Return the view by the same name of the engine that runs now."""
+        return self._given[view.name].view if view.name in self._given else view
+
     async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return the model under an adapter. Raises EngineError if the engine does not open or takes no adapters."""
         engine = self._engine or await self._opened()
@@ -54,7 +94,7 @@ class LazyModel:
             raise EngineError(
                 f"model '{self.name}': its engine takes no adapters while it runs; use engine=vllm or engine=server"
             )
-        return self._measured(await engine.with_adapter(folder, name))
+        return self._hold(folder, await engine.with_adapter(folder, name), whole=False)
 
     async def with_weights(self, folder: Path, name: str) -> LanguageModel:
         """Return the model with other weights. Raises EngineError if the engine cannot replace them or open."""
@@ -63,10 +103,13 @@ class LazyModel:
             raise EngineError(
                 f"model '{self.name}': its engine cannot replace its weights while it runs; use engine=transformers"
             )
-        return self._measured(await engine.with_weights(folder, name))
+        return self._hold(folder, await engine.with_weights(folder, name), whole=True)
 
-    def _measured(self, view: LanguageModel) -> LanguageModel:
-        return ModelUnderAdapter(view.name, partial(self._answer, view)) if self.gpus else view
+    def _hold(self, folder: Path, view: LanguageModel, *, whole: bool) -> LanguageModel:
+        # Whoever has no use for weights any more removes their folder.
+        self._given = {name: given for name, given in self._given.items() if given.folder.exists()}
+        self._given[view.name] = _Given(folder, view, whole)
+        return ModelUnderAdapter(view.name, partial(self._answer_under, view))
 
     @contextlib.asynccontextmanager
     async def asleep(self) -> AsyncIterator[None]:
@@ -81,18 +124,50 @@ class LazyModel:
         async with self._opening:
             if self._failure is not None:
                 raise self._failure
-            if self._engine is None:
-                try:
-                    self._engine = await self._open_engine()
-                except Exception as error:
-                    if isinstance(error, EvorunError):
-                        name_engine_key(error, self._key)
-                    self._failure = error
-                    raise
-            return self._engine
+            return self._engine or await self._open()
+
+    async def _open(self) -> LanguageModel:
+        try:
+            engine = await self._open_engine()
+            for name, given in list(self._given.items()):
+                if not given.folder.exists():
+                    continue
+                if given.whole and isinstance(engine, TakesWeights):
+                    self._given[name] = given._replace(view=await engine.with_weights(given.folder, name))
+                elif isinstance(engine, TakesAdapters):
+                    self._given[name] = given._replace(view=await engine.with_adapter(given.folder, name))
+        except Exception as error:
+            if isinstance(error, EvorunError):
+                name_engine_key(error, self._key)
+            self._failure = error
+            raise
+        self._engine = engine
+        return engine
+
+    async def _restart(self, dead: LanguageModel, death: EngineDied) -> LanguageModel:
+        """Return the engine that replaces one whose process died. Raises the error of a second death."""
+        name_engine_key(death, self._key)
+        async with self._opening:
+            if self._failure is not None:
+                raise self._failure
+            if self._engine is not dead and self._engine is not None:
+                return self._engine  # another call was faster
+            if self._restarted:
+                raise death
+            self._restarted = True
+            log.warning("%s; starting the engine again, once", death)
+            self._engine = None
+            await dead.close()
+            return await self._open()
 
     async def close(self) -> None:
         """Close the engine if it was opened; idempotent."""
         if self._engine is not None:
             await self._engine.close()
             self._engine = None
+
+
+def _with_death(reply: Reply) -> Reply:
+    """Return a reply that counts an attempt on a dead engine, which may have processed the prompt."""
+    died = {DIED: Wasted(1, reply.prompt_tokens)}
+    return msgspec.structs.replace(reply, wasted=died if reply.wasted is UNSET else {**reply.wasted, **died})

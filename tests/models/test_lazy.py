@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from evorun.errors import EngineError
+from evorun.errors import EngineDied, EngineError
 from evorun.models import LanguageModel, Reply, Request
-from evorun.models.base import make_rejection
-from evorun.models.lazy import LazyModel
+from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.base import Completion, Wasted, make_rejection
+from evorun.models.lazy import DIED, LazyModel
 
 
 class Engine:
@@ -136,3 +137,97 @@ async def test_an_engine_that_cannot_replace_its_weights_is_one_line() -> None:
     with pytest.raises(EngineError, match=r"model .m.: its engine cannot replace its weights") as caught:
         await LazyModel("m", Opener()).with_weights(Path("step1"), "policy@1")
     assert "\n" not in str(caught.value)
+
+
+# --- an engine whose process dies -----------------------------------------------------------------------------------
+
+
+class Mortal(Engine):
+    """Answers with its number and adapter until it dies; then each call under way, and each later one, fails."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.dies = asyncio.Event()
+        self.answers = asyncio.Event()
+
+    async def answer(self, adapter: str) -> Reply:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.dies, self.answers)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if self.dies.is_set():
+            raise EngineDied("model 'm': the engine process died: set engine.size")
+        text = f"{self.number}{adapter}"
+        return Reply(completions=(Completion(text=text, finish_reason="stop", tokens=1),), prompt_tokens=5, seconds=1)
+
+    async def complete(self, request: Request) -> Reply:
+        return await self.answer("")
+
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
+        return ModelUnderAdapter(name, lambda request: self.answer(f" under {folder.name}"))
+
+    async def with_weights(self, folder: Path, name: str) -> LanguageModel:
+        return ModelUnderAdapter(name, lambda request: self.answer(f" with {folder.name}"))
+
+
+class Births:
+    """Opens an engine each time."""
+
+    def __init__(self) -> None:
+        self.born: list[Mortal] = []
+
+    async def __call__(self) -> LanguageModel:
+        await asyncio.sleep(0)
+        self.born.append(Mortal(len(self.born)))
+        return self.born[-1]
+
+
+def read(reply: Reply) -> tuple[str, object]:
+    return reply.completions[0].text, reply.wasted or None
+
+
+async def test_an_engine_that_dies_is_started_again_once_and_asked_again(tmp_path: Path) -> None:
+    births = Births()
+    model = LazyModel("m", births, "judge_engine")
+    folders = [tmp_path / name for name in ("gone", "one", "whole")]
+    for folder in folders:
+        folder.mkdir()
+    views = [await model.with_adapter(folder, folder.name) for folder in folders[:2]]
+    views.append(await model.with_weights(folders[2], "whole"))
+    folders[0].rmdir()  # by whoever trains, who has no use for it any more
+    calls = [asyncio.ensure_future(one.complete(REQUEST)) for one in (model, model, *views[1:])]
+    await asyncio.sleep(0)
+    births.born[0].dies.set()
+    while len(births.born) < 2:  # noqa: ASYNC110 - the restart is no event
+        await asyncio.sleep(0)
+    births.born[1].answers.set()
+    died = {DIED: Wasted(1, 5)}
+    assert [read(reply) for reply in await asyncio.gather(*calls)] == [
+        *[("1", died)] * 2,
+        ("1 under one", died),
+        ("1 with whole", died),
+    ]
+    assert read(await views[1].complete(REQUEST)) == ("1 under one", None)
+    assert births.born[0].closed == 1
+    births.born[1].dies.set()
+    for one in (model, views[2]):
+        with pytest.raises(EngineDied, match=r"the engine process died"):
+            await one.complete(REQUEST)
+    with pytest.raises(EngineDied, match=r"set judge_engine\.size"):
+        await model.complete(REQUEST)
+    assert len(births.born) == 2
+
+
+async def test_an_engine_that_cannot_start_again_is_its_error() -> None:
+    engine = Mortal(0)
+    opener = Opener(engine=engine)
+    model = LazyModel("m", opener)
+    call = asyncio.ensure_future(model.complete(REQUEST))
+    while model.opened is None:  # noqa: ASYNC110 - nor is the opening
+        await asyncio.sleep(0)
+    opener.failures = [EngineError("no memory")]
+    engine.dies.set()
+    with pytest.raises(EngineError, match="no memory"):
+        await call
+    with pytest.raises(EngineError, match="no memory"):
+        await model.complete(REQUEST)
+    assert opener.attempts == 2

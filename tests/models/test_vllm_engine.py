@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import pytest_asyncio
 
 from building import make_config
 from evorun.errors import ConfigError, EngineError
-from evorun.models import LanguageModel, Message, Request, Sampling
+from evorun.models import LanguageModel, Message, Reply, Request, Sampling
+from evorun.models.base import Wasted
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.embedded import ensure
+from evorun.models.lazy import DIED, LazyModel
 from evorun.models.vllm.engine import VllmConfig
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
@@ -326,12 +329,24 @@ class TestConformance:
 class TestDeath:
     pytestmark = needs_vllm
 
-    async def test_engine_process_that_dies_is_one_line(self) -> None:
-        model = await small_engine().open(EMBEDDED)
+    async def test_engine_process_that_dies_is_started_again_once(self) -> None:
+        model = LazyModel(EMBEDDED.identity, partial(small_engine().open, EMBEDDED))
+
+        async def kill_during(call: "asyncio.Task[Reply]") -> None:
+            await until(lambda: metric("num_requests_running") == 1)
+            engine: Any = model.opened
+            (process,) = engine.engine.engine_core.resources.engine_manager.processes
+            os.kill(process.pid, signal.SIGKILL)
+            assert not call.done()
+
+        await model.complete(ask("Hello.", max_tokens=2))
+        running = asyncio.create_task(model.complete(ask("Tell me a story.", max_tokens=300)))
+        await kill_during(running)
+        reply = await running
+        assert reply.completions[0].tokens > 2
+        assert reply.wasted == {DIED: Wasted(1, reply.prompt_tokens)}
         running = asyncio.create_task(model.complete(ask("Tell me a story.", max_tokens=1500)))
-        await until(lambda: metric("num_requests_running") == 1)
-        (process,) = model.engine.engine_core.resources.engine_manager.processes
-        os.kill(process.pid, signal.SIGKILL)
+        await kill_during(running)
         for call in (running, model.complete(ask("Hello.", max_tokens=2))):
             with pytest.raises(EngineError, match="engine process died") as caught:
                 await asyncio.wait_for(call, 30)

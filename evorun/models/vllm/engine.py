@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from jinja2 import TemplateError
 from msgspec import UNSET, Meta
 
-from evorun.errors import ConfigError, EngineError
+from evorun.errors import ConfigError, EngineDied, EngineError
 from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
 from evorun.models.base import Completion, LanguageModel, Reply, Request, make_rejection
@@ -377,7 +377,7 @@ class VllmModel:
                     final = output
         except EngineDeadError as error:
             why = "see its messages above" if self._diagnosis is None else self._diagnosis.explain_death()
-            raise EngineError(f"model '{self.name}': the vllm engine process died: {why}") from error
+            raise EngineDied(f"model '{self.name}': the vllm engine process died: {why}") from error
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
             reason = one_line(error.__cause__ or error)
             return make_rejection(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
