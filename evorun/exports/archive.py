@@ -31,7 +31,7 @@ SUMS = "SHA256SUMS"
 README = "README.md"
 _DATE = (1980, 1, 1, 0, 0, 0)
 """The earliest date of a zip file: the archive does not depend on when it was made."""
-_SERVERS = ("base_urls", "proxy", "api_key_env")
+_SERVERS = ("base_urls", "url_files", "proxy", "api_key_env")
 """Keys of an engine that name hosts and variables."""
 _MIN_HOST = 4
 """Shortest host name that is searched for: shorter ones are words."""

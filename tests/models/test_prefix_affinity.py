@@ -97,7 +97,7 @@ def test_prompts_that_begin_alike_go_to_one_server_and_topics_are_spread() -> No
 @pytest.mark.parametrize(
     ("loads", "even"), [((0, 0), True), ((1, 0), True), ((2, 0), False), ((9, 5), True), ((10, 5), False)]
 )
-def test_beyond_one_and_a_half_times_the_idlest_load_the_idlest_gets_the_call(
+def test_beyond_one_and_a_half_times_the_idlest_load_the_idlest_gets_a_call(
     loads: tuple[int, int], even: bool
 ) -> None:
     async def run() -> bool:

@@ -1,6 +1,7 @@
 """The `server` engine: an OpenAI-compatible chat-completions endpoint, or several that serve the same model."""
 
 import asyncio
+import glob
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +43,11 @@ class ServerConfig(EngineConfig):
     name: str = "server"
     base_urls: list[str] = field(default_factory=lambda: ["http://localhost:8000/v1"])
     """URLs of servers of the same model, with the version part of the path (`/v1`); a request goes to the server that
-    is expected to answer first. The default is that of `vllm serve`."""
+    was lately sent most of its prompt's beginning, or else to the one that is expected to answer first. The default is
+    that of `vllm serve`."""
+    url_files: str | None = None
+    """Files with such URLs, one a line, in place of `base_urls` (`/shared/servers/*.url`). They are read whenever the
+    engine opens, so that a resumed run finds servers that a cluster has put on other nodes. Null: none."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Null sends no key."""
     proxy: str | None = None
@@ -107,6 +112,23 @@ class ServerConfig(EngineConfig):
 
     def require(self, model: ModelConfig) -> None:
         read_key(self.api_key_env)
+        self.read_urls()
+
+    def read_urls(self) -> list[str]:
+        """Return the servers' URLs. Raises EngineError when the files have none, ConfigError for one that is no URL."""
+        if self.url_files is None:
+            return self.base_urls
+        files = sorted(glob.glob(str(Path(self.url_files).expanduser())))
+        try:
+            lines = [line.strip() for file in files for line in Path(file).read_text(errors="replace").splitlines()]
+        except OSError as error:
+            raise EngineError(f"engine.url_files: cannot read {error.filename}: {error.strerror}") from error
+        if not any(lines):
+            raise EngineError(
+                f"engine.url_files: expected a server's URL in {self.url_files}, found none; start the servers, which "
+                "write theirs once they answer"
+            )
+        return [checked_url("engine.url_files", line) for line in dict.fromkeys(lines) if line]
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Connect, check that at least one server answers, and load the model's adapter where it has one.
@@ -115,7 +137,7 @@ class ServerConfig(EngineConfig):
         refuses the key, or one does not load the adapter.
         """
         adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
-        served = ServerModel(self, model, read_key(self.api_key_env), adapter)
+        served = ServerModel(replace(self, base_urls=self.read_urls()), model, read_key(self.api_key_env), adapter)
         try:
             await served.check()
         except BaseException:
