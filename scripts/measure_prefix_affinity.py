@@ -62,7 +62,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "espl": {"method.problems_per_step": 8, "method.steps": 4},
 }
 """What is smaller on servers, which are slow on a CPU."""
-IN_TURN, LOAD, AFFINITY = "in turn", "least loaded", "affinity"
+IN_TURN, LOAD, AFFINITY, ALONE = "in turn", "least loaded", "affinity", "one for all"
 SERVED_TOKENS = 4
 """Most tokens of a served completion."""
 
@@ -160,6 +160,11 @@ class Servers:
         if answer.error is not None:
             raise RuntimeError(answer.error)
 
+    async def close(self) -> None:
+        """Close the connections; idempotent."""
+        if self._engine is not None:
+            await self._engine.close()
+
 
 def carry_out(settings: dict[str, Any], replicas: Replicas | Servers) -> None:
     """Carry out a run whose calls replicas serve, too."""
@@ -170,7 +175,12 @@ def carry_out(settings: dict[str, Any], replicas: Replicas | Servers) -> None:
         await replicas.serve(request, reply)
         return reply
 
-    with tempfile.TemporaryDirectory() as folder, patch.object(SimulatedModel, "complete", complete):
+    async def close(model: SimulatedModel) -> None:
+        if isinstance(replicas, Servers):
+            await replicas.close()
+
+    as_served = patch.multiple(SimulatedModel, complete=complete, close=close)
+    with tempfile.TemporaryDirectory() as folder, as_served:
         run(Path(folder) / "run", {**COMMON, **settings})
 
 
@@ -183,25 +193,29 @@ def simulate(options: argparse.Namespace) -> None:
             show(method, choice, served.asked, served.computed)
         whole = Replicas(LOAD, 1, options.replicas * options.concurrency, options.replicas * options.cache)
         carry_out(RUNS[method], whole)
-        show(method, "one for all", whole.asked, whole.computed)
+        show(method, ALONE, whole.asked, whole.computed)
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Print a line for the run without affinity, and one for the run with it."""
+    """Print a line for the run without affinity, one for it with affinity, and one for it on the first server alone."""
     acquire = EndpointPool.acquire
 
     async def without(pool: EndpointPool, number: int, last: Any = None, body: bytes = b"") -> Any:
         return await acquire(pool, number, last)
 
-    for choice, way in ((LOAD, without), (AFFINITY, acquire)):
-        for url in options.urls:
+    for choice, way, urls in (
+        (LOAD, without, options.urls),
+        (AFFINITY, acquire, options.urls),
+        (ALONE, acquire, options.urls[:1]),
+    ):
+        for url in urls:
             reset = HttpRequest(f"{url.removesuffix('/v1')}/reset_prefix_cache", method="POST")  # noqa: S310 - the user's
             urlopen(reset).close()  # noqa: S310
-        before = [count_tokens(url) for url in options.urls]
+        before = [count_tokens(url) for url in urls]
         with patch.object(EndpointPool, "acquire", way):
-            carry_out({**RUNS[options.method], **SMALL[options.method]}, Servers(options.urls))
+            carry_out({**RUNS[options.method], **SMALL[options.method]}, Servers(urls))
         asked = computed = 0
-        for (asked_before, found_before), url in zip(before, options.urls, strict=True):
+        for (asked_before, found_before), url in zip(before, urls, strict=True):
             asked_after, found_after = count_tokens(url)
             new = asked_after - asked_before
             asked, computed = asked + new, computed + new - (found_after - found_before)

@@ -99,7 +99,7 @@ def test_files_of_addresses_that_lack_one_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "1.url").write_text("http://two:8000/v1/\nhttp://one:8000/v1\n\nhttp://two:8000/v1/\n")
     assert config.read_urls() == ["http://two:8000/v1", "http://one:8000/v1"]
     (tmp_path / "2.url").write_text("two:8000\n")
-    with pytest.raises(ConfigError, match="engine.url_files: expected http"):
+    with pytest.raises(ConfigError, match=r"engine.url_files: expected http"):
         config.read_urls()
 
 

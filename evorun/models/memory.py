@@ -84,6 +84,25 @@ def _main_memory() -> tuple[int | None, int]:
     return free, total
 
 
+def vllm_peak() -> int | None:
+    """Return the peak main memory in bytes of vLLM's processes, added up; None where this process has started none.
+
+    vLLM runs an engine in processes of their own, named `VLLM::EngineCore`, `VLLM::Worker_TP0` and so on.
+    """
+    if "vllm" not in sys.modules:
+        return None
+    import psutil  # a requirement of vLLM's
+
+    peak = 0
+    for process in psutil.Process().children(recursive=True):
+        # It may end at any time; only Linux has the file.
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.name().startswith("VLLM"):
+                found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+                peak += 0 if found is None else int(found[1]) * 1024
+    return peak or None
+
+
 def format_size(size: int) -> str:
     """Return a number of bytes for people."""
     return f"{size / GIB:.3g} GiB" if size >= GIB / 10 else f"{size / 1024**2:.3g} MiB"

@@ -52,6 +52,7 @@ TRAINING = {
     "mfu": "model FLOPs utilisation (share of the GPU's peak)",
     "trainer_memory": "peak memory of the trainer (GiB)",
     "run_memory": "peak main memory of the run's process (GiB)",
+    "vllm_memory": "peak main memory of vLLM's processes (GiB)",
     "training_seconds": "seconds of training",
     "weight_sync_seconds": "seconds of handing over weights",
     "generation_seconds": "seconds of waiting for completions",

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from evorun.models.memory import GIB
+from evorun.models.memory import GIB, vllm_peak
 from evorun.runs.schema import SpeedRecord
 
 SPEED = "speed.jsonl"
@@ -83,7 +83,9 @@ class Stopwatch:
         )
         figures |= {f"{name}_tokens_per_second": tokens / seconds for name, tokens, seconds in rates if seconds}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {**figures, **largest, "run_memory": peak / GIB}
+        figures |= {**largest, "run_memory": peak / GIB}
+        of_vllm = vllm_peak()
+        return figures if of_vllm is None else {**figures, "vllm_memory": of_vllm / GIB}
 
     def _advance(self) -> None:
         now = self._clock()

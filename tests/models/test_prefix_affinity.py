@@ -97,9 +97,7 @@ def test_prompts_that_begin_alike_go_to_one_server_and_topics_are_spread() -> No
 @pytest.mark.parametrize(
     ("loads", "even"), [((0, 0), True), ((1, 0), True), ((2, 0), False), ((9, 5), True), ((10, 5), False)]
 )
-def test_beyond_one_and_a_half_times_the_idlest_load_the_idlest_gets_a_call(
-    loads: tuple[int, int], even: bool
-) -> None:
+def test_beyond_one_and_a_half_times_the_idlest_load_the_idlest_gets_a_call(loads: tuple[int, int], even: bool) -> None:
     async def run() -> bool:
         pool = pool_of(2)
         busy, idle = pool.endpoints
@@ -116,9 +114,9 @@ def test_a_server_that_is_far_slower_gets_no_call_for_its_cache() -> None:
         pool = pool_of(2)
         slow, fast = pool.endpoints
         slow.prefixes.add(hash_blocks(prompt(0)))
-        slow.latency = 1.4
+        slow.latency = 1.9
         assert await ask(pool, 0, 0) is slow
-        slow.latency = 1.6
+        slow.latency = 2.1
         assert await ask(pool, 1, 0) is fast
 
     run_virtually(run())

@@ -1,10 +1,13 @@
 """The time of a step by cause, on a clock that the test sets."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from evorun.models.memory import GIB, vllm_peak
 from evorun.runs.reading import read_speed
 from evorun.runs.stopwatch import Stopwatch, append_speed
 
@@ -100,3 +103,48 @@ def test_a_trained_weight_takes_6_operations_and_a_frozen_one_4() -> None:
     with FlopCounterMode(display=False) as counter:
         model(inputs).sum().backward()
     assert flops_per_token(model) * 5 == counter.get_total_flops()
+
+
+ENGINE = """
+import pathlib, sys
+pathlib.Path("/proc/self/comm").write_text(sys.argv[1])
+held = b"x" * int(sys.argv[2])
+print(len(held), flush=True)
+if len(sys.argv) > 3:
+    held = None  # a peak that is over
+    print("freed", flush=True)
+sys.stdin.read()
+"""
+"""A process with a name and so many bytes."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells other processes' peaks")
+def test_the_memory_of_vllms_processes_is_the_sum_of_their_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psutil")
+    assert vllm_peak() is None
+    monkeypatch.setitem(sys.modules, "vllm", sys)
+    assert vllm_peak() is None
+    size = 100 * 2**20
+    words = (("VLLM::EngineCore", size), ("VLLM::Worker_TP0", size, "freed"), ("another", size))
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENGINE, *map(str, one)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for one in words
+    ]
+    try:
+        for process, (_, held, *freed) in zip(started, words, strict=True):
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{held}\n"
+            assert not freed or process.stdout.readline() == "freed\n"
+        peak = vllm_peak()
+        assert peak is not None
+        assert 2 * size < peak < 3 * size  # two of them, with their interpreters
+        clock = Clock()
+        stopwatch = Stopwatch(clock)
+        with stopwatch.during("training"):
+            clock.now += 1
+        assert stopwatch.take()["vllm_memory"] == pytest.approx(peak / GIB)
+    finally:
+        for process in started:
+            process.communicate("")

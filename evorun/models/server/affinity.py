@@ -15,7 +15,10 @@ MAX_BLOCKS = 2**16
 """Most blocks remembered per server (ours): 8 MiB of text, about what a GPU of 80 GiB holds of a model of 7B, in some
 10 MB of memory."""
 IMBALANCE = 1.5
-"""Multiple of the idlest server's load, and of the shortest expected time, beyond which load decides, not prefixes."""
+"""Multiple of the idlest server's load beyond which load decides, not prefixes."""
+SLOWER = 2.0
+"""Multiple of the shortest expected time beyond which a server gets no call for its cache. `ours`: two equal servers
+differ by less, though one has the longer calls for a while."""
 
 
 def hash_blocks(body: bytes) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evorun.errors import EngineError
-from evorun.models.server.affinity import IMBALANCE, balanced, hash_blocks
+from evorun.models.server.affinity import SLOWER, balanced, hash_blocks
 from evorun.models.server.endpoint import PACE_INCREASE, Endpoint
 from evorun.models.server.messages import time_span
 
@@ -221,13 +221,13 @@ class EndpointPool:
     def _prefer(self, now: float, blocks: Sequence[int]) -> Endpoint | None:
         """Return the server for which a call waits rather than for another; None while all are down."""
         expected = {endpoint: self._expected_seconds(endpoint, None, now) for endpoint in self.endpoints if endpoint.up}
-        candidates = self._holders(expected, blocks) or _within(IMBALANCE, expected)
+        candidates = self._holders(expected, blocks) or _within(SLOWER, expected)
         return min(candidates, key=lambda endpoint: (endpoint.load, endpoint.assigned), default=None)
 
     @staticmethod
     def _holders(expected: Mapping[Endpoint, float], blocks: Sequence[int]) -> list[Endpoint]:
         """Return the servers that were sent most of a prompt's beginning; none where load decides."""
-        fast = _within(IMBALANCE, expected)
+        fast = _within(SLOWER, expected)
         if not fast or not balanced([endpoint.load for endpoint in fast]):
             return []
         matches = {endpoint: endpoint.prefixes.match(blocks) for endpoint in fast}
