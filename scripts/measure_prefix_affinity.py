@@ -77,7 +77,8 @@ class Cache:
     def compute(self, text: str) -> int:
         """Return the tokens of a prompt that are not in the cache, and put it there."""
         size = BLOCK * CHARACTERS_PER_TOKEN
-        blocks, found, before = [], 0, 0
+        blocks: list[int] = []
+        found = before = 0
         for start in range(0, len(text) - size + 1, size):
             before = hash((before, text[start : start + size]))
             if found == len(blocks) and before in self._blocks:
