@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from evorun.cli.compose import default_config
-from evorun.errors import EvorunError
+from evorun.errors import EngineError, EvorunError
 from evorun.models import embedded
 from evorun.models.devices import query_gpus
 from evorun.models.requirements import find_missing_packages
+from evorun.models.tinker.service import KEY, require_service
 from evorun.models.transformers import engine
 from evorun.runner import registry
 from evorun.runs.environment import hardware
@@ -73,6 +74,7 @@ def findings() -> Iterator[Finding]:
     yield _packages("engine=transformers", engine.PACKAGES, "pip install 'evorun[transformers]'")
     yield _packages("engine=vllm", ("vllm",), "on a GPU machine: pip install 'evorun[vllm]'; on a CPU: make test-vllm")
     yield Finding("engine=server", True, "any OpenAI-compatible endpoint: engine.base_urls=[URL]")
+    yield _tinker()
     ready = embedded.is_ready()
     yield Finding("model=smollm2_135m", ready, "weights ready" if ready else "weights not ready", "make setup")
     yield from _data()
@@ -85,6 +87,15 @@ def findings() -> Iterator[Finding]:
     yield Finding("sandbox memory", grouped, found, cgroups.HOW_TO_ENABLE)
     sbatch = shutil.which("sbatch")
     yield Finding("SLURM", sbatch is not None, sbatch or "no sbatch", "only a cluster's machines submit jobs")
+
+
+def _tinker() -> Finding:
+    """Check for Tinker's package and its key; connects to nothing."""
+    try:
+        require_service()
+    except EngineError as error:
+        return Finding("engine=tinker, training=tinker", False, "no", str(error))
+    return Finding("engine=tinker, training=tinker", True, f"tinker {_version('tinker')}, and a key in {KEY}")
 
 
 def _driver(versions: Sequence[str]) -> Finding:

@@ -30,6 +30,7 @@ ENGINE_NOTES = {
     "vllm": "in this process, on local GPUs (or vLLM's CPU build); extra: vllm",
     "server": "any OpenAI-compatible endpoint",
     "openai": "OpenAI's API; its key in the environment variable OPENAI_API_KEY",
+    "tinker": "Tinker's API, which trains too (training=tinker); its key in TINKER_API_KEY; extra: tinker",
     "simulated": "no weights: the task's simulator, with a given skill",
     "replay": "answers from a finished run's journal",
 }

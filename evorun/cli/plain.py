@@ -117,7 +117,7 @@ def _is_served_by_name(model: str, engine: Mapping[str, Any]) -> bool:
     if engine.get("name") == "replay" and isinstance(engine.get("run"), str):
         with contextlib.suppress(EvorunError):  # the engine will report a missing run
             return model in {recorded.id for recorded in load_manifest(Path(engine["run"])).models.values()}
-    return engine.get("name") == "server"
+    return engine.get("name") in ("server", "tinker")
 
 
 def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:

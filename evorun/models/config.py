@@ -104,6 +104,8 @@ class EngineConfig(Checked):
     """True if vLLM serves the adapters that a run trains."""
     takes_weights: ClassVar[bool] = False
     """True if the engine can replace all weights of its model while it runs (`TakesWeights`)."""
+    on_tinker: ClassVar[bool] = False
+    """True if Tinker's API samples from the weights that it trains."""
     holds_weights: ClassVar[bool] = False
     """True if the process that opens the engine holds the weights: runs side by side may share one such process."""
 
@@ -117,6 +119,11 @@ class EngineConfig(Checked):
     @property
     def recorded(self) -> Path | None:
         """Directory of the recorded run that answers, or None."""
+        return None
+
+    @property
+    def trainer_url(self) -> str | None:
+        """Address of the server that also trains; None without one, or for its usual address."""
         return None
 
     @property
@@ -148,6 +155,10 @@ class EngineConfig(Checked):
 
         Raises ConfigError where the user has set too small a rank.
         """
+        return self
+
+    def beside_trainer(self, base_url: str | None) -> Self:
+        """Return the engine on the trainer's server, where it samples there and names no address. None: no address."""
         return self
 
     def for_seed(self, seed: int) -> Self:

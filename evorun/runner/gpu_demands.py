@@ -92,7 +92,7 @@ def _group_by_engine(config: RunConfig) -> list[tuple[ServedModel, str, tuple[st
 
 def _trains_here(config: RunConfig) -> bool:
     """Tell whether a run's trainer uses GPUs; that of a simulated or replayed run does not exist."""
-    elsewhere = config.engine.simulated or config.engine.replays
+    elsewhere = config.engine.simulated or config.engine.replays or config.engine.on_tinker
     return not elsewhere and trainer_engine(config.engine).loads_weights
 
 

@@ -76,6 +76,7 @@ ENGINES = {
     "transformers": "evorun.models.transformers.engine:TransformersConfig",
     "vllm": "evorun.models.vllm.engine:VllmConfig",
     "server": "evorun.models.server.engine:ServerConfig",
+    "tinker": "evorun.models.tinker.engine:TinkerConfig",
     "simulated": "evorun.simulation.engine:SimulatedConfig",
     "replay": "evorun.runs.replay:ReplayConfig",
 }

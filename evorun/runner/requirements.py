@@ -37,7 +37,8 @@ def require_parts(config: RunConfig) -> None:
     renders = config.engine.renders_prompts(config.model, trains=config.training is not None)
     if issubclass(config.task.task_class, HasTools) and renders:
         require_tool_turn(load_tokenizer(config.model), config.model)
-    if config.training is not None and not config.engine.simulated:
+    # The engine's own check has found Tinker's package and key.
+    if config.training is not None and not (config.engine.simulated or config.engine.on_tinker):
         require_packages()
         device_environment("training.devices", config.training.devices)
         require_trainer(config)
@@ -53,7 +54,9 @@ def require_trainer(config: RunConfig) -> None:
 
     A trainer that loads first does this check itself. Raises EngineError or ConfigError.
     """
-    if config.training is not None and (config.others or not config.engine.is_trainer):
+    if config.training is None or config.engine.on_tinker:
+        return
+    if config.others or not config.engine.is_trainer:
         _, layers = require_trainable(config.model, config.training, trainer_engine(config.engine).device)
         if config.engine.served_by_vllm:
             require_served_targets(layers, config.training, cpu=config.engine.loads_weights and is_cpu_build())

@@ -48,7 +48,8 @@ class PanelConfig:
 def read_engine(config: Mapping[str, Any], key: str) -> EngineConfig:
     """Return the engine of a group. Raises ConfigError."""
     chosen, values = read_name(config, key), config[key]
-    name = automatic_engine() if chosen == AUTOMATIC else chosen
+    by_tinker = key == "engine" and (config.get("training") or {}).get("backend") == "tinker"
+    name = ("tinker" if by_tinker else automatic_engine()) if chosen == AUTOMATIC else chosen
     try:
         return typed(registry.engine_config_class(name), {**values, "name": name}, key)
     except ConfigError as error:

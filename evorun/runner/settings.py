@@ -30,6 +30,7 @@ from evorun.tracking.base import TrackerSettings
 from evorun.tracking.choices import tracker_class
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_fitting
+from evorun.training.tinker.requirements import require_objective, require_supported
 
 TOP_LEVEL = (
     *("method", "task", "model", "engine"),
@@ -279,6 +280,13 @@ def _training(
                 "data; expected engine=transformers"
             )
         return training
+    if training.backend == "tinker":
+        _check_tinker(training, method, model, engine)
+        return training
+    if engine.on_tinker:
+        raise ConfigError(
+            "engine=tinker: takes no adapters that are trained elsewhere; expected training=tinker, or another engine"
+        )
     if model.adapter is not None or model.quantization is not None or model.api:
         raise ConfigError(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
@@ -292,6 +300,21 @@ def _training(
             "with training.weights=full"
         )
     return training
+
+
+def _check_tinker(training: TrainingConfig, method: Method, model: ModelConfig, engine: EngineConfig) -> None:
+    """Raise ConfigError for settings that a trainer on Tinker's API cannot follow."""
+    if not (engine.on_tinker or engine.replays):
+        raise ConfigError(
+            f"engine={engine.name}: expected engine=tinker with training.backend=tinker, whose server keeps the weights"
+        )
+    require_supported(training, model)
+    if not method.learns_from_problems:
+        raise ConfigError(
+            f"training.backend=tinker: expected a method that learns from rewards, got method={method.name}; use "
+            "training.backend=trl"
+        )
+    require_objective(method.make_objective(Path()))
 
 
 def _check_reported(reported: object) -> None:

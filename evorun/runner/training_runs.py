@@ -69,7 +69,11 @@ def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirec
     return Policy(
         model=config.model,
         engine=trainer_engine(config.engine),
-        training=dataclasses.replace(training, devices=trainer_devices(config, training)),
+        training=dataclasses.replace(
+            training,
+            devices=trainer_devices(config, training),
+            base_url=training.base_url or config.engine.trainer_url,
+        ),
         objective=config.method.make_objective(directory.path),
         seed=config.seed,
         run=directory.path,
@@ -96,7 +100,8 @@ def serving(config: RunConfig) -> EngineConfig:
     training = config.training
     if training is None or training.weights == "full":
         return config.engine
-    return config.engine.for_adapters(largest_rank(config.model, training), 1 + training.former_versions)
+    engine = config.engine.for_adapters(largest_rank(config.model, training), 1 + training.former_versions)
+    return engine.beside_trainer(training.base_url)
 
 
 def largest_rank(model: ModelConfig, training: TrainingConfig) -> int:

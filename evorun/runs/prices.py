@@ -195,7 +195,7 @@ class PricedRun(Protocol):
         ...
 
 
-_WITHOUT_GPU = ("simulated", "server", "replay")
+_WITHOUT_GPU = ("simulated", "server", "tinker", "replay")
 
 
 def gpu_seconds(manifest: PricedRun) -> float | None:

@@ -1,17 +1,19 @@
 """Divides batches of rows into passes of several processes, and pads them into tensors.
 
 Any number of rows works: processes wait for each other in each pass, so those without a row get `NOTHING`.
-
-Imports torch: only the trainer process imports this module.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
 from evorun.training.wire import Row
+
+if TYPE_CHECKING:
+    import torch
 
 NOTHING = Row(prompt=(0,), tokens=(0,), learned=(False,), reward=0.0, advantage=0.0, logprobs=(0.0,))
 """A row without learned tokens."""
@@ -81,6 +83,8 @@ def token_weight(loss: str, rows: Sequence[Row], mean_tokens: float) -> Callable
 
 def padded(rows: Sequence[Row], weight: Callable[[Row], float], device: torch.device) -> Pass:
     """Return rows as tensors. weight: gives the weight of each learned token of a row."""
+    import torch  # here, since not every trainer has it
+
     shape = (len(rows), max(map(width, rows)))
     ids, learned = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
     each, advantages, logprobs = (np.zeros(shape, dtype=np.float32) for _ in range(3))

@@ -11,11 +11,15 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
 """Prefix of folders that hold weights for another engine, not a checkpoint."""
 _FORMER = "former-"
 """Prefix of files in a checkpoint with the trained weights of former updates."""
+REMOTE = "tinker.json"
+"""File in a checkpoint whose weights lie on a server: their addresses, by update under `snapshots`."""
 _PREFIX = "update-"
 
 
@@ -38,6 +42,9 @@ class Checkpoints:
 
     def oldest_version(self, update: int) -> int:
         """Return the oldest update whose weights this update's checkpoint holds (0: the untrained weights)."""
+        remote = self.path(update) / REMOTE
+        if remote.is_file():
+            return min(map(int, msgspec.json.decode(remote.read_bytes())["snapshots"]))
         return min(find_former(self.path(update)), default=update)
 
     def newest(self, recorded: Container[int], former: int) -> int:

@@ -9,7 +9,9 @@ from msgspec import Meta
 from evorun.errors import ConfigError
 from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.devices import check_devices
+from evorun.models.server.http import checked_url
 
+BACKENDS = ("trl", "tinker")
 WEIGHTS = ("lora", "full")
 REFERENCES = ("device", "cpu")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -24,6 +26,12 @@ class TrainingConfig(Checked):
     section = "training"
 
     name: str
+    backend: Annotated[str, OneOf(BACKENDS)]
+    """trl: on this machine, with TRL and PEFT. tinker: on a server that speaks Tinker's API (`training=tinker`)."""
+    base_url: str | None
+    """Address of that server; null: that of engine=tinker, else TINKER_BASE_URL, else Thinking Machines' own."""
+    ttl_days: PositiveInt | None
+    """Days after which that server deletes the run's checkpoints and snapshots; null: never."""
     weights: Annotated[str, OneOf(WEIGHTS)]
     """lora: an adapter on frozen weights. full: all weights."""
     reference: Annotated[str, OneOf(REFERENCES)]
@@ -97,6 +105,8 @@ class TrainingConfig(Checked):
                 f"training.warmup_steps: expected 0 with training.schedule=constant, got {self.warmup_steps}; "
                 "constant_with_warmup has one"
             )
+        if self.base_url is not None:
+            self.base_url = checked_url("training.base_url", self.base_url)
         check_devices("training.devices", self.devices)
         fixed = self.num_processes is not None and self.accelerate_config is None
         if self.devices is not None and fixed and len(self.devices) != self.num_processes:

@@ -43,10 +43,11 @@ from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
 from evorun.training.failures import OutOfMemory
-from evorun.training.process import LOG, TrainerProcess
+from evorun.training.process import LOG
 from evorun.training.reductions import Reductions
 from evorun.training.replaced_weights import ReplacedWeights
 from evorun.training.settings import require_share
+from evorun.training.trainers import Trainer, start_trainer
 from evorun.training.updates import assess_key, find_updates, update_key
 from evorun.training.wire import (
     Answer,
@@ -152,7 +153,7 @@ class Policy:
         self._unsaved: list[bytes] = []
         """The trainer's updates since its checkpoint, encoded, to be made again by another trainer."""
         self._asking = asyncio.Lock()
-        self._process: TrainerProcess | None = None
+        self._process: Trainer | None = None
         self._waiting: dict[int | None, list[tuple[Request, asyncio.Future[Reply]]]] = {}
         """Requests by the update whose weights answer them; None: the reference policy."""
         self._pump: asyncio.Task[None] | None = None
@@ -276,7 +277,8 @@ class Policy:
             return answer
         if answer.speed is not UNSET:
             self.stopwatch.add(trained=answer.speed.tokens, trained_seconds=answer.speed.seconds)
-            self.stopwatch.note_largest("trainer_memory", answer.speed.memory)
+            if answer.speed.memory is not None:
+                self.stopwatch.note_largest("trainer_memory", answer.speed.memory)
             if answer.speed.mfu is not None:
                 self.stopwatch.note_largest("mfu", answer.speed.mfu)
         retried = self._reductions.figures(command.number)
@@ -370,7 +372,7 @@ class Policy:
         folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
             self._require(version, newest=False)
-            await self._write(Export(str(folder), self._model.id, version), folder)
+            await self._write(Export(str(folder), self._model.id, version, for_engine=True), folder)
         return folder
 
     # --- the trainer ---
@@ -397,7 +399,7 @@ class Policy:
     async def _ask_trainer(self, command: Command) -> Answer:
         if self._process is None:
             try:
-                self._process = await TrainerProcess.start(self._job(), self._run / LOG)
+                self._process = await start_trainer(self._job(), self._run / LOG)
             except OutOfMemory as error:
                 raise self._reductions.advise(None, error) from error
         with at_work(self.gpus):

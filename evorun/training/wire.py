@@ -138,6 +138,8 @@ class Export(msgspec.Struct, frozen=True, tag="export"):
     """Name of the base model in an adapter's configuration."""
     version: int | None = None
     """The update whose weights to write: the newest or the one before. None: the newest."""
+    for_engine: bool = False
+    """True: for an engine beside the trainer, until later updates; a trainer on a server may write an address there."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
@@ -175,8 +177,8 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Tokens that were trained on, without padding, times the epochs."""
     seconds: float
-    memory: float
-    """Largest memory of a process since it started, in GiB: of the GPU, or main memory without one."""
+    memory: float | None
+    """Largest memory of a process since it started, in GiB: of the GPU, or main memory without one; None: elsewhere."""
     mfu: float | None
     """Model FLOPs utilisation; None where the GPU's peak is unknown."""
 

@@ -1,0 +1,128 @@
+"""The `tinker` engine: a model on a server that speaks Tinker's API, and the adapters that are trained there."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorun.errors import EngineError, EvorunError
+from evorun.fields import PositiveFloat
+from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.base import LanguageModel, Reply, Request
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.server.http import checked_url
+from evorun.models.tinker.sampling import Sampler
+from evorun.models.tinker.service import close, connect, create, explain, require_service
+
+SNAPSHOT = "tinker.json"
+"""File that holds a `Snapshot`, in the place of an adapter's weights."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Weights on the server from which it samples."""
+
+    sampler: str
+    """Their address (`tinker://...`)."""
+
+
+@dataclass
+class TinkerConfig(EngineConfig):
+    """Schema of `conf/engine/tinker.yaml`."""
+
+    billed = True
+    on_tinker = True
+
+    name: str = "tinker"
+    base_url: str | None = None
+    """Address of the server; null: that of the trainer (`training.base_url`), else TINKER_BASE_URL, else Thinking
+    Machines' own."""
+    timeout: PositiveFloat | None = 3600.0
+    """Seconds for a request, including waits in the server's queue; null: no limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.base_url is not None:
+            self.base_url = checked_url("engine.base_url", self.base_url)
+
+    @property
+    def trainer_url(self) -> str | None:
+        return self.base_url
+
+    @property
+    def lacks_digits(self) -> str | None:
+        return "Tinker's API, which takes no schema"
+
+    def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
+        return True
+
+    def beside_trainer(self, base_url: str | None) -> "TinkerConfig":
+        return replace(self, base_url=self.base_url or base_url)
+
+    def require(self, model: ModelConfig) -> None:
+        require_service()
+        if model.adapter is not None:
+            raise EngineError(
+                "engine=tinker: model.adapter: expected null, since Tinker's API serves only adapters that it trained; "
+                "use engine=vllm for one in a folder"
+            )
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        """Connect to the server. Raises EngineError or ConfigError when it does not answer or lacks the model."""
+        self.require(model)
+        sampler = await asyncio.to_thread(Sampler, model, self.timeout)
+        service: Any = None
+        try:
+            service = await connect(self.base_url, model.id)
+            base = await create(service.create_sampling_client, base_model=model.id)
+        except BaseException as error:
+            sampler.close()
+            if service is not None:
+                await close(service, "errored")
+            if isinstance(error, EvorunError) or not isinstance(error, Exception):
+                raise
+            raise EngineError(explain(f"cannot open model '{model.id}'", error)) from error
+        return TinkerModel(model, service, base, sampler)
+
+
+class TinkerModel:
+    """A model behind Tinker's API. Belongs to one event loop."""
+
+    def __init__(self, model: ModelConfig, service: Any, base: Any, sampler: Sampler) -> None:
+        """base: the SamplingClient of the model without an adapter."""
+        self.name = model.identity
+        self._service = service
+        self._base = base
+        self._sampler = sampler
+        self._closed = False
+
+    async def complete(self, request: Request) -> Reply:
+        return await self._answer(request, self._base)
+
+    async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
+        """Return a view of the model with the weights of a snapshot on the server, whose address `folder` holds."""
+        try:
+            snapshot = msgspec.json.decode((folder / SNAPSHOT).read_bytes(), type=Snapshot)
+        except (OSError, msgspec.DecodeError) as error:
+            raise EngineError(
+                f"{folder}: expected {SNAPSHOT} with the address of weights on Tinker's server ({error}); the server "
+                "takes no adapters from elsewhere"
+            ) from error
+        try:
+            client = await create(self._service.create_sampling_client, model_path=snapshot.sampler)
+        except Exception as error:
+            raise EngineError(explain(f"cannot sample from {snapshot.sampler}", error)) from error
+        return ModelUnderAdapter(name, partial(self._answer, client=client))
+
+    async def _answer(self, request: Request, client: Any) -> Reply:
+        if self._closed:
+            raise EngineError(f"model '{self.name}': the tinker engine is closed")
+        return await self._sampler.answer(client, request)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._sampler.close()
+            await close(self._service)

@@ -1,0 +1,101 @@
+"""Rows of a run as data of Tinker's losses, and the figures of an update from what these return.
+
+Tinker's losses sum over tokens (https://tinker-docs.thinkingmachines.ai/losses). With r the ratio of a token's
+probability to the sampler's, and A its advantage:
+
+    ppo:    -sum min(r A, clip(r, low, high) A)
+    cispo:  -sum stop_gradient(clip(r, low, high)) A log p
+
+These are the losses of `PolicyGradientTrainer`, where A includes the weight of the token (`token_weight`, which is
+positive). They differ in two details. That trainer takes probabilities that agree to 1e-4 as equal, which here makes a
+gradient differ by 1e-4 at most. And it bounds the ratio of probabilities that are many orders of magnitude apart.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evorun.training.batches import width
+from evorun.training.wire import PolicyGradient, Row
+
+
+class Loss(NamedTuple):
+    """One of Tinker's losses with its settings."""
+
+    name: str
+    settings: dict[str, float]
+    """Bounds of the importance ratio."""
+
+
+def choose_loss(objective: PolicyGradient) -> Loss:
+    """Return the loss of Tinker's API that an objective means."""
+    low, high = objective.settings.clip_low, objective.settings.clip_high
+    if objective.loss == "cispo":
+        return Loss("cispo", {"clip_low_threshold": low, "clip_high_threshold": high})
+    return Loss("ppo", {"clip_low_threshold": 1 - low, "clip_high_threshold": 1 + high})
+
+
+class Targets(NamedTuple):
+    """A row's tokens but the first, which the model predicts from those before: arrays of shape [T - 1]."""
+
+    tokens: np.ndarray
+    learned: np.ndarray
+    """True for tokens that the model wrote."""
+    advantages: np.ndarray
+    """Of learned tokens, times their weight in the loss; 0 for others."""
+    logprobs: np.ndarray
+    """Under the sampler; 0 for tokens that are not learned."""
+
+
+def make_targets(row: Row, weight: Callable[[Row], float]) -> Targets:
+    """Return a row's targets. weight: gives the weight of each learned token of a row."""
+    start, length = len(row.prompt), width(row)
+    learned = np.zeros(length, dtype=bool)
+    logprobs = np.zeros(length, dtype=np.float32)
+    learned[start:] = row.learned
+    logprobs[start:] = np.where(row.learned, row.logprobs, 0.0)
+    advantages = np.where(learned, (row.advantage or 0.0) * weight(row), 0.0).astype(np.float32)
+    tokens = np.array([*row.prompt, *row.tokens], dtype=np.int64)
+    return Targets(tokens[1:], learned[1:], advantages[1:], logprobs[1:])
+
+
+def make_datum(row: Row, targets: Targets) -> Any:
+    """Return a row as Tinker's Datum."""
+    from tinker import types
+
+    return types.Datum(
+        model_input=types.ModelInput.from_ints([*row.prompt, *row.tokens][:-1]),
+        loss_fn_inputs={
+            "target_tokens": targets.tokens,
+            "logprobs": targets.logprobs,
+            "advantages": targets.advantages,
+        },
+    )
+
+
+def measure(loss: Loss, targets: Sequence[Targets], logprobs: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the figures of an optimiser step, named and defined as those of `PolicyGradientTrainer`.
+
+    logprobs: of each row's targets, under the policy before the step.
+    """
+    learned = np.concatenate([target.learned for target in targets])
+    if not learned.any():
+        return {"loss": 0.0, "clip_ratio": 0.0, "sampler_kl": 0.0}
+    own = np.concatenate([np.asarray(values, dtype=np.float64) for values in logprobs])[learned]
+    sampler = np.concatenate([target.logprobs for target in targets])[learned].astype(np.float64)
+    advantages = np.concatenate([target.advantages for target in targets])[learned].astype(np.float64)
+    log_ratio = own - sampler
+    ratio = np.exp(log_ratio)
+    clipped = ratio.clip(loss.settings["clip_low_threshold"], loss.settings["clip_high_threshold"])
+    if loss.name == "cispo":
+        gain, beyond = clipped * advantages * own, ratio != clipped
+    else:
+        gain = np.minimum(ratio * advantages, clipped * advantages)
+        beyond = clipped * advantages < ratio * advantages
+    return {
+        "loss": -float(gain.sum()),
+        "clip_ratio": float(beyond.mean()),
+        # k3 of Schulman's "Approximating KL divergence", from the sampler's tokens
+        "sampler_kl": float((ratio - log_ratio - 1).mean()),
+    }

@@ -1,0 +1,285 @@
+"""A trainer on a server that speaks Tinker's API.
+
+The server holds adapter and optimiser. Sampling needs a snapshot of the weights there; an update's is made before the
+next one. A checkpoint on this disk holds addresses: of the server's state, and of the two latest snapshots.
+"""
+
+import asyncio
+import logging
+import time
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import aiohttp
+import msgspec
+import numpy as np
+
+from evorun.errors import ConfigError, EvorunError, TrainingError
+from evorun.models.adapters import CONFIG
+from evorun.models.keys import read_key
+from evorun.models.tinker.engine import SNAPSHOT, Snapshot
+from evorun.models.tinker.sampling import Sampler
+from evorun.models.tinker.service import KEY, close, connect, create, explain
+from evorun.runs.records import write_json
+from evorun.training.batches import minibatches, token_weight, width
+from evorun.training.checkpoints import REMOTE
+from evorun.training.config import TrainingConfig
+from evorun.training.tinker.losses import choose_loss, make_datum, make_targets, measure
+from evorun.training.tinker.schedule import learning_rate
+from evorun.training.wire import (
+    Answer,
+    Command,
+    Done,
+    Export,
+    Figures,
+    Finish,
+    Generate,
+    Job,
+    PolicyGradient,
+    Replies,
+    Save,
+    Speed,
+    Train,
+)
+
+log = logging.getLogger("evorun")
+
+DAY_S = 24 * 3600
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """The contents of a checkpoint."""
+
+    state: str
+    """Address of adapter and optimiser."""
+    snapshots: dict[int, str]
+    """Addresses of weights to sample from, by update."""
+    optimiser_steps: int
+    """Number of steps so far, which decides the learning rate."""
+
+
+class TinkerTrainer:
+    """An adapter on the server; implements `Trainer`. Belongs to one event loop."""
+
+    def __init__(self, job: Job, objective: PolicyGradient, service: Any, client: Any, remote: Remote | None) -> None:
+        """client: Tinker's TrainingClient. remote: of the checkpoint that it was made from, or None."""
+        self._job = job
+        self._objective = objective
+        self._service = service
+        self._client = client
+        self._newest = job.updates
+        self._snapshots = {} if remote is None else dict(remote.snapshots)
+        self._optimiser_steps = 0 if remote is None else remote.optimiser_steps
+        self._sampler: Sampler | None = None
+        self._closed = False
+
+    @classmethod
+    async def start(cls, job: Job) -> "TinkerTrainer":
+        """Connect, and create the adapter: from a checkpoint of the job, else a new one.
+
+        Raises TrainingError or ConfigError with one line.
+        """
+        training = job.training
+        if not isinstance(job.objective, PolicyGradient):
+            raise ConfigError("training.backend=tinker: expected policy gradients; use training.backend=trl")
+        service = await connect(training.base_url, job.model.id)
+        remote = None if job.checkpoint is None else _read_remote(Path(job.checkpoint))
+        try:
+            if remote is None:
+                made = create(
+                    service.create_lora_training_client,
+                    job.model.id,
+                    rank=training.rank,
+                    seed=job.seed,
+                    train_unembed="lm_head" in training.target_modules,
+                )
+            else:
+                made = create(service.create_training_client_from_state_with_optimizer, remote.state)
+            client = await asyncio.wait_for(made, training.hang_timeout)
+        except BaseException as error:
+            await close(service, "errored")
+            if not isinstance(error, Exception):
+                raise
+            what = "cannot create an adapter" if remote is None else f"cannot restore {remote.state}"
+            raise TrainingError(explain(what, error)) from error
+        return cls(job, job.objective, service, client, remote)
+
+    async def ask(self, command: Command) -> Answer:
+        if self._closed:
+            raise TrainingError("the trainer on Tinker's API has ended")
+        what = type(command).__name__.lower() + (f" {command.number}" if isinstance(command, Train) else "")
+        try:
+            return await asyncio.wait_for(self._carry_out(command), self._job.training.hang_timeout)
+        except EvorunError:
+            raise
+        except Exception as error:
+            await self.close()
+            raise TrainingError(
+                f"{explain(what, error)}; `evorun resume RUN_DIR` goes on from the last checkpoint"
+            ) from error
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._sampler is not None:
+                self._sampler.close()
+            await close(self._service)
+
+    async def _carry_out(self, command: Command) -> Answer:
+        if isinstance(command, Train):
+            return await self._train(command)
+        if isinstance(command, Generate):
+            return await self._generate(command)
+        if isinstance(command, Save):
+            await self._save(Path(command.folder))
+        elif isinstance(command, Export):
+            await self._export(command)
+        elif isinstance(command, Finish):
+            await self.close()
+        else:
+            raise ConfigError("training.backend=tinker: expected no evaluation on conversations; use backend=trl")
+        return Done()
+
+    async def _train(self, command: Train) -> Figures:
+        """Make one optimiser step per minibatch."""
+        from tinker import types
+
+        await self._snapshot(self._newest)  # calls during the update still ask for these weights
+        started = time.perf_counter()
+        training, settings = self._job.training, self._objective.settings
+        loss = choose_loss(self._objective)
+        rng = np.random.default_rng((self._job.seed, command.number))
+        parts = minibatches(command.rows, settings.minibatches, rng)
+        mean_tokens = sum(sum(row.learned) for row in command.rows) / len(parts)
+        steps: list[dict[str, float]] = []
+        for part in parts:
+            weight = token_weight(self._objective.loss, part, mean_tokens)
+            targets = [make_targets(row, weight) for row in part]
+            data = [make_datum(row, target) for row, target in zip(part, targets, strict=True)]
+            rate = learning_rate(
+                training,
+                self._optimiser_steps,
+                self._objective.steps * settings.minibatches,
+                settings.minibatches,
+            )
+            adam = types.AdamParams(
+                learning_rate=rate,
+                beta1=training.beta1,
+                beta2=training.beta2,
+                eps=training.epsilon,
+                weight_decay=training.weight_decay,
+                grad_clip_norm=training.max_grad_norm or 0.0,  # 0: none
+            )
+            # Both are submitted before either is awaited, so that the server need not wait for this process.
+            passed = self._client.forward_backward(data, loss.name, loss.settings)
+            stepped = self._client.optim_step(adam)
+            output, made = await passed, await stepped
+            logprobs = [result["logprobs"].to_numpy() for result in output.loss_fn_outputs]
+            figures = {**measure(loss, targets, logprobs), "learning_rate": rate, **_read_norm(made.metrics, training)}
+            for figure, value in figures.items():
+                if not np.isfinite(value):
+                    raise TrainingError(
+                        f"update {command.number}: expected numbers, got {figure} {value}; lower training.learning_rate"
+                    )
+            steps.append(figures)
+            self._optimiser_steps += 1
+        self._newest = command.number
+        seconds = time.perf_counter() - started
+        tokens = sum(map(width, command.rows))
+        means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+        return Figures(means, speed=Speed(tokens=tokens, seconds=seconds, memory=None, mfu=None))
+
+    async def _generate(self, command: Generate) -> Replies:
+        if self._sampler is None:
+            self._sampler = await asyncio.to_thread(Sampler, self._job.model, self._job.training.hang_timeout)
+        if command.version is None:
+            client = await create(self._service.create_sampling_client, base_model=self._job.model.id)
+        else:
+            address = await self._snapshot(command.version)
+            client = await create(self._service.create_sampling_client, model_path=address)
+        replies = await asyncio.gather(*(self._sampler.answer(client, request) for request in command.requests))
+        return Replies(tuple(replies))
+
+    async def _save(self, folder: Path) -> None:
+        await self._snapshot(self._newest)
+        saved = await self._client.save_state(self._name(self._newest), ttl_seconds=self._ttl, overwrite=True)
+        folder.mkdir()  # noqa: ASYNC240 - a call of microseconds
+        write_json(folder / REMOTE, Remote(saved.path, self._snapshots, self._optimiser_steps))
+
+    async def _export(self, command: Export) -> None:
+        """Write a snapshot's address or, at the run's end, download the adapter."""
+        folder = Path(command.folder)
+        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - a call of microseconds
+        version = self._newest if command.version is None else command.version
+        write_json(folder / SNAPSHOT, Snapshot(await self._snapshot(version)))
+        if command.for_engine:
+            return
+        try:
+            saved = await self._client.save_weights_external(self._name(version), ttl_seconds=self._ttl)
+            await download(self._job.training.base_url, saved.path, folder)
+        except Exception as error:
+            # The weights are not lost: they are on the server, under the address that is written above.
+            log.warning("%s: only their address is left, in %s", explain("no download", error), folder / SNAPSHOT)
+            return
+        config = folder / CONFIG
+        if config.is_file():  # names the base model as a user does, not as the server does
+            settings = {**msgspec.json.decode(config.read_bytes()), "base_model_name_or_path": command.base}
+            config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
+
+    async def _snapshot(self, version: int) -> str:
+        """Return the address of an update's weights to sample from. Raises TrainingError if they are gone."""
+        if version not in self._snapshots:
+            if version != self._newest:
+                raise TrainingError(
+                    f"expected a request for the weights of update {self._newest}, got one for update {version}"
+                )
+            saved = await self._client.save_weights_for_sampler(self._name(version), ttl_seconds=self._ttl)
+            oldest = version - self._job.training.former_versions  # calls beside an update may still ask for it
+            kept = {number: path for number, path in self._snapshots.items() if number >= oldest}
+            self._snapshots = {**kept, version: saved.path}
+        return self._snapshots[version]
+
+    def _name(self, version: int) -> str:
+        return f"update-{version}"
+
+    @property
+    def _ttl(self) -> int | None:
+        days = self._job.training.ttl_days
+        return None if days is None else days * DAY_S
+
+
+def _read_remote(folder: Path) -> Remote:
+    try:
+        return msgspec.json.decode((folder / REMOTE).read_bytes(), type=Remote)
+    except (OSError, msgspec.DecodeError) as error:
+        raise TrainingError(
+            f"{folder}: expected {REMOTE} with the address of a checkpoint on Tinker's server ({error}); a checkpoint "
+            "of another trainer resumes with training.backend=trl"
+        ) from error
+
+
+def _read_norm(metrics: dict[str, float] | None, training: TrainingConfig) -> dict[str, float]:
+    """Return the norm of the gradient before clipping, if the server gives it."""
+    found = next((value for name, value in (metrics or {}).items() if "grad" in name and "norm" in name), None)
+    if found is None:
+        return {}
+    longest = training.max_grad_norm
+    return {"grad_norm": found, "clipped_gradients": float(longest is not None and found > longest)}
+
+
+async def download(base_url: str | None, address: str, folder: Path) -> None:
+    """Write the files of exported weights into a folder. Raises the errors of Tinker's package and of aiohttp."""
+    import tinker
+
+    client = await asyncio.to_thread(tinker.RestClient, base_url=base_url, api_key=read_key(KEY))
+    found = await client.get_external_weights_urls(address)
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        for name, url in found.urls.items():
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts:
+                raise ValueError(f"the server names a file outside the folder: {name!r:.100}")
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            async with session.get(url) as response:
+                with (folder / path).open("wb") as file:
+                    async for chunk in response.content.iter_chunked(1 << 20):
+                        file.write(chunk)
