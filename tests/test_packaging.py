@@ -164,7 +164,7 @@ ALL = BASE.union(*map(distribution_names, PROJECT["optional-dependencies"].value
 FOR_RUNS = BASE.union(
     *(
         distribution_names(PROJECT["optional-dependencies"][extra])
-        for extra in ("dense", "hub", "inspect", "polars", *TRACKERS, "train", "transformers", "vllm")
+        for extra in ("dense", "hub", "inspect", "polars", *TRACKERS, "tinker", "train", "transformers", "vllm")
     )
 )
 

@@ -1,0 +1,96 @@
+"""What a trainer on Tinker's API can follow of a run's settings, without its package and without a server."""
+
+from typing import Any
+
+import pytest
+
+from building import composed, training_config
+from evorun.cli.doctor import _tinker
+from evorun.errors import ConfigError
+from evorun.models.tinker.engine import TinkerConfig
+from evorun.runner.gpu_demands import list_demands
+from evorun.runner.requirements import require_parts
+from evorun.runner.settings import check
+from evorun.runner.training_runs import serving
+from evorun.training.tinker.schedule import learning_rate
+
+ESPL = ("method=espl", "task=aime", "model=deepseek_v3_1", "training=tinker")
+
+
+def test_espl_on_its_own_model_needs_no_engine_named_and_no_gpu() -> None:
+    config = check(composed(*ESPL, "training.base_url=http://host:8000"))
+    assert isinstance(config.engine, TinkerConfig)
+    served = serving(config)
+    assert isinstance(served, TinkerConfig)
+    assert served.base_url == "http://host:8000"
+    assert list_demands(config, []) == []
+    assert config.training is not None
+    assert config.training.target_modules == ["all-linear", "lm_head"]  # as the authors trained
+
+
+REFUSED = {
+    "engine=vllm": r"engine=vllm: expected engine=tinker with training.backend=tinker",
+    "training.weights=full": r"training.weights: expected lora .*got full",
+    "training.dropout=0.1": r"training.dropout: expected 0 .*got 0.1",
+    "training.alpha=16": r"training.alpha: expected 32 .*got 16",
+    "training.precision=bfloat16": r"training.precision: expected auto .*got bfloat16",
+    "training.gradient_checkpointing=true": r"training.gradient_checkpointing: expected null .*got True",
+    "training.num_processes=2": r"training.num_processes: expected null .*got 2",
+    "training.devices=[0]": r"training.devices: expected null .*got \[0\]",
+    "training.target_modules=[q_proj]": r"training.target_modules: expected \[all-linear\] or .*got \[q_proj\]",
+    "method.kl=0.1": r"method.kl: expected 0 .*got 0.1",
+    "method.temperature=0.7": r"method.temperature: expected 1 .*got 0.7",
+    "model.adapter=folder": r"model=deepseek_v3_1: expected one of the server's models, without model.adapter",
+    "method=ppo": r"training.backend=tinker: expected policy gradients .*got PPO, whose critic",
+    "method=sft method.data=x.jsonl": r"expected a method that learns from rewards, got method=sft",
+    "training=policy_gradient engine=tinker model=qwen2_5_7b": r"engine=tinker: takes no adapters.*training=tinker",
+    "training.base_url=host": r"training.base_url: expected http",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_is_refused_names_its_key(change: str) -> None:
+    with pytest.raises(ConfigError, match=REFUSED[change]) as refused:
+        check(composed(*ESPL, *change.split()))
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "by"),
+    [
+        ("constant", 0, "optimiser_step"),
+        ("constant_with_warmup", 3, "optimiser_step"),
+        ("linear", 2, "optimiser_step"),
+        ("cosine", 2, "batch"),
+    ],
+)
+def test_learning_rates_are_transformers(schedule: str, warmup: int, by: str) -> None:
+    import torch
+    from transformers import get_scheduler
+
+    training = training_config(learning_rate=0.5, schedule=schedule, warmup_steps=warmup, schedule_by=by)
+    steps, per_batch = 12, 2
+    per_rate = per_batch if by == "batch" else 1
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    own: Any = get_scheduler(schedule, optimiser, num_warmup_steps=warmup, num_training_steps=steps // per_rate)
+    [factor] = own.lr_lambdas
+    expected = [0.5 * factor(step // per_rate) for step in range(steps)]
+    assert [learning_rate(training, step, steps, per_batch) for step in range(steps)] == pytest.approx(expected)
+
+
+def test_package_and_key_are_asked_for_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from evorun.models.tinker import service
+
+    config = check(composed(*ESPL))
+    monkeypatch.setattr(service, "find_missing_packages", lambda names: names)
+    with pytest.raises(Exception, match=r"package tinker.*pip install 'evorun\[tinker\]'"):
+        require_parts(config)
+    assert not _tinker().ready
+    monkeypatch.setattr(service, "find_missing_packages", lambda names: [])
+    monkeypatch.setenv("TINKER_API_KEY", "sk-other")
+    with pytest.raises(Exception, match="TINKER_API_KEY") as refused:
+        require_parts(config)
+    assert "sk-other" not in str(refused.value)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-any")
+    require_parts(config)
+    assert _tinker().ready
