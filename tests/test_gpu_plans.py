@@ -218,12 +218,32 @@ def test_a_users_key_goes_before_and_all_other_gpus_are_used(key: str, found: An
 
 def test_an_accelerate_file_divides_the_trainers_memory_in_its_own_way(tmp_path: Path) -> None:
     file = tmp_path / "fsdp.yaml"
-    file.write_text("distributed_type: FSDP\n")
+    file.write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n")
     words = (*GRPO, "model=qwen2_5_72b", f"training.accelerate_config={file}", "training.num_processes=4")
     one = placed(*words)
     assert one.training == config(*words).training
     assert one.engine.gpu_use is not None
     assert list(one.engine.gpu_use.devices) == [4, 5, 6, 7]
+
+
+def test_quantised_and_shared_weights_take_less_of_a_gpu() -> None:
+    """By hand: 6.525e9 weights of linear layers of 7B at 4.127 bits, 1.09e9 others at 16, are 5.16 GiB."""
+    own = ("method=grpo", "task=arithmetic", "engine=transformers", "model=qwen2_5_7b")
+    small = ("engine.max_batch_size=8", "engine.prefix_cache_tokens=8192", "training.micro_batch_tokens=2048")
+    assert rows((*own, *small), "1x24") == ["run: trainer,policy on 0, 1 x 1, 14.2 + 7.3 GiB, 90%"]
+    assert rows((*own, *small, "training.quantise=nf4"), "1x24") == [
+        "run: trainer,policy on 0, 1 x 1, 5.2 + 7.3 GiB, 52%"
+    ]
+    # 61.0 GiB of weights do not fit beside a pass; the fewest processes whose parts do are 2
+    large = (*GRPO, "model=qwen2_5_32b", "engine.max_model_len=8192")
+    with pytest.raises(ConfigError, match=r"88\.4 GiB .* try training\.quantise=nf4, training\.shard=fsdp2"):
+        rows(large, "8x80")
+    assert rows((*large, "training.shard=fsdp2"), "8x80") == [
+        "run: policy on 2-7, 6 x 1, 61.0 + 6.4 GiB, 90%",
+        "run: trainer on 0-1, 2 x 1, 30.5 + 29.2 GiB, 75%",
+    ]
+    with pytest.raises(ConfigError, match=r"^training\.shard: expected at least 2 GPUs .*, got 1; "):
+        rows((*large, "training.shard=fsdp2"), "1x80")
 
 
 def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, mib: int) -> None:

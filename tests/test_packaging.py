@@ -164,7 +164,19 @@ ALL = BASE.union(*map(distribution_names, PROJECT["optional-dependencies"].value
 FOR_RUNS = BASE.union(
     *(
         distribution_names(PROJECT["optional-dependencies"][extra])
-        for extra in ("dense", "hub", "inspect", "polars", *TRACKERS, "tinker", "train", "transformers", "vllm")
+        for extra in (
+            "bitsandbytes",
+            "deepspeed",
+            "dense",
+            "hub",
+            "inspect",
+            "polars",
+            *TRACKERS,
+            "tinker",
+            "train",
+            "transformers",
+            "vllm",
+        )
     )
 )
 

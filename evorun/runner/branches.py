@@ -38,6 +38,7 @@ CONSTANT = ("constant", "constant_with_warmup")
 """Schedules whose learning rates do not depend on the number of steps."""
 SHAPES = (
     *("training.weights", "training.rank", "training.alpha", "training.target_modules"),
+    *("training.quantise", "training.shard"),
     *("method.epochs", "method.minibatches", "method.critic", "method.popart"),
 )
 """Settings that a checkpoint has for good: what is trained, and the optimiser's steps per update."""
@@ -256,10 +257,12 @@ def _refuse_other_shapes(changed: Sequence[str], config: Mapping[str, Any], at: 
                 f"{key}: cannot change on a fork, since the weights of the shared steps were trained with it: start a "
                 "new run"
             )
-        if group == "training" and name in optimiser and config["training"]["accelerate_config"] is not None:
+        training = config.get("training") or {}
+        by_itself = training.get("accelerate_config") is not None or training.get("shard") == "zero3"
+        if group == "training" and name in optimiser and by_itself:
             raise ConfigError(
-                f"{key}: cannot change on a fork with training.accelerate_config, which restores the optimiser by "
-                "itself: start a new run"
+                f"{key}: cannot change on a fork with training.accelerate_config or training.shard=zero3, which "
+                "restore the optimiser by themselves: start a new run"
             )
     steps = config["method"].get("steps")
     if steps is not None and steps < at:

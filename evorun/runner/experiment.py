@@ -29,6 +29,7 @@ from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
     grades_own_reward,
     open_policy,
+    samples_from_other_weights,
     serving,
     shared_gpus,
     simulating,
@@ -174,6 +175,7 @@ def _warnings(config: RunConfig, manifest: Manifest) -> list[str]:
     lines = role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
+    lines += samples_from_other_weights(config)
     if manifest.sandbox is not None and not manifest.sandbox.full:
         lines.append(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
     return lines

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import singledispatch
+from functools import partial, singledispatch
 from pathlib import Path
 
 from evorun.errors import ConfigError
@@ -187,6 +187,7 @@ def _training_demand(
     method, learns = config.raw["method"], config.method.learns_from_problems
     longest = _longest_sequence(config, config.model.context_length)
     processes = training.num_processes or min(2, len(gpus))
+    usable = USABLE * max(gpu.memory for gpu in gpus)
     objective = config.method.make_objective(Path()) if learns else None  # that of a fine-tuning reads data
     drawn = method.get("prompts") or method.get("draws") or 1
     rows = method["problems_per_step"] * drawn * method["group"] // method["minibatches"] if learns else method["batch"]
@@ -196,7 +197,7 @@ def _training_demand(
     penalised = isinstance(objective, ProximalPolicy | PolicyGradient) and objective.settings.kl > 0
     reference = penalised or any(role != "policy" for role in answered)
 
-    def need(settings: TrainingConfig, sequences: int) -> GpuMemory:
+    def need(settings: TrainingConfig, sequences: int, processes: int) -> GpuMemory:
         decoding = None
         if decodes:
             kept = own_engine.prefix_cache_tokens
@@ -215,20 +216,34 @@ def _training_demand(
             reference=reference,
         )
 
+    def allows(copies: int) -> bool:
+        # fine-tuning needs equal parts of a batch
+        return copies <= rows and (learns or rows % copies == 0)
+
+    if training.shard is not None:
+        processes = training.processes
+        if processes == 1:  # not set: the fewest that hold the model together
+            if len(gpus) < 2:
+                raise ConfigError(
+                    f"training.shard: expected at least 2 GPUs to share the weights with {training.shard}, got "
+                    f"{len(gpus)}; on one GPU training.quantise=nf4 saves memory"
+                )
+            possible = [number for number in range(2, len(gpus) + 1) if allows(number)] or [2]
+            fitting = (n for n in possible if need(training, own_engine.max_batch_size, n).total <= usable)
+            processes = next(fitting, possible[-1])
     demand = Demand(
         key=TRAINER,
         roles=("trainer", *answered),
         model=config.model.name,
-        needs={1: need(training, own_engine.max_batch_size)},
+        needs={1: need(training, own_engine.max_batch_size, processes)},
         work=work,
         trains=True,
         expands=False,
         devices=None if training.devices is None else tuple(training.devices),
-        copies=training.num_processes,
-        # fine-tuning needs equal parts of a batch
-        allowed_copies=lambda copies: copies <= rows and (learns or rows % copies == 0),
+        copies=training.num_processes if training.shard is None else processes,
+        allowed_copies=allows,
         advice=_advise(
-            training, own_engine, need, USABLE * max(gpu.memory for gpu in gpus), decodes=decodes, reference=reference
+            training, own_engine, partial(need, processes=processes), usable, decodes=decodes, reference=reference
         ),
     )
     if training.accelerate_config is None:
@@ -279,7 +294,8 @@ def _advise(
                     "engine.max_batch_size": (engine.max_batch_size, sequences),
                 }
                 return " ".join(f"{key}={to}" for key, (was, to) in named.items() if to != was) + " would fit"
-    return "no smaller batch fits: lower method.max_tokens, or train a smaller model"
+    others = "training.shard=fsdp2" if training.weights == "full" else "training.quantise=nf4, training.shard=fsdp2"
+    return f"no smaller batch fits: lower method.max_tokens, try {others}, or train a smaller model"
 
 
 def _longest_sequence(config: RunConfig, context: int) -> int:

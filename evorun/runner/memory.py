@@ -32,6 +32,9 @@ EXPERT_BITS = {"mxfp4": 4 + 8 / 32}
 """The same where only experts are quantised."""
 GROUP = {"awq": 128, "gptq": 128, "compressed-tensors": 128, "fp8": 128}
 """Weights in a row that share a scale, which tensor parallelism cannot split."""
+TRAINER_BITS = {"nf4": 4 + 8 / 64 + 32 / (64 * 256), "int8": 8.0}
+"""Bits per weight of linear layers by `training.quantise`. NF4 has a scale of 8 bits per 64 weights, and one of 32 bits
+per 256 scales (QLoRA, Dettmers et al. 2023, section 3). bitsandbytes quantises no experts that are one tensor."""
 
 CONTEXT_GIB = 1.5
 """CUDA's context, NCCL's buffers, CUDA graphs and what the allocator loses (ours)."""
@@ -160,7 +163,7 @@ def training_memory(
     decoding: GpuMemory | None,
     reference: bool = False,
 ) -> GpuMemory:
-    """Return what each process of the trainer takes of its GPU; every one has all weights.
+    """Return what each process of the trainer takes of its GPU: with all weights, or its part (`training.shard`).
 
     pass_tokens: of a forward and backward pass. critic: `ProximalSettings.critic`, None without one. decoding: of its
     own completions, which alternate with updates. reference: true if the run needs a reference policy.
@@ -178,7 +181,9 @@ def training_memory(
         trained += count.total - (0 if shape.tied else count.embeddings // 2)
     frozen_copy = 0 if frozen or not reference else (2 if half else 4) * count.total
     copied += frozen_copy if training.reference == "device" else 0
-    state = trained * (16 + (4 if processes > 1 else 0)) + copied
+    parts = processes if training.shard is not None else 1
+    # The gradients' buckets are those of processes that each have all of them.
+    state = trained * (16 + (4 if processes > parts else 0)) / parts + copied
     widths = shape.heads * shape.head_dim + shape.kv_heads * shape.head_dim
     inner = shape.active_experts * shape.expert_intermediate + shape.shared_intermediate or shape.intermediate
     number = 2 if half else 4
@@ -191,11 +196,18 @@ def training_memory(
         copies = 1 + (shape.sparse_layers if every_layer else 1)
         activations += number * copies * count.experts / shape.sparse_layers / GIB
     logits = CHUNK_TOKENS * shape.vocabulary * 4 * 3 / GIB
-    weights = count.total * (2 if half else 4) / GIB if frozen else 0.0
+    plain = 16 if half else 32
+    linear = TRAINER_BITS.get(training.quantise or "", plain) * (count.attention + count.dense)
+    whole = (linear + plain * (count.embeddings + count.experts)) / 8 / GIB
+    weights = whole / parts if frozen else 0.0
     sampling, moved = GpuMemory(0.0), 0.0
     if decoding is not None:
         in_half = 0.0 if frozen or not half else 2 * count.total / GIB
-        sampling = decoding._replace(work=decoding.work + in_half)
+        # Decoding gathers the weights that other processes hold.
+        gathered = 0.0 if parts == 1 else whole * (1 - 1 / parts) if frozen else whole
+        sampling = decoding._replace(work=decoding.work + in_half + gathered)
+    if parts > 1:  # an update gathers the embeddings and two layers, of which the next one is under way
+        activations += 2 * whole / shape.layers + count.embeddings * plain / 8 / GIB
     if training.reference == "cpu":  # on the GPU while it scores or decodes
         moved = frozen_copy / GIB
     # the largest of the phases: an update's activations, the trainer's own decoding, or the reference policy's

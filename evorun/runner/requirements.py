@@ -18,7 +18,7 @@ from evorun.tasks.capabilities import HasTools
 from evorun.tracking.choices import require_trackers
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_packages, require_trainable, require_tunable
-from evorun.training.settings import require_share
+from evorun.training.settings import require_several, require_share
 
 
 def require_parts(config: RunConfig) -> None:
@@ -39,7 +39,8 @@ def require_parts(config: RunConfig) -> None:
         require_tool_turn(load_tokenizer(config.model), config.model)
     # The engine's own check has found Tinker's package and key.
     if config.training is not None and not (config.engine.simulated or config.engine.on_tinker):
-        require_packages()
+        require_packages(config.training)
+        require_several(config.training)
         device_environment("training.devices", config.training.devices)
         require_trainer(config)
     for stage, of_stage in student_stages(config).items():

@@ -163,6 +163,20 @@ def trains_too_little(config: RunConfig) -> list[str]:
     return [] if line is None else [line]
 
 
+def samples_from_other_weights(config: RunConfig) -> list[str]:
+    """Return a note if completions come from the base weights that the trainer has quantised."""
+    elsewhere = config.engine.simulated or config.engine.replays or config.engine.is_trainer
+    if config.training is None or config.training.quantise is None or elsewhere:
+        return []
+    if not config.method.learns_from_problems:  # a fine-tuning asks for no completions
+        return []
+    return [
+        f"training.quantise={config.training.quantise} rounds the trainer's base weights, and not those of "
+        f"engine={config.engine.name}: importance ratios correct for it, and sampler_kl in training.jsonl says how far "
+        "the two are apart"
+    ]
+
+
 def _gpu_uses(config: RunConfig) -> list[GpuUse]:
     engines = [config.engine, *(served.engine for served in config.others.values())]
     return [use for engine in engines if (use := engine.gpu_use) is not None]

@@ -15,6 +15,8 @@ BACKENDS = ("trl", "tinker")
 WEIGHTS = ("lora", "full")
 REFERENCES = ("device", "cpu")
 PRECISIONS = ("auto", "float32", "bfloat16")
+SHARDINGS = ("fsdp2", "zero3")
+QUANTISATIONS = ("nf4", "int8")
 SCHEDULED_BY = ("optimiser_step", "batch")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 
@@ -66,6 +68,9 @@ class TrainingConfig(Checked):
     """The same in tokens, including padding; a pass has at least one sequence."""
     precision: Annotated[str, OneOf(PRECISIONS)]
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
+    quantise: Annotated[str, OneOf(QUANTISATIONS)] | None
+    """Bits of the frozen weights under an adapter, by bitsandbytes. nf4: 4 (QLoRA, Dettmers et al. 2023); int8: 8, with
+    activations of 8 bits too (LLM.int8(), Dettmers et al. 2022). null: those of `precision`."""
     gradient_checkpointing: bool | None
     """Recompute activations in the backward pass: slower, with less memory. null: only on a GPU."""
     save_every: PositiveInt
@@ -85,6 +90,9 @@ class TrainingConfig(Checked):
     devices: list[int] | None
     """GPUs of the processes, one each, numbered as the run's process sees them; null: those of the plan. With several
     nodes of 8 GPUs each, GPU 9 is the second one of the second node."""
+    shard: Annotated[str, OneOf(SHARDINGS)] | None
+    """fsdp2: each of several processes holds its part of weights, gradients and optimiser, by PyTorch's FSDP2. zero3:
+    the same by DeepSpeed's ZeRO stage 3. null: each holds all of them."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP); null: its defaults. What it says of machines does
     not count."""
@@ -113,6 +121,26 @@ class TrainingConfig(Checked):
             raise ConfigError(
                 f"training.devices: expected a GPU for each of training.num_processes={self.num_processes}, got "
                 f"{self.devices}"
+            )
+        if self.shard is not None and self.accelerate_config is not None:
+            raise ConfigError(
+                "training.shard: expected null with training.accelerate_config, which says itself what is sharded, got "
+                f"{self.shard}"
+            )
+        if self.shard is not None and self.num_processes == 1:
+            raise ConfigError(
+                f"training.num_processes: expected at least 2 with training.shard={self.shard}, got 1; null leaves "
+                "their number to the plan"
+            )
+        if self.quantise is not None and self.weights == "full":
+            raise ConfigError(
+                "training.quantise: expected null with training.weights=full, since quantised weights have no "
+                f"gradient, got {self.quantise}"
+            )
+        if self.quantise is not None and self.shard is not None:
+            raise ConfigError(
+                f"training.quantise: expected null with training.shard={self.shard}, got {self.quantise}: each process "
+                "holds all quantised weights"
             )
         if not self.target_modules:
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")

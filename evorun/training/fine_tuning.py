@@ -28,7 +28,8 @@ from evorun.training.ranks import RANK
 from evorun.training.reference import Reference
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.settings import count_processes, keep_settings, require_share, shared_arguments
-from evorun.training.weights import adapter
+from evorun.training.sharding import ShardsWeights
+from evorun.training.weights import adapter, keep_adapter_precise
 from evorun.training.wire import FineTuning, Job
 
 HELD_OUT_AT_ONCE = 64
@@ -95,7 +96,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     return trainer
 
 
-class FineTuner(SFTTrainer):  # type: ignore[misc]
+class FineTuner(ShardsWeights, SFTTrainer):  # type: ignore[misc]
     """SFTTrainer that divides batches into passes; reports the numbers of its conversations and the held-out loss."""
 
     current_gradient_accumulation_steps: int
@@ -113,6 +114,8 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
             "dropped": sum(part.dropped for part in parts),
         }
         super().__init__(**arguments)
+        if training.quantise is not None:
+            keep_adapter_precise(self.model)
 
     @property
     def policy(self) -> Any:
@@ -168,7 +171,11 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         with torch.no_grad(), self.compute_loss_context_manager():
             for batch in self.get_eval_dataloader():
                 rows = torch.zeros(len(batch["input_ids"]), 2, device=self.accelerator.device)
-                for own in divide(batch, *self._limits, packed=False):
+                passes = divide(batch, *self._limits, packed=False)
+                count = torch.tensor([len(passes)], device=self.accelerator.device)
+                # Processes with sharded weights need each other in every pass.
+                passes += [passes[-1]] * (int(self.accelerator.gather(count).max()) - len(passes))
+                for own in passes:
                     ids = own.inputs["input_ids"]
                     RANK.note("held-out conversations", rows=len(ids), tokens=ids.numel())
                     # Like SFTTrainer's loss: log-probabilities without all logits in memory.

@@ -147,7 +147,7 @@ class TrainerProcess:
 
         job: this method fills in its socket. Raises TrainingError with one line if the process cannot start.
         """
-        require_packages()
+        require_packages(job.training)
         layout, timeout = lay_out(job.training), job.training.start_timeout
         several = [share.node for share in layout] != [0]
         # Not in the run directory: the path of a Unix socket may have at most 107 bytes.

@@ -22,16 +22,38 @@ PACKAGES = ("torch", "transformers", "accelerate", "trl", "peft", "datasets")
 _CHAT = (Message(role="user", content="Which?"), Message(role="assistant", content="This one."))
 
 
-def require_packages() -> None:
+OPTIONAL_PACKAGES = {"zero3": "deepspeed", "nf4": "bitsandbytes", "int8": "bitsandbytes"}
+"""Packages by values of `training.shard` and `training.quantise`; the extra has the package's name."""
+
+
+def require_packages(training: TrainingConfig) -> None:
     """Raise TrainingError if a package is not installed."""
     for package in find_missing_packages(PACKAGES):
         raise TrainingError(
             f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
         )
+    for key, value in (("shard", training.shard), ("quantise", training.quantise)):
+        package = OPTIONAL_PACKAGES.get(value or "", "torch")
+        if find_missing_packages((package,)):
+            raise TrainingError(
+                f"training.{key}={value} needs the package {package}, which is not installed: "
+                f"pip install 'evorun[{package}]'"
+            )
 
 
 def require_fitting(objective: Objective, training: TrainingConfig) -> None:
     """Raise ConfigError for training settings that do not fit the objective. Loads nothing."""
+    launched = {} if training.accelerate_config is None else _given(Path(training.accelerate_config).expanduser())
+    if _has_fsdp1(launched):
+        raise ConfigError(
+            "training.accelerate_config: expected fsdp_version: 2 with FSDP, whose first version cannot give a process "
+            "all weights for completions; training.shard=fsdp2 needs no file"
+        )
+    if training.quantise is not None and _shards(launched):
+        raise ConfigError(
+            f"training.quantise: expected null with an accelerate_config that shards weights, got {training.quantise}: "
+            "each process holds all quantised weights"
+        )
     if not isinstance(objective, ProximalPolicy):
         return
     if training.dropout:
@@ -44,13 +66,16 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             "method.critic: expected full with training.weights=full, since one learning rate trains policy and critic "
             f"and an adapter needs a larger one, got {objective.settings.critic}"
         )
-    launched = {} if training.accelerate_config is None else _given(Path(training.accelerate_config).expanduser())
-    if _shards(launched):
+    if training.shard is not None or _shards(launched):
         raise ConfigError(
-            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), but PPO's "
-            "critic needs whole weights; use ZeRO stage 2 or none"
+            f"training.{'shard' if training.shard else 'accelerate_config'}: shards the weights among the processes "
+            "(ZeRO stage 3 or FSDP), but PPO's critic needs whole weights; use none, or a file with ZeRO stage 2"
         )
-
+    if training.quantise is not None:
+        raise ConfigError(
+            "training.quantise: expected null with PPO, whose critic begins as a copy of the weights, got "
+            f"{training.quantise}"
+        )
     if launched.get("distributed_type") == "DEEPSPEED" and (
         objective.settings.popart is not None or objective.settings.reset_critic
     ):
@@ -67,6 +92,13 @@ def _given(file: Path) -> dict[str, Any]:
         given: Any = OmegaConf.to_container(OmegaConf.load(file))
         return dict(given)
     return {}
+
+
+def _has_fsdp1(given: Mapping[str, Any]) -> bool:
+    """Return whether a configuration of accelerate has the first version of FSDP, its default."""
+    settings = given.get("fsdp_config")
+    version = settings.get("fsdp_version", 1) if isinstance(settings, dict) else 1
+    return given.get("distributed_type") == "FSDP" and version == 1
 
 
 def _shards(given: Mapping[str, Any]) -> bool:
@@ -86,7 +118,7 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     Returns the tokenizer and the model without weights. Takes seconds, since it imports torch and transformers. Raises
     EngineError for a model that cannot be loaded or a missing device, ConfigError for an adapter that does not fit.
     """
-    require_packages()
+    require_packages(training)
     from transformers import AutoTokenizer
 
     from evorun.models.transformers.engine import choose_device

@@ -24,7 +24,8 @@ from evorun.training.ranks import RANK
 from evorun.training.reference import Reference
 from evorun.training.serving import Serving
 from evorun.training.settings import count_processes, keep_settings, shared_arguments
-from evorun.training.weights import adapter, adapts_output
+from evorun.training.sharding import ShardsWeights, full_shape
+from evorun.training.weights import adapter, adapts_output, keep_adapter_precise
 from evorun.training.wire import Job
 
 LOGPROB_TOLERANCE = 1e-4
@@ -40,7 +41,7 @@ class Scores(NamedTuple):
     entropy: torch.Tensor
 
 
-class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
+class RowsTrainer(ShardsWeights, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer on the run's rows."""
 
     model: Any
@@ -83,6 +84,8 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
                 processing_class=tokenizer,
                 peft_config=adapter(job.training, model) if lora else None,
             )
+        if job.training.quantise is not None:
+            keep_adapter_precise(self.model)
         if adapts_output_layer:
             score_through_adapter(self.model.get_base_model(), temperature)
         self._job = job
@@ -129,7 +132,7 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
         RANK.note("sums of figures", waits=True)
         sums = self.accelerator.reduce(self._sums, reduction="sum").tolist()
         figures = self._figures(dict(zip(self.SUMS, sums, strict=True)))
-        largest = math.log(self.policy.get_output_embeddings().weight.shape[0])
+        largest = math.log(full_shape(self.policy.get_output_embeddings().weight)[0])
         for name, value in {**figures, "entropy_fraction": figures["entropy"] / largest}.items():
             self._metrics["train"][name].append(value)
         return loss

@@ -17,12 +17,13 @@ import msgspec
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
 
-from evorun.errors import ConfigError, TrainingError
+from evorun.errors import TrainingError
 from evorun.models.base import Reply
 from evorun.models.cache import apply_umask
 from evorun.training import tcp
 from evorun.training.ranks import RANK
 from evorun.training.rollouts import Decoding
+from evorun.training.sharding import is_sharded, release, whole
 from evorun.training.speed import Meter
 from evorun.training.versions import Versions
 from evorun.training.wire import (
@@ -112,13 +113,14 @@ class Serving:
             broadcast_object_list(received)
             command: Command = received[0]
             RANK.begin_command(_describe(command))
+            release(self._model)
             if isinstance(command, Train):
                 self._training = True
                 self._meter.begin(self._trainer, command)
                 # Not 0 at the first step: a checkpoint restores a resumed trainer's earlier log.
                 self._measured = len(self._trainer.state.log_history)
                 self._decoding.weights_changed()
-                self._versions.advance(None if self._sharded else self._model, command.number)
+                self._versions.advance(self._model, command.number)
                 return command
             if isinstance(command, Finish):
                 self._answer(Done())
@@ -128,13 +130,6 @@ class Serving:
     @property
     def _model(self) -> Any:
         return self._trainer.policy
-
-    @property
-    def _sharded(self) -> bool:
-        """True if no process holds all weights."""
-        accelerator = self._trainer.accelerator
-        deepspeed = accelerator.state.deepspeed_plugin
-        return accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3)
 
     def _answer(self, answer: Answer) -> None:
         if self._link is not None:
@@ -152,24 +147,17 @@ class Serving:
         return Done()
 
     def _generate(self, command: Generate) -> list[Reply]:
-        """Answer the requests; each of n processes answers every n-th request.
-
-        Raises ConfigError when the weights are sharded.
-        """
+        """Answer the requests; each of n processes answers every n-th request."""
         accelerator, versions = self._trainer.accelerator, self._versions
-        # A process with sharded weights needs the others at every layer, but each decodes other texts at another pace.
-        if self._sharded:
-            raise ConfigError(
-                "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), which "
-                "therefore cannot generate completions; use engine=vllm, engine=server or ZeRO stage 2"
-            )
         count, index = accelerator.num_processes, accelerator.process_index
         requests, version = command.requests[index::count], command.version
         policy = self._model
         # All weights are in float32 while they are trained, and compute in bfloat16 on a GPU.
         computing = nullcontext() if hasattr(policy, "peft_config") else accelerator.autocast()
         used = self._trainer.reference.use(policy) if version is None else versions.use(policy, version)
-        with used as model, computing:
+        # With its own part of the policy alone, a process would need the others at every layer, but each decodes other
+        # texts at another pace.
+        with used as model, computing, whole(self._trainer) if model is policy else nullcontext():
             mine = self._decoding.decode(model, requests, version)
         RANK.note("done", waits=True)
         parts = gather_object([mine])
@@ -181,17 +169,17 @@ class Serving:
         # transformers has no public method that writes a checkpoint outside a step.
         trainer._save_checkpoint(trainer.model, trial=None)
         trainer.accelerator.wait_for_everyone()
+        written = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+        self._versions.save(self._model, None if self._link is None else written)
         if self._link is not None:
-            written = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
-            self._versions.save(written)
             written.rename(folder)
 
     def _export(self, command: Export) -> None:
         """Write the weights of a version, and the tokenizer beside all weights of a model."""
         folder, trainer = Path(command.folder), self._trainer
-        whole = trainer.args.bf16 and not (self._sharded or hasattr(self._model, "peft_config"))
+        halved = trainer.args.bf16 and not (is_sharded(self._model) or hasattr(self._model, "peft_config"))
         with self._versions.use(self._model, command.version) as model:
-            if not whole:
+            if not halved:
                 trainer.save_model(str(folder))
             elif trainer.args.should_save:
                 # They compute in bfloat16, in which engines serve them; a checkpoint keeps float32.

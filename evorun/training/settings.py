@@ -92,6 +92,15 @@ def meet(job: Job) -> None:
     state.wait_for_everyone()
 
 
+def require_several(training: TrainingConfig) -> None:
+    """Raise ConfigError for sharded weights in one process."""
+    if training.shard is not None and training.processes == 1:
+        raise ConfigError(
+            f"training.shard: expected several processes to share the weights with {training.shard}, got one; set "
+            "training.num_processes"
+        )
+
+
 def count_processes() -> int:
     """Return the number of processes that train together, as set by the launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -3,6 +3,7 @@
 Imports torch: only the trainer process imports this module.
 """
 
+import math
 import resource
 import time
 from typing import Any
@@ -12,6 +13,7 @@ from accelerate.utils import gather_object
 
 from evorun.models.memory import GIB
 from evorun.training.batches import width
+from evorun.training.sharding import full_shape
 from evorun.training.wire import Speed, Train
 
 PEAKS = {
@@ -71,8 +73,14 @@ def flops_per_token(model: torch.nn.Module) -> int:
 
     Two per weight in the forward pass, two for the gradients of its inputs, and two for its own where it is trained.
     """
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    sizes = [(_size(parameter), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size * (6 if trained else 4) for size, trained in sizes)
+
+
+def _size(parameter: torch.Tensor) -> int:
+    """Return the number of a parameter's weights, packed or divided among processes as they may be."""
+    packed = getattr(parameter, "quant_state", None)
+    return math.prod(full_shape(parameter) if packed is None else packed.shape)
 
 
 def _peak_memory() -> int:

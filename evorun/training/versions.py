@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from evorun.errors import TrainingError
 from evorun.training.checkpoints import find_former, former_file
+from evorun.training.sharding import gather_trained, is_sharded, own_part, put
 
 Weights = dict[str, torch.Tensor]
 
@@ -40,17 +41,23 @@ class Versions:
         return cls(updates, former, count)
 
     def advance(self, model: Any, newest: int) -> None:
-        """Keep the trained weights before update `newest` changes them. model: None for sharded ones keeps nothing."""
+        """Keep the trained weights before update `newest` changes them; of sharded ones, this process's part."""
         self.newest = newest
         kept = model if self.count else None
-        if weights := {name: parameter.detach().to("cpu", copy=True) for name, parameter in _trained(kept)}:
+        if weights := {name: own_part(parameter).to("cpu", copy=True) for name, parameter in _trained(kept)}:
             self.former[newest - 1] = weights
         self.former = {version: kept for version, kept in self.former.items() if version >= newest - self.count}
 
-    def save(self, folder: Path) -> None:
-        """Write the former weights into a checkpoint."""
-        for version, weights in self.former.items():
-            save_file(weights, former_file(folder, version))
+    def save(self, model: Any, folder: Path | None) -> None:
+        """Write the former weights into a checkpoint. folder: None in all processes except the first."""
+        for version, own in self.former.items():
+            weights = own
+            if is_sharded(model):
+                with self.use(model, version):
+                    gathered = gather_trained(model)
+                weights = {name: gathered[name] for name in own if name in gathered}
+            if folder is not None:
+                save_file(weights, former_file(folder, version))
 
     @contextlib.contextmanager
     def use(self, model: Any, version: int | None) -> Iterator[Any]:
@@ -81,5 +88,5 @@ def _exchange(model: Any, weights: Weights) -> None:
     """Exchange a model's trained weights with those in main memory, one tensor at a time: a GPU holds no two models."""
     with torch.no_grad():
         for name, parameter in _trained(model):
-            kept, weights[name] = weights[name], parameter.detach().to("cpu", copy=True)
-            parameter.copy_(kept)
+            kept, weights[name] = weights[name], own_part(parameter).to("cpu", copy=True)
+            put(parameter, kept)

@@ -3,6 +3,7 @@
 Imports torch: only the trainer process and a check before a teacher's run import this module.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -50,11 +51,19 @@ def load_model(job: Job, dtype: torch.dtype) -> Any:
     """Return the base model with weights of this type. Raises EngineError when they cannot be loaded."""
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            job.weights, dtype=dtype, attn_implementation=job.attention, trust_remote_code=False, **_read_as(job)
+            job.weights,
+            dtype=dtype,
+            attn_implementation=job.attention,
+            trust_remote_code=False,
+            **{**_read_as(job), **_quantisation(job, dtype)},
         )
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     use_grouped_attention(model)
+    for layer in model.modules():
+        # bitsandbytes would repack these weights when a CPU decodes, and then compute wrong gradients from them.
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
     return model
 
 
@@ -67,6 +76,32 @@ def _read_as(job: Job) -> dict[str, Any]:
 
     # gpt-oss's experts; kernels for 4 bits, where they are installed, have no gradient.
     return {"quantization_config": Mxfp4Config(dequantize=True)}
+
+
+def _quantisation(job: Job, dtype: torch.dtype) -> dict[str, Any]:
+    """Return transformers' settings of quantised base weights; dtype: of all else, and of the arithmetic."""
+    if job.training.quantise is None:
+        return {}
+    from transformers import BitsAndBytesConfig
+
+    settings: dict[str, Any] = {"load_in_8bit": True}
+    if job.training.quantise == "nf4":  # as in QLoRA: the scales of blocks are quantised, too
+        settings = {
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True,
+            "bnb_4bit_compute_dtype": dtype,
+        }
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if on_gpu(job) else "cpu"
+    configured = BitsAndBytesConfig(**settings)  # type: ignore[no-untyped-call]
+    return {"quantization_config": configured, "device_map": {"": device}}
+
+
+def keep_adapter_precise(model: Any) -> None:
+    """Let the adapter of a quantised model learn in float32; TRL makes it bfloat16, where small steps are lost."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
 
 
 def adapter(training: TrainingConfig, model: Any) -> Any:

@@ -102,11 +102,13 @@ def _train(job: Job, link: Any) -> None:
     from evorun.training.rollouts import Decoding
     from evorun.training.serving import Finished, Serving
     from evorun.training.settings import meet, require_processes
+    from evorun.training.sharding import configure
     from evorun.training.versions import Versions
-    from evorun.training.weights import load
+    from evorun.training.weights import load, on_gpu
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
+    configure(job.training, gpu=on_gpu(job))
     RANK.note("reaching the other processes", waits=True)
     meet(job)
     if link is not None:

@@ -60,7 +60,7 @@ def test_tools_that_describe_the_machine_have_no_keys() -> None:
 
 async def test_the_trainer_has_no_keys_but_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = tmp_path / "environ"
-    monkeypatch.setattr(process, "require_packages", lambda: None)
+    monkeypatch.setattr(process, "require_packages", lambda training: None)
     monkeypatch.setattr(process, "command_line", lambda job, file: ["sh", "-c", f"cat /proc/$$/environ > {seen}"])
     job = make_job(tmp_path, tmp_path, training_config(), policy_gradient())
     with pytest.raises(TrainingError, match="ended with exit code 0"):

@@ -92,7 +92,7 @@ def watched(trainer: Any) -> Stepped:
 
     class Watch(TrainerCallback):
         def on_pre_optimizer_step(self, *_: Any, model: Any = None, **__: Any) -> None:
-            of = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+            of = {name: entire(one.grad).clone() for name, one in model.named_parameters() if one.grad is not None}
             gradients.append({named(name): value for name, value in of.items()})
 
     gradients: list[dict[str, torch.Tensor]] = []
@@ -100,8 +100,16 @@ def watched(trainer: Any) -> Stepped:
     with contextlib.suppress(Finished):
         trainer.train()
     figures = [entry for entry in trainer.state.log_history if "loss" in entry]
-    trained = {named(name): one.detach() for name, one in trainer.model.named_parameters() if one.requires_grad}
+    every = trainer.model.named_parameters()
+    trained = {named(name): entire(one.detach()) for name, one in every if one.requires_grad}
     return Stepped(figures, gradients, trained)
+
+
+def entire(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of which each process may have a part."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def named(parameter: str) -> str:

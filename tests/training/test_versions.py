@@ -33,7 +33,7 @@ def test_the_former_weights_serve_requests_of_the_updates_before(count: int, tmp
     for update in (1, 2, 3, 4):  # after update n the weight is n
         versions.advance(model, update)
         model.become(update)
-    versions.save(tmp_path)
+    versions.save(model, tmp_path)
     for kept in (versions, Versions.resumed(4, str(tmp_path), count)):
         for version in range(4 - count, 5):
             with kept.use(model, version):
@@ -56,7 +56,7 @@ def test_fewer_former_weights_are_read_than_a_checkpoint_holds(tmp_path: Path) -
     model, versions = Adapted(), Versions(0, count=3)
     for update in (1, 2, 3):
         versions.advance(model, update)
-    versions.save(tmp_path)
+    versions.save(model, tmp_path)
     assert [*Versions.resumed(3, str(tmp_path), 1).former] == [2]
 
 
