@@ -4,10 +4,10 @@ Nothing here knows a task, a method, or which engine serves a model.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -216,8 +216,8 @@ class TakesAdapters(Protocol):
 
         The engine continues to serve the model without the adapter, in the same batches. Closing the view releases
         nothing. Only the views of the latest calls are valid, two of them unless the engine is opened for more
-        (`EngineConfig.for_adapters`): it drops earlier adapters to bound its memory. Only this call reads `folder`.
-        Raises EngineError if the engine takes no adapters, or if this one does not fit.
+        (`EngineConfig.for_adapters`): it drops earlier adapters to bound its memory. Only this call reads `folder`, and
+        an engine that has slept. Raises EngineError if the engine takes no adapters, or if this one does not fit.
         """
         ...
 
@@ -229,13 +229,24 @@ class TakesWeights(LanguageModel, Protocol):
     async def with_weights(self, folder: Path, name: str) -> LanguageModel:
         """Return a view of this engine, named `name`: the same model with the weights in `folder`.
 
-        The folder is one that transformers loads; only this call reads it. The engine holds one set of weights: only
-        the view of the latest call is valid, and the engine itself serves the same weights. No request may be in
-        progress. Closing the view releases nothing.
+        The folder is one that transformers loads; only this call reads it, and an engine that has slept. The engine
+        holds one set of weights: only the view of the latest call is valid, and the engine itself serves the same
+        weights. No request may be in progress. Closing the view releases nothing.
 
         Raises EngineError if the engine cannot replace its weights, or if these do not fit its model.
         """
         ...
+
+
+class Waking(NamedTuple):
+    """A sleep of an engine that has ended, and the check of its weights."""
+
+    seconds: float
+    """To fall asleep, to wake and to check."""
+    distance: float
+    """Mean absolute difference of a fixed text's log-probabilities before and after, in nats."""
+    reloads: int
+    """1 if the weights had to be read from disk again, else 0."""
 
 
 @runtime_checkable
@@ -243,7 +254,14 @@ class Sleeps(Protocol):
     """An engine that can lend the memory of its GPUs to a trainer."""
 
     def asleep(self) -> AbstractAsyncContextManager[None]:
-        """Free the memory while the block runs: requests in progress finish first, later ones wait for its end."""
+        """Free the memory while the block runs: requests in progress finish first, later ones wait for its end.
+
+        The engine wakes on its next request, which raises EngineError if its weights are no longer those before.
+        """
+        ...
+
+    def take_wakings(self) -> Sequence[Waking]:
+        """Return the wakings since the last call."""
         ...
 
 

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from evorun.errors import EngineDied, EngineError, EvorunError
 from evorun.models.adapters import ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Wasted
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Waking, Wasted
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import name_engine_key
 
@@ -118,6 +118,10 @@ class LazyModel:
             if isinstance(self._engine, Sleeps):
                 await stack.enter_async_context(self._engine.asleep())
             yield
+
+    def take_wakings(self) -> Sequence[Waking]:
+        """Return the engine's wakings since the last call; none if it is not open or cannot sleep."""
+        return self._engine.take_wakings() if isinstance(self._engine, Sleeps) else ()
 
     async def _opened(self) -> LanguageModel:
         # Calls made while the engine starts wait for it instead of starting a second one.

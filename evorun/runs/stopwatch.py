@@ -28,6 +28,8 @@ CAUSES: dict[Cause, str] = {
 }
 """Causes of waiting, with the names of their figures; while a run waits for several, the first one counts."""
 OTHER = "other_seconds"
+SLEEP = ("sleep_seconds", "probes", "probe_reloads")
+"""Figures of engines that slept during updates: sums since the last step."""
 
 
 class Stopwatch:
@@ -59,7 +61,7 @@ class Stopwatch:
             self._open[cause] -= 1
 
     def add(self, **amounts: float) -> None:
-        """Add to amounts: `prefilled` and `decoded` tokens of the policy; `trained` tokens in `trained_seconds`."""
+        """Add to amounts: `prefilled` and `decoded` tokens of the policy, `trained` in `trained_seconds`; `SLEEP`."""
         for name, amount in amounts.items():
             self._amounts[name] += amount
 
@@ -82,6 +84,7 @@ class Stopwatch:
             ("train", amounts["trained"], amounts["trained_seconds"]),
         )
         figures |= {f"{name}_tokens_per_second": tokens / seconds for name, tokens, seconds in rates if seconds}
+        figures |= {name: amounts[name] for name in SLEEP if name in amounts}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         figures |= {**largest, "run_memory": peak / GIB}
         of_vllm = vllm_peak()

@@ -146,6 +146,11 @@ class Policy:
         self._open: dict[asyncio.Future[None], int] = {}
         """The version of the weights that answers each open request."""
         self._sharing_engines: list[Sleeps] = []
+        self._lent = 0
+        """The number of blocks in which they sleep."""
+        self._sleep = AsyncExitStack()
+        """Ends their sleep."""
+        self._falling_asleep = asyncio.Lock()
         self._rollout_engine: _SynchronisedEngine | ReplacedWeights | None = None
         self._updating = asyncio.Lock()
         self._reductions = Reductions(journal, training, engine)
@@ -258,9 +263,7 @@ class Policy:
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
-            async with AsyncExitStack() as asleep:
-                for engine in self._sharing_engines:
-                    await asleep.enter_async_context(engine.asleep())
+            async with self._engines_asleep():
                 answer = await (self._train(command) if isinstance(command, Train) else self._ask(command))
             return answer if isinstance(answer, Figures) else Figures({})
 
@@ -268,6 +271,26 @@ class Policy:
             {"model": f"{self._model.id}@{self.updates}", "digest": digest_request(about).hex()}
         )
         return await self._journal.remember(key, about, measure, Figures, request=request, repeat=repeat)
+
+    @asynccontextmanager
+    async def _engines_asleep(self) -> AsyncIterator[None]:
+        """Let the engines on the trainer's GPU sleep while the block runs; several blocks may run at once."""
+        async with self._falling_asleep:
+            if not self._lent:
+                async with AsyncExitStack() as asleep:
+                    for engine in self._sharing_engines:
+                        for waking in engine.take_wakings():
+                            self.stopwatch.add(sleep_seconds=waking.seconds, probes=1, probe_reloads=waking.reloads)
+                            self.stopwatch.note_largest("probe_distance", waking.distance)
+                        await asleep.enter_async_context(engine.asleep())
+                    self._sleep = asleep.pop_all()
+            self._lent += 1
+        try:
+            yield
+        finally:
+            self._lent -= 1
+            if not self._lent:
+                await self._sleep.aclose()
 
     async def _train(self, command: Train) -> Answer:
         """Make an update; return its figures as they are on every repetition."""
@@ -399,7 +422,8 @@ class Policy:
     async def _ask_trainer(self, command: Command) -> Answer:
         if self._process is None:
             try:
-                self._process = await start_trainer(self._job(), self._run / LOG)
+                async with self._engines_asleep():  # it loads its weights onto their GPU
+                    self._process = await start_trainer(self._job(), self._run / LOG)
             except OutOfMemory as error:
                 raise self._reductions.advise(None, error) from error
         with at_work(self.gpus):
@@ -411,8 +435,9 @@ class Policy:
             await self._process.close()
             self._process = None
         try:
-            for update in self._unsaved:
-                await self._ask_trainer(decode_command(update))
+            async with self._engines_asleep():
+                for update in self._unsaved:
+                    await self._ask_trainer(decode_command(update))
             return await self._ask_trainer(command)
         except OutOfMemory as error:
             raise self._reductions.advise(command, error) from error

@@ -1,7 +1,8 @@
 """Trainer and vLLM on one machine's GPUs: who has which, whose turn it is, and what an overlap gains."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from test_policy import ASKED, Noting, answer, rows
 
 from building import composed
-from evorun.models.base import LanguageModel, Reply, Request, Sampling
+from evorun.models.base import LanguageModel, Reply, Request, Sampling, Waking
 from evorun.models.config import ServedModel
 from evorun.models.devices import VISIBLE
 from evorun.models.lazy import LazyModel
@@ -18,6 +19,8 @@ from evorun.models.vllm.sleep import SleepMode
 from evorun.runner.served import crowded_gpus
 from evorun.runner.settings import check
 from evorun.runner.training_runs import shared_gpus, trainer_devices
+from evorun.training.policy import Policy
+from evorun.training.process import TrainerProcess
 from evorun.training.wire import Answer, Command, Train
 from virtual_time import run_virtually
 
@@ -111,8 +114,10 @@ class Engine:
     name = "m"
 
     def __init__(self, *, sleeps: bool) -> None:
-        self.mode = SleepMode(self) if sleeps else None
+        self.mode = SleepMode(self, self) if sleeps else None
         self.sleeping, self.slept_through = False, 0
+        self.seconds = REFLECTION_S / 3
+        """For a completion."""
 
     async def sleep(self, level: int) -> None:
         self.sleeping = True
@@ -120,9 +125,20 @@ class Engine:
     async def wake_up(self) -> None:
         self.sleeping = False
 
+    async def probe(self) -> list[float]:
+        return [0.0]
+
+    async def reload_model(self) -> None:
+        raise AssertionError
+
+    reload_adapters = reload_model
+
     def asleep(self) -> Any:
         assert self.mode is not None
         return self.mode.asleep()
+
+    def take_wakings(self) -> Sequence[Waking]:
+        return () if self.mode is None else self.mode.take_wakings()
 
     async def complete(self, request: Request) -> Reply:
         if self.mode is None:
@@ -131,7 +147,7 @@ class Engine:
             return await self._answer()
 
     async def _answer(self) -> Reply:
-        await asyncio.sleep(REFLECTION_S / 3)
+        await asyncio.sleep(self.seconds)
         self.slept_through += self.sleeping
         return answer("well")
 
@@ -140,6 +156,60 @@ class Engine:
 
     async def close(self) -> None:
         pass
+
+
+class Process:
+    """A trainer process that answers as the trainer of a `Noting` does."""
+
+    def __init__(self, policy: Noting) -> None:
+        self._policy = policy
+
+    async def ask(self, command: Command) -> Answer:
+        return await Noting._ask(self._policy, command)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_engines_sleep_while_a_trainer_on_their_gpu_starts_and_their_wakings_are_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Starting(Noting):
+        _ask = Policy._ask
+
+        def _job(self) -> Any:
+            return None
+
+    engine = Engine(sleeps=True)
+    engine.seconds = 0
+    lazy = LazyModel("m", partial(asyncio.sleep, 0, engine))
+    policy = Starting(tmp_path, Memory())
+    starts = list[bool]()
+
+    async def start(*_: Any) -> Process:
+        starts.append(engine.sleeping)
+        await asyncio.sleep(0)
+        return Process(policy)
+
+    monkeypatch.setattr(TrainerProcess, "start", start)
+    policy.share_gpu_with(lazy)
+    model = policy.serve_via(lazy)
+    await lazy.complete(ASKED)  # another role's
+    # The first completion needs the untrained adapter, which the trainer writes, while an update wants to begin.
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(model.at(0).complete(ASKED))
+        await asyncio.sleep(0)
+        group.create_task(policy.update(1, rows(1.0, 0.0)))
+        group.create_task(lazy.complete(ASKED))
+    await lazy.complete(ASKED)
+    await policy.update(2, rows(1.0, 0.0))
+    assert starts == [True]
+    assert engine.slept_through == 0
+    figures = policy.stopwatch.take()
+    assert figures["probes"] == 1  # the start and the update share a sleep
+    assert (figures["probe_reloads"], figures["probe_distance"]) == (0, 0)
+    assert figures["sleep_seconds"] > 0
+    await policy.close()
 
 
 async def seconds_of_a_step(folder: Path, engine: Engine) -> float:

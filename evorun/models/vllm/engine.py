@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +16,7 @@ from msgspec import UNSET, Meta
 from evorun.errors import ConfigError, EngineDied, EngineError
 from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
-from evorun.models.base import Completion, LanguageModel, Reply, Request, make_rejection
+from evorun.models.base import Completion, LanguageModel, Reply, Request, Waking, make_rejection
 from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
@@ -33,8 +32,8 @@ from evorun.models.vllm.startup import (
     prepare,
     require_adapter_fit,
     start_engine,
-    vllm_version,
 )
+from evorun.models.vllm.weights import EngineWeights, require_same_shapes
 
 # `extra_args` may not set these too: a reader of the config would see only one of two values.
 OWN_ARGUMENTS = {
@@ -74,6 +73,7 @@ class VllmConfig(EngineConfig):
     """
 
     served_by_vllm = True
+    takes_weights = True
     holds_weights = True
 
     name: str = "vllm"
@@ -88,6 +88,8 @@ class VllmConfig(EngineConfig):
     sleep: bool | None = None
     """Lend the GPUs' memory to a trainer during its updates (vLLM's sleep mode): calls and updates take turns. null:
     where the plan puts both on one GPU, which does not hold both at once."""
+    sleep_level: Annotated[int, Meta(ge=1, le=2)] = 1
+    """1: a sleeping engine keeps its weights in main memory. 2: it drops them, and reads them from disk as it wakes."""
     max_num_seqs: PositiveInt = 256
     """Completions decoded at once; further requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
     max_model_len: PositiveInt | None = None
@@ -211,16 +213,16 @@ class VllmConfig(EngineConfig):
         except BaseException:
             errors.close()
             raise
-        sleep_mode = SleepMode(engine) if self.sleep else None
         return VllmModel(
             engine,
             tokenizer,
             model,
             adapter,
             self.lora_rank,
-            sleep_mode,
-            Diagnosis(errors, arguments),
             held_adapters=self.held_adapters,
+            replicas=self.copies,
+            sleep_level=self.sleep_level if self.sleep else None,
+            diagnosis=Diagnosis(errors, arguments),
         )
 
     def engine_arguments(self, model: ModelConfig, folder: str, adapter: Adapter | None = None) -> dict[str, Any]:
@@ -257,6 +259,7 @@ class VllmConfig(EngineConfig):
                 "enable_chunked_prefill": False,
                 "kv_cache_memory_bytes": int(self.cpu_kv_cache_gib * GIB),
                 "distributed_executor_backend": "uni",
+                "worker_extension_cls": "evorun.models.vllm.worker.CpuWorkerExtension",
             }
             if rank:
                 # In a batch with adapters, vLLM's CPU kernels add the last slot's adapter to requests without one
@@ -275,14 +278,16 @@ class VllmModel:
         model: ModelConfig,
         adapter: Adapter | None = None,
         lora_rank: int | None = None,
-        sleep_mode: SleepMode | None = None,
-        diagnosis: Diagnosis | None = None,
         *,
         held_adapters: int = HELD,
+        replicas: int = 1,
+        sleep_level: int | None = None,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
         """adapter: the model's own. lora_rank: maximum rank of further adapters; None: no further adapters.
 
-        sleep_mode: of the engine; None: without sleep mode. diagnosis: of its processes; None: not available.
+        held_adapters: the most adapters that stay loaded. replicas: data-parallel copies of the model. sleep_level: 1
+        or 2; None: without sleep mode. diagnosis: of the engine's processes; None: not available.
         """
         self.name = model.identity
         self.engine = engine
@@ -292,10 +297,10 @@ class VllmModel:
         self._adapter = adapter
         self._own_lora: Any = None
         self._lora_rank = lora_rank
-        self._lora_ids = itertools.count(1)
-        self._loaded: deque[int] = deque()
-        self._held_adapters = held_adapters
-        self._sleep_mode = sleep_mode
+        self._weights = EngineWeights(engine, model, self._prompts.token_ids, replicas, held_adapters)
+        self._replaced = 0
+        """The number of times that training has replaced the model's weights."""
+        self._sleep_mode = None if sleep_level is None else SleepMode(engine, self._weights, sleep_level)
         self._diagnosis = diagnosis
         self._request_ids = itertools.count()
         self._closed = False
@@ -323,33 +328,36 @@ class VllmModel:
         await asyncio.to_thread(require_adapter_fit, adapter, self._model)
         return ModelUnderAdapter(name, partial(self._answer, lora=await self._load(adapter)))
 
+    async def with_weights(self, folder: Path, name: str) -> LanguageModel:
+        if self._adapter is not None:
+            raise EngineError(
+                f"model '{self.name}' has an adapter, which belongs to its present weights; merge it into the model, "
+                "or set model.adapter=null"
+            )
+        await asyncio.to_thread(require_same_shapes, folder, self._model)
+        async with self._awake(replaces=True):
+            self._replaced += 1  # whatever fails: the former weights may be gone
+            await self._weights.replace(folder)
+        return ModelUnderAdapter(name, partial(self._answer_with, self._replaced))
+
+    async def _answer_with(self, replaced: int, request: Request) -> Reply:
+        if replaced != self._replaced:
+            raise EngineError(f"model '{self.name}': its weights were replaced by newer ones; load these again")
+        return await self._answer(request, None)
+
     def asleep(self) -> contextlib.AbstractAsyncContextManager[None]:
         return contextlib.nullcontext() if self._sleep_mode is None else self._sleep_mode.asleep()
 
-    def _awake(self) -> contextlib.AbstractAsyncContextManager[None]:
-        return contextlib.nullcontext() if self._sleep_mode is None else self._sleep_mode.awake()
+    def take_wakings(self) -> Sequence[Waking]:
+        return () if self._sleep_mode is None else self._sleep_mode.take_wakings()
+
+    def _awake(self, *, replaces: bool = False) -> contextlib.AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext() if self._sleep_mode is None else self._sleep_mode.awake(replaces=replaces)
 
     async def _load(self, adapter: Adapter) -> Any:
         """Load an adapter and return the `LoRARequest` to send with its requests."""
-        from vllm.lora.request import LoRARequest
-
-        # Each load gets a new id, because vLLM never reads the weights of a known id again. The name identifies the
-        # weights, because vLLM reuses a prompt's cached keys and values under the same name and path.
-        name, number, folder = adapter.served_name, next(self._lora_ids), str(adapter.folder)
-        lora = LoRARequest(name, number, folder, is_3d_lora_weight=adapter.stacks_experts)
-        try:
-            # Load it before its first request: vLLM's engine process dies if a request fails to load an adapter.
-            async with self._awake():
-                if len(self._loaded) == self._held_adapters:
-                    await self.engine.remove_lora(self._loaded.popleft())
-                await self.engine.add_lora(lora)
-        except Exception as error:
-            raise EngineError(
-                f"model '{self._model.id}': vLLM {vllm_version()} cannot serve it under adapter {adapter.folder}: "
-                f"{one_line(error)}"
-            ) from error
-        self._loaded.append(lora.lora_int_id)
-        return lora
+        async with self._awake():
+            return await self._weights.load_adapter(adapter)
 
     async def _answer(self, request: Request, lora: Any) -> Reply:
         from vllm.exceptions import VLLMValidationError
@@ -358,9 +366,9 @@ class VllmModel:
 
         if self._closed:
             raise EngineError(f"model '{self.name}': the vllm engine is closed")
-        if lora is not None and lora.lora_int_id not in self._loaded:
+        if lora is not None and not self._weights.holds(lora):
             raise EngineError(
-                f"adapter {lora.lora_path} was unloaded for the {self._held_adapters} newest; load it again"
+                f"adapter {lora.lora_path} was unloaded for the {self._weights.held_adapters} newest; load it again"
             )
         started = time.perf_counter()
         try:

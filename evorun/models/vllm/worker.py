@@ -1,0 +1,22 @@
+"""What vLLM's workers do for evorun in addition to their own methods; vLLM's processes import this module."""
+
+from typing import Any
+
+
+class CpuWorkerExtension:
+    """A part of every worker of vLLM's CPU build (`worker_extension_cls`)."""
+
+    model_runner: Any
+
+    def repack_output_layer(self) -> None:
+        """Pack the output layer's weights once more after those of the model were replaced.
+
+        The CPU build multiplies by packed copies of weights. Loading weights makes new copies of all but an output
+        layer that is tied to the embedding, which loads none of its own (vLLM 0.32).
+        """
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+        for module in self.model_runner.get_model().modules():
+            if isinstance(module, ParallelLMHead) and hasattr(module, "cpu_linear"):
+                dispatch_cpu_unquantized_gemm(module, remove_weight=False)
