@@ -185,6 +185,30 @@ def test_a_run_takes_its_plan() -> None:
     assert crowded.gpu_use.share < 0.5
 
 
+def test_a_trainer_leaves_the_gpu_to_an_engine_that_sleeps_during_its_updates() -> None:
+    policy = (*GRPO, "model=qwen2_5_7b")
+    assert rows((*policy, "training.offload=false"), "1x48") == [
+        "run: policy on 0, 1 x 1, 14.2 + 5.1 GiB, 55% sleeps",
+        "run: trainer on 0, 1 x 1, 14.2 + 13.5 GiB, 35%",
+    ]
+    assert rows(policy, "1x48") == [
+        "run: policy on 0, 1 x 1, 14.2 + 5.1 GiB, 87% sleeps",
+        "run: trainer on 0, 1 x 1, 14.2 + 13.5 GiB, 3%",  # CUDA's context
+    ]
+    assert [
+        one.training and one.training.offload
+        for one in (
+            placed(*policy, gpus="1x40"),
+            placed(*policy, gpus="1x80"),  # holds both at once
+            placed(*policy, gpus="2x40"),
+            placed(*policy, "training.offload=true"),
+            placed(*policy, "engine=transformers", gpus="1x48"),  # the trainer answers itself
+        )
+    ] == [True, False, False, True, False]
+    with pytest.raises(ConfigError, match="expected room for"):
+        placed(*policy, "training.offload=false", gpus="1x40")
+
+
 def test_roles_that_share_an_engine_still_do() -> None:
     alike = placed(*MPO, "meta=qwen2_5_32b_awq")
     assert alike.others["meta"] == alike.others["reward"]

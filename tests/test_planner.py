@@ -8,7 +8,7 @@ import pytest
 
 from evorun.errors import ConfigError
 from evorun.models.devices import Gpu, read_inventory
-from evorun.runner.memory import ASLEEP_GIB, GpuMemory
+from evorun.runner.memory import ASLEEP_GIB, CONTEXT_GIB, GpuMemory
 from evorun.runner.planner import USABLE, Assignment, Demand, place
 
 
@@ -40,7 +40,8 @@ def check_memory(found: list[Assignment], gpus: list[Gpu]) -> None:
         assert awake <= gpu.memory + 1e-9
         for one in there:
             if one.demand.trains:
-                resident = one.memory.resident if lends else one.memory.total
+                between = CONTEXT_GIB if one.demand.offloads else one.memory.resident
+                resident = between if lends else one.memory.total
                 assert one.share * gpu.memory <= resident + 1e-9
                 staying = sum(other.share * gpu.memory for other in there if not other.sleeps and other is not one)
                 assert one.memory.total + staying + ASLEEP_GIB * len(lends) <= gpu.memory + 1e-9
@@ -65,7 +66,8 @@ def random_case(number: int) -> tuple[list[Demand], list[Gpu]]:
         demands.append(engine(key, draw.uniform(1, 90), **more))
     if draw.random() < 0.5:
         resident = draw.uniform(3, 40)
-        demands.append(trainer(resident, resident + draw.uniform(0, 20), work=draw.uniform(0.1, 10)))
+        peak, offloads = resident + draw.uniform(0, 20), draw.random() < 0.5
+        demands.append(trainer(resident, peak, work=draw.uniform(0.1, 10), offloads=offloads))
     return demands, gpus
 
 
@@ -139,6 +141,16 @@ def test_an_engine_sleeps_only_where_an_update_needs_its_memory() -> None:
         on(engine("engine", 20), trainer(20, 71), gpus="1x80")
     with pytest.raises(ConfigError, match="expected room for"):
         on(dataclasses.replace(tight[0], sleeps=False), tight[1], gpus="1x80")
+
+
+def test_a_trainer_that_leaves_its_gpu_keeps_no_memory_from_a_sleeping_engine() -> None:
+    staying, leaving = (trainer(40, 60, offloads=offloads) for offloads in (False, True))
+    with pytest.raises(ConfigError, match="expected room for"):
+        on(engine("engine", 40), staying, gpus="1x80")
+    found = on(engine("engine", 40), leaving, gpus="1x80")
+    assert found["engine"].sleeps
+    assert found["training"].share == pytest.approx(CONTEXT_GIB / 80, abs=1e-3)
+    assert found["engine"].share == pytest.approx(0.9 - CONTEXT_GIB / 80, abs=1e-3)
 
 
 @pytest.mark.parametrize(

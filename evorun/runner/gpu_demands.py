@@ -239,6 +239,9 @@ def _training_demand(
         work=work,
         trains=True,
         expands=False,
+        offloads=(
+            training.shard is None and not config.engine.is_trainer if training.offload is None else training.offload
+        ),
         devices=None if training.devices is None else tuple(training.devices),
         copies=training.num_processes if training.shard is None else processes,
         allowed_copies=allows,

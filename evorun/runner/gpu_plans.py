@@ -231,7 +231,15 @@ def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:
         placed[role] = served if found is None else served._replace(engine=_placed(served.engine, found))
     training, trainer = config.training, by_key.get(TRAINER)
     if training is not None and trainer is not None and training.accelerate_config is None:
-        training = dataclasses.replace(training, devices=list(trainer.devices), num_processes=trainer.copies)
+        beside_sleepers = any(
+            one.sleeps and not set(one.devices).isdisjoint(trainer.devices) for one in by_key.values()
+        )
+        training = dataclasses.replace(
+            training,
+            devices=list(trainer.devices),
+            num_processes=trainer.copies,
+            offload=trainer.demand.offloads and beside_sleepers if training.offload is None else training.offload,
+        )
     own = placed.pop("")
     return dataclasses.replace(config, engine=own.engine, others=placed, training=training)
 

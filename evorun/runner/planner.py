@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from evorun.errors import ConfigError
 from evorun.models.devices import Gpu
-from evorun.runner.memory import ASLEEP_GIB, GpuMemory
+from evorun.runner.memory import ASLEEP_GIB, CONTEXT_GIB, GpuMemory
 from evorun.runs.formats import counted
 
 USABLE = 0.9
@@ -49,6 +49,8 @@ class Demand:
     """The user's share of each GPU's memory."""
     sleeps: bool | None = False
     """True if it lends its memory to a trainer; None: where the planner needs it."""
+    offloads: bool = False
+    """True if a trainer leaves its GPUs between updates where an engine beside it sleeps."""
     context: int | None = None
     """Tokens of its longest sequence, of which its cache holds one; None: it holds something else."""
     advice: str = ""
@@ -242,7 +244,9 @@ class _Placement:
         if demand.share is not None:
             given = demand.share * self._gpus[device].memory
             return given if given >= need.total else float("inf")
-        return need.resident if demand.trains and self._sleep else need.total
+        if demand.trains and self._sleep:  # between updates
+            return CONTEXT_GIB if demand.offloads else need.resident
+        return need.total
 
     def _taken(self, demand: Demand, device: int) -> float:
         return self._need(demand, self._widths[demand.key], device)

@@ -93,6 +93,9 @@ class TrainingConfig(Checked):
     shard: Annotated[str, OneOf(SHARDINGS)] | None
     """fsdp2: each of several processes holds its part of weights, gradients and optimiser, by PyTorch's FSDP2. zero3:
     the same by DeepSpeed's ZeRO stage 3. null: each holds all of them."""
+    offload: bool | None
+    """Keep weights and optimiser in main memory while the trainer waits, for engines on its GPU. null: where the plan
+    puts an engine that sleeps there, and the trainer does not answer for the policy itself."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP); null: its defaults. What it says of machines does
     not count."""
@@ -141,6 +144,12 @@ class TrainingConfig(Checked):
             raise ConfigError(
                 f"training.quantise: expected null with training.shard={self.shard}, got {self.quantise}: each process "
                 "holds all quantised weights"
+            )
+        if self.offload and (self.accelerate_config is not None or self.shard is not None):
+            other = "accelerate_config" if self.shard is None else f"shard={self.shard}"
+            raise ConfigError(
+                f"training.offload: expected false or null with training.{other}, got true; weights are then divided "
+                "among the processes as DeepSpeed or FSDP have it"
             )
         if not self.target_modules:
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")

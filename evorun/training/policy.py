@@ -17,7 +17,7 @@ import logging
 import math
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -426,8 +426,10 @@ class Policy:
                     self._process = await start_trainer(self._job(), self._run / LOG)
             except OutOfMemory as error:
                 raise self._reductions.advise(None, error) from error
-        with at_work(self.gpus):
-            return await self._process.ask(command)
+        # A trainer that has left the GPU comes back for completions, too.
+        async with self._engines_asleep() if self.training.offload and isinstance(command, Generate) else nullcontext():
+            with at_work(self.gpus):
+                return await self._process.ask(command)
 
     async def _ask_another_trainer(self, command: Command) -> Answer:
         """Restart the trainer from its checkpoint, repeat the updates since, and ask it instead."""

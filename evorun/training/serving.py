@@ -21,6 +21,7 @@ from evorun.errors import TrainingError
 from evorun.models.base import Reply
 from evorun.models.cache import apply_umask
 from evorun.training import tcp
+from evorun.training.offload import Offload
 from evorun.training.ranks import RANK
 from evorun.training.rollouts import Decoding
 from evorun.training.sharding import is_sharded, release, whole
@@ -77,12 +78,14 @@ class Link:
 class Serving:
     """Carries out commands with one of TRL's trainers, which calls `next_training` when it is ready for a step."""
 
-    def __init__(self, link: Link | None, decoding: Decoding, versions: Versions) -> None:
-        """link: None in all processes except the first."""
+    def __init__(self, link: Link | None, decoding: Decoding, versions: Versions, *, offloads: bool = False) -> None:
+        """link: None in all processes except the first. offloads: see `TrainingConfig.offload`."""
         self._link = link
         self._decoding = decoding
         self._versions = versions
         self._trainer: Any = None
+        self._offloads = offloads
+        self._offload: Offload | None = None
         self._measured = 0
         self._training = False
         self._meter = Meter()
@@ -101,8 +104,10 @@ class Serving:
 
         Raises Finished if the run ends instead.
         """
+        if self._offloads and self._offload is None:
+            self._offload = Offload(self._trainer)  # not before transformers has made the optimiser
+        self._free_memory()  # of an engine on the same GPU, which wakes up now
         if self._training:
-            torch.cuda.empty_cache()  # frees memory for an engine on the same GPU, which wakes up now
             figures = Figures(self._new_figures(), tuple(getattr(self._trainer, "advantages", ())), self._meter.read())
             self._answer(figures)
         self._training = False
@@ -114,6 +119,9 @@ class Serving:
             command: Command = received[0]
             RANK.begin_command(_describe(command))
             release(self._model)
+            # The other commands read the weights where they are.
+            if self._offload is not None and isinstance(command, Train | Evaluate | Generate):
+                self._offload.come_back()
             if isinstance(command, Train):
                 self._training = True
                 self._meter.begin(self._trainer, command)
@@ -125,7 +133,17 @@ class Serving:
             if isinstance(command, Finish):
                 self._answer(Done())
                 raise Finished
-            self._answer(self._carry_out(command))
+            answer = self._carry_out(command)
+            self._free_memory()
+            self._answer(answer)
+
+    def _free_memory(self) -> None:
+        """Free memory of the GPU before the run goes on."""
+        if self._offload is not None:
+            self._decoding.weights_changed()
+            self._offload.leave()
+        elif self._training:
+            torch.cuda.empty_cache()
 
     @property
     def _model(self) -> Any:

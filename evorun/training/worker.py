@@ -121,7 +121,8 @@ def _train(job: Job, link: Any) -> None:
     # A fine-tuning plays nothing during an update, and a second copy of all weights would take much memory.
     tunes_all = job.training.weights == "full" and isinstance(job.objective, FineTuning)
     former = 0 if tunes_all else job.training.former_versions
-    serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint, former))
+    versions = Versions.resumed(job.updates, job.checkpoint, former)
+    serving = Serving(link, decoding, versions, offloads=bool(job.training.offload))
     trainer: Any
     # Imported here, since each module loads TRL's trainers, which takes seconds.
     if isinstance(job.objective, PolicyGradient):

@@ -1,6 +1,7 @@
 """Trainer and vLLM on one machine's GPUs: who has which, whose turn it is, and what an overlap gains."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from evorun.runner.settings import check
 from evorun.runner.training_runs import shared_gpus, trainer_devices
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Answer, Command, Train
+from evorun.training.wire import Answer, Command, Export, Generate, Train
 from virtual_time import run_virtually
 
 UPDATE_S, REFLECTION_S = 40.0, 30.0
@@ -159,12 +160,15 @@ class Engine:
 
 
 class Process:
-    """A trainer process that answers as the trainer of a `Noting` does."""
+    """A trainer process that answers as the trainer of a `Noting` does; notes which commands find the engine asleep."""
 
-    def __init__(self, policy: Noting) -> None:
+    def __init__(self, policy: Noting, engine: "Engine") -> None:
         self._policy = policy
+        self._engine = engine
+        self.asleep: dict[type[Command], bool] = {}
 
     async def ask(self, command: Command) -> Answer:
+        self.asleep[type(command)] = self._engine.sleeping
         return await Noting._ask(self._policy, command)
 
     async def close(self) -> None:
@@ -184,12 +188,13 @@ async def test_engines_sleep_while_a_trainer_on_their_gpu_starts_and_their_wakin
     engine.seconds = 0
     lazy = LazyModel("m", partial(asyncio.sleep, 0, engine))
     policy = Starting(tmp_path, Memory())
-    starts = list[bool]()
+    policy.training = dataclasses.replace(policy.training, offload=True)
+    process, starts = Process(policy, engine), list[bool]()
 
     async def start(*_: Any) -> Process:
         starts.append(engine.sleeping)
         await asyncio.sleep(0)
-        return Process(policy)
+        return process
 
     monkeypatch.setattr(TrainerProcess, "start", start)
     policy.share_gpu_with(lazy)
@@ -209,6 +214,13 @@ async def test_engines_sleep_while_a_trainer_on_their_gpu_starts_and_their_wakin
     assert figures["probes"] == 1  # the start and the update share a sleep
     assert (figures["probe_reloads"], figures["probe_distance"]) == (0, 0)
     assert figures["sleep_seconds"] > 0
+    await lazy.complete(ASKED)
+    await policy.reference.complete(ASKED)
+    assert process.asleep[Train]
+    assert process.asleep[Generate]  # for which a trainer that has left the GPU comes back
+    await lazy.complete(ASKED)
+    await policy.export()
+    assert not process.asleep[Export]  # it writes its weights from main memory
     await policy.close()
 
 
