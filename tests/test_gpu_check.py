@@ -48,9 +48,11 @@ def test_the_engine_is_as_near_to_float32_as_a_plain_pass(tmp_path: Path) -> Non
 
 @pytest.mark.nightly
 def test_every_way_to_train_and_each_method_is_tried(tmp_path: Path) -> None:
-    done, found = check(tmp_path, "--parts", "training", "runs", "resume", "--minutes", "40")
+    done, found = check(tmp_path, "--parts", "training", "runs", "resume", "sharing", "--minutes", "40")
     assert done.returncode == 0, (done.stderr, found)
     figures = [figure for part in found["parts"].values() for figure in part["figures"]]
     assert not [figure for figure in figures if str(figure["value"]).startswith("failed")]
     equal = [figure["value"] for figure in figures if figure["what"].endswith("equal")]
     assert equal == [True, True]  # CPUs repeat themselves exactly
+    [same] = [figure["value"] for figure in figures if figure["what"].endswith("that of one that stays")]
+    assert same is True

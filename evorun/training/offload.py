@@ -49,7 +49,8 @@ class Offload:
     def _tensors(self) -> Iterator[torch.Tensor]:
         """Yield the tensors on the device: those of all modules (policy, reference, critic), and the optimiser's."""
         found: dict[int, torch.Tensor] = {}
-        for module in vars(self._trainer).values():
+        holders = (self._trainer, getattr(self._trainer, "reference", None))
+        for module in (value for holder in holders if holder is not None for value in vars(holder).values()):
             if isinstance(module, torch.nn.Module):
                 found |= {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
         found |= {id(one.grad): one.grad for one in list(found.values()) if one.grad is not None}

@@ -28,6 +28,7 @@ PARTS = {
     "training": "training_part",
     "runs": "runs_part",
     "resume": "resume_part",
+    "sharing": "sharing_part",
     "vllm": "vllm_part",
 }
 MINUTES = 9
