@@ -5,6 +5,8 @@ holds the weights before them that calls during an update may ask for (`Training
 determines the position in the data and the method's state (see `policy`). The number of updates names the checkpoint.
 """
 
+import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Container
@@ -58,11 +60,6 @@ class Checkpoints:
                 return update
         return 0
 
-    def remove_rollouts(self) -> None:
-        """Remove the weights that another engine has read."""
-        for folder in self.folder.glob(f"{ROLLOUTS}*"):
-            shutil.rmtree(folder, ignore_errors=True)
-
     def begin(self) -> Path:
         """Remove unfinished checkpoints and return the folder for the next one."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -97,3 +94,20 @@ def find_former(folder: Path) -> dict[int, Path]:
     """Return the files of former weights in a checkpoint's folder by update."""
     files = folder.glob(f"{_FORMER}*.safetensors")
     return {int(file.stem.removeprefix(_FORMER)): file for file in files}
+
+
+def choose_sync_folder(configured: str | None, checkpoints: Path) -> Path:
+    """Return the folder for the weights that another engine reads: a run's own in the configured one, or its own."""
+    if configured is None:
+        return checkpoints.resolve()
+    # The same after a kill, so that what is left there is written over, and removed in the end.
+    run = hashlib.sha256(os.fsencode(checkpoints.resolve())).hexdigest()[:12]
+    return Path(configured).expanduser().resolve() / f"evorun-{run}"
+
+
+def remove_rollouts(folder: Path) -> None:
+    """Remove the weights that another engine has read, and a folder that held nothing else."""
+    for written in folder.glob(f"{ROLLOUTS}*"):
+        shutil.rmtree(written, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()

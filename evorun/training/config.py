@@ -96,6 +96,9 @@ class TrainingConfig(Checked):
     offload: bool | None
     """Keep weights and optimiser in main memory while the trainer waits, for engines on its GPU. null: where the plan
     puts an engine that sleeps there, and the trainer does not answer for the policy itself."""
+    sync_folder: str | None
+    """Folder for the weights that another engine reads after an update; null: the run's own. One on a RAM disk
+    (/dev/shm) spares a slow disk. The engine must see it under the same name."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP); null: its defaults. What it says of machines does
     not count."""
@@ -153,6 +156,8 @@ class TrainingConfig(Checked):
             )
         if not self.target_modules:
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")
+        if self.sync_folder is not None and not Path(self.sync_folder).expanduser().is_dir():
+            raise ConfigError(f"training.sync_folder: expected a folder, found none at {self.sync_folder}")
         if self.accelerate_config is not None and not Path(self.accelerate_config).expanduser().is_file():
             raise ConfigError(f"training.accelerate_config: expected a file, found none at {self.accelerate_config}")
 

@@ -40,7 +40,7 @@ from evorun.runs.replay import RecordedRun
 from evorun.runs.schema import SmallerPasses
 from evorun.runs.stopwatch import Stopwatch
 from evorun.training.base import UpdatesByStep
-from evorun.training.checkpoints import ROLLOUTS, Checkpoints
+from evorun.training.checkpoints import ROLLOUTS, Checkpoints, choose_sync_folder, remove_rollouts
 from evorun.training.config import TrainingConfig
 from evorun.training.failures import OutOfMemory
 from evorun.training.process import LOG
@@ -129,6 +129,7 @@ class Policy:
         self._journal = journal
         self._past = past
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
+        self._sync_folder = choose_sync_folder(training.sync_folder, self._checkpoints.folder)
         # Ignore a checkpoint whose update is not in the journal: it belongs to another history of the run.
         recorded = find_updates(journal.keys())
         self._resumed = 0 if past is not None else self._checkpoints.newest(recorded, training.former_versions)
@@ -228,7 +229,7 @@ class Policy:
         if self._process is not None:
             await self._process.close()
             self._process = None
-        self._checkpoints.remove_rollouts()
+        remove_rollouts(self._sync_folder)
 
     # --- updates ---
 
@@ -392,7 +393,7 @@ class Policy:
 
     async def export_for_rollouts(self, version: int) -> Path:
         """Write an update's adapter or weights into a folder for another engine; return the folder."""
-        folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
+        folder = self._sync_folder / f"{ROLLOUTS}{version}"
         if self._past is None:
             self._require(version, newest=False)
             await self._write(Export(str(folder), self._model.id, version, for_engine=True), folder)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from building import make_config, policy_gradient, training_config
-from evorun.errors import JournalError, RunDirectoryError, TrainingError
+from evorun.errors import ConfigError, JournalError, RunDirectoryError, TrainingError
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import JournaledModel, Traffic
-from evorun.training.checkpoints import former_file
+from evorun.training.checkpoints import choose_sync_folder, former_file
 from evorun.training.policy import Policy
 from evorun.training.wire import (
     Answer,
@@ -35,11 +35,13 @@ ASKED = Request(messages=(Message(role="user", content="Hello?"),))
 class Noting(Policy):
     """A policy whose trainer writes empty folders and answers with the name of its weights; notes what it is asked."""
 
-    def __init__(self, run: Path, journal: Any, max_lag: int = 0, **more: Any) -> None:
+    def __init__(
+        self, run: Path, journal: Any, max_lag: int = 0, *, sync_folder: str | None = None, **more: Any
+    ) -> None:
         super().__init__(
             model=ModelConfig(name="m", id="m"),
             engine=make_config("engine", "transformers", device="cpu"),
-            training=training_config(save_every=1, max_lag=max_lag),
+            training=training_config(save_every=1, max_lag=max_lag, sync_folder=sync_folder),
             objective=policy_gradient(steps=9),
             seed=0,
             run=run,
@@ -268,6 +270,23 @@ async def test_calls_beside_an_update_have_the_weights_before_it_and_are_resumed
     assert await second_step(tmp_path, beside, calls=1) == (["m@1", "m@2"], 7)
     assert await second_step(tmp_path, beside, calls=3) == (["m@1", "m@1", "m@1", "m@2"], 9)
     assert await second_step(tmp_path, beside, calls=3) == (["m@1", "m@1", "m@1", "m@2"], 9)
+
+
+async def test_weights_for_another_engine_pass_through_the_folder_that_is_named(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    (shared := tmp_path / "ram").mkdir()
+    base = Base()
+    policy = Noting(run.path, run.journal, sync_folder=str(shared))
+    await policy.serve_via(base).at(0).complete(ASKED)
+    [folder] = base.folders
+    assert folder.is_dir()
+    assert folder.parent.parent == shared
+    assert choose_sync_folder(str(shared), tmp_path / "other run") != folder.parent  # runs side by side
+    await policy.close()
+    assert not list(shared.iterdir())
+    with pytest.raises(ConfigError, match=r"training\.sync_folder: expected a folder, found none at /none"):
+        training_config(sync_folder="/none")
 
 
 async def test_a_call_that_a_resume_might_ask_of_other_weights_is_refused(run: RunDirectory) -> None:
