@@ -101,7 +101,7 @@ class LazyModel:
         engine = self._engine or await self._opened()
         if not isinstance(engine, TakesWeights):
             raise EngineError(
-                f"model '{self.name}': its engine cannot replace its weights while it runs; use engine=transformers"
+                f"model '{self.name}': its engine cannot replace its weights while it runs; use engine=vllm"
             )
         return self._hold(folder, await engine.with_weights(folder, name), whole=True)
 

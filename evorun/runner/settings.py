@@ -297,7 +297,7 @@ def _training(
     if training.weights == "full" and not (engine.is_trainer or engine.replays or engine.takes_weights):
         raise ConfigError(
             f"engine={engine.name}: takes adapters from the trainer, not whole models; expected engine=transformers "
-            "with training.weights=full"
+            "or engine=vllm with training.weights=full"
         )
     return training
 

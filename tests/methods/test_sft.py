@@ -156,11 +156,12 @@ async def test_a_field_changes_what_is_asked_of_the_model_or_the_trainer(tmp_pat
     assert (before.model.everything(), told(before)) != (after.model.everything(), told(after))
 
 
-def test_whole_weights_come_from_the_trainer_only(tmp_path: Path) -> None:
+def test_whole_weights_reach_no_engine_that_takes_adapters_alone(tmp_path: Path) -> None:
     words = ("method=sft", f"method.data={write_chats(tmp_path / 'chats.jsonl', 20)}", "task=sudoku", "training=full")
-    assert check(composed(*words, "engine=transformers", "model=smollm2_135m")).training is not None
-    with pytest.raises(ConfigError, match=r"^engine=vllm: takes adapters from the trainer, not whole models"):
-        check(composed(*words, "engine=vllm", "model=smollm2_135m"))
+    for engine in ("transformers", "vllm"):
+        assert check(composed(*words, f"engine={engine}", "model=smollm2_135m")).training is not None
+    with pytest.raises(ConfigError, match=r"^engine=server: takes adapters from the trainer, not whole models"):
+        check(composed(*words, "engine=server", "model=smollm2_135m"))
 
 
 def test_nothing_is_held_out_when_nothing_should_be(tmp_path: Path) -> None:

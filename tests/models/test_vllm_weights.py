@@ -1,6 +1,9 @@
 """Weights of a vLLM engine that are replaced, dropped and damaged, on vLLM's CPU build; the oracle is transformers."""
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -178,6 +181,25 @@ class TestSlept:
         finally:
             engine.engine = engine._weights._engine = own
             engine._sleep_mode = None
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed (make test-vllm)")
+def test_a_run_that_trains_all_weights_samples_from_those_of_each_step(folders: list[Path], tmp_path: Path) -> None:
+    """Without them, sampler and trainer would be apart from the second step on."""
+    words = ["method=ppo", "method.critic=full", "method.steps=3", "method.problems_per_step=4", "method.max_tokens=16"]
+    words += ["method.overflow_penalty=1", "method.whiten=false", "method.eval_samples=1", "method.eval_every=3"]
+    words += ["task=arithmetic", "task.limit=2", "task.train_problems=16", "evorun.progress=off"]
+    words += ["model=local", f"model.id={folders[0]}", "model.context_length=1024", "model.dtype=float32"]
+    words += ["engine=vllm", "engine.max_model_len=1024", "engine.cpu_kv_cache_gib=0.25", "engine.max_num_seqs=16"]
+    words += ["training=full", "training.learning_rate=0.002", "training.offload=true", f"hydra.run.dir={tmp_path}"]
+    done = subprocess.run([sys.executable, "-m", "evorun", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = [json.loads(line)["figures"] for line in (tmp_path / "training.jsonl").read_text().splitlines()]
+    assert len(figures) == 3
+    for step in figures:
+        assert step["grad_norm"] > 0.1
+        assert step["sampler_kl"] < 1e-4
 
 
 def write_short(folder: Path) -> Path:
