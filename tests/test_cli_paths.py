@@ -15,7 +15,7 @@ from evorun_process import evorun_here, reopen
 
 HANDLED = {
     # by itself: of engines and models of every role, the rubric, which may be a name, and trackers
-    *("run", "id", "adapter", "rubric", "folder"),
+    *("run", "url_files", "id", "adapter", "rubric", "folder"),
     *(key for groups in (PATHS, FOLDERS_OR_NAMES, RUN_PATHS) for keys in groups.values() for key in keys),
 }
 NO_PATHS = {

@@ -37,6 +37,8 @@ from tiny_llama import write_talking_llama
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+ELSEWHERE = ("slurm_servers",)
+"""Examples whose commands need a cluster; tests/test_slurm_servers.py carries out its script."""
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
@@ -145,7 +147,7 @@ def records(run: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=NIGHTLY if name in LONGER else []) for name in NAMES],
+    [pytest.param(name, marks=NIGHTLY if name in LONGER else []) for name in NAMES if name not in ELSEWHERE],
 )
 def test_a_readmes_commands_print_what_it_shows(name: str, ran: Callable[[str], Ran]) -> None:
     lines = iter([" ".join(line.split()) for line in ran(name).printed.splitlines()])

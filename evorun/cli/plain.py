@@ -38,7 +38,7 @@ PATHS = {
 """Keys, by group, whose texts name a file or a folder."""
 FOLDERS_OR_NAMES = {"task": ("embeddings", "prompt_tokenizer", "retriever_model")}
 """Keys, by group, whose texts name a folder where there is one, else something elsewhere, as on the hub."""
-RUN_PATHS = {"run": ("stages",), "training": ("accelerate_config",)}
+RUN_PATHS = {"run": ("stages",), "training": ("accelerate_config", "sync_folder")}
 """The same as `PATHS`, of how a run is carried out."""
 # By role: the key of the engine that serves it.
 _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}, "teacher": "teacher_engine"}
@@ -125,8 +125,9 @@ def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     absolute = copy.deepcopy(dict(config))
     for group in _MODELS.values():
         for engine in _panel(absolute, group):
-            if isinstance(engine.get("run"), str) and engine["run"]:
-                engine["run"] = _absolute(engine["run"])
+            for key in ("run", "url_files"):
+                if isinstance(engine.get(key), str) and engine[key]:
+                    engine[key] = _absolute(engine[key])
     _replace(absolute, RUN_PATHS)
     if isinstance(absolute.get("prices"), str) and absolute["prices"]:
         absolute["prices"] = _absolute(absolute["prices"])

@@ -287,7 +287,8 @@ def _training(
         raise ConfigError(
             "engine=tinker: takes no adapters that are trained elsewhere; expected training=tinker, or another engine"
         )
-    if model.adapter is not None or model.quantization is not None or model.api:
+    # The trainer reads gpt-oss's experts of 4 bits as bfloat16.
+    if model.adapter is not None or model.quantization not in (None, "mxfp4") or model.api:
         raise ConfigError(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
             "that is quantised, under an adapter or behind an API"

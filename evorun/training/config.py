@@ -9,7 +9,7 @@ from msgspec import Meta
 from evorun.errors import ConfigError
 from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.devices import check_devices
-from evorun.models.server.http import checked_url
+from evorun.models.urls import checked_url
 
 BACKENDS = ("trl", "tinker")
 WEIGHTS = ("lora", "full")

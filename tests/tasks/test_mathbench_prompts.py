@@ -6,7 +6,7 @@ import pytest
 from building import load_task
 from evorun.runs.candidates import Response
 from evorun.tasks import text_task
-from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.tasks.base import Demonstration, Grade, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, HasSymbolicOperators, HasVerifier, Individual, ScoredResponse
 from evorun.tasks.mathbench.mathbench import MathBench
 
@@ -79,9 +79,11 @@ def test_few_shot_prompt_shows_solved_problems_as_they_are_to_be_answered() -> N
 def test_the_reflection_record_names_the_right_letter_only_with_the_demonstration() -> None:
     gold = Demonstration(problem=PROBLEM, answer="B")
     assert TASK.reflection_record(PROBLEM, WRONG, None) == "Answer: A (41)\nReasoning:\nNearly."
-    assert TASK.reflection_record(PROBLEM, WRONG, gold).endswith("The answer is wrong: the right one is B (42).")
-    assert TASK.reflection_record(PROBLEM, RIGHT, gold).endswith("The answer is right.")
-    assert "no_json" in TASK.reflection_record(PROBLEM, UNPARSED, gold)
+    wrong, right = Grade(correct=False), Grade(correct=True)
+    told = "The answer is wrong: the right one is B (42)."
+    assert TASK.reflection_record(PROBLEM, WRONG, gold, wrong).endswith(told)
+    assert TASK.reflection_record(PROBLEM, RIGHT, gold, right).endswith("The answer is right.")
+    assert "no_json" in TASK.reflection_record(PROBLEM, UNPARSED, gold, wrong)
 
 
 def test_schemas_fix_the_order_and_the_length() -> None:

@@ -21,7 +21,6 @@ from evorun.runner.served import crowded_gpus
 from evorun.runner.settings import check
 from evorun.runner.training_runs import shared_gpus, trainer_devices
 from evorun.training.policy import Policy
-from evorun.training.process import TrainerProcess
 from evorun.training.wire import Answer, Command, Export, Generate, Train
 from virtual_time import run_virtually
 
@@ -196,7 +195,7 @@ async def test_engines_sleep_while_a_trainer_on_their_gpu_starts_and_their_wakin
         await asyncio.sleep(0)
         return process
 
-    monkeypatch.setattr(TrainerProcess, "start", start)
+    monkeypatch.setattr("evorun.training.policy.start_trainer", start)
     policy.share_gpu_with(lazy)
     model = policy.serve_via(lazy)
     await lazy.complete(ASKED)  # another role's

@@ -56,7 +56,7 @@ def test_a_killed_trainer_of_ppo_ends_with_the_same_weights_to_the_bit(folder: P
     """Killed in a value update, with half of the critic written, and before a checkpoint had its name."""
     through, killed = folder / "through", folder / "killed"
     assert {path.name for path in (killed / "checkpoints").iterdir()} == {"update-2", "update-4"}
-    for file in ("adapter_model.safetensors", "critic.safetensors", "former.safetensors"):
+    for file in ("adapter_model.safetensors", "critic.safetensors", "former-3.safetensors"):
         last = Path("checkpoints") / f"update-{forked.LAST}" / file
         assert (killed / last).read_bytes() == (through / last).read_bytes(), file
     of_optimiser = [

@@ -88,10 +88,6 @@ class TestBeforeAnythingIsLoaded:
         with pytest.raises(ConfigError, match=r"^training: has no effect, method=zero_shot trains no weights"):
             check(composed("method=zero_shot", "engine=transformers", "+training=lora"))
 
-    def test_all_weights_are_trained_by_fine_tuning_only(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"^training\.weights: expected lora with method=grpo, got full"):
-            configured(tmp_path, training={"weights": "full"})
-
     def test_a_warmup_that_would_have_no_effect(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^training\.warmup_steps: expected 0 with training\.schedule=constant"):
             configured(tmp_path, training={"warmup_steps": 5})

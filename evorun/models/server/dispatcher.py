@@ -20,11 +20,11 @@ from evorun.models.server.http import (
     Answer,
     Failure,
     HttpTransport,
-    without_credentials,
 )
 from evorun.models.server.pool import EndpointPool
 from evorun.models.server.retry import MAX_LIMITED, FailureRate, RetryPolicy, parse_retry_after
 from evorun.models.server.wire import BYTES_PER_TOKEN, CHAT, ChatResponse, decode_response, spent_tokens
+from evorun.models.urls import without_credentials
 
 log = logging.getLogger(__name__)
 

@@ -23,12 +23,13 @@ from evorun.models.keys import check_variable_name, read_key
 from evorun.models.server.adapters import AdapterLoader
 from evorun.models.server.dispatcher import Dispatcher, Refusal
 from evorun.models.server.endpoint import Endpoint
-from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport, checked_url
+from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport
 from evorun.models.server.messages import one_line
 from evorun.models.server.pool import EndpointPool
 from evorun.models.server.retry import RetryPolicy
 from evorun.models.server.token_prompts import TokenPrompts
 from evorun.models.server.wire import CHAT, STRUCTURED_OUTPUTS, TOKENS, RequestEncoder, read_draw
+from evorun.models.urls import checked_url
 
 log = logging.getLogger(__name__)
 

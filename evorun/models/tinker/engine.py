@@ -13,9 +13,9 @@ from evorun.fields import PositiveFloat
 from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.server.http import checked_url
 from evorun.models.tinker.sampling import Sampler
 from evorun.models.tinker.service import close, connect, create, explain, require_service
+from evorun.models.urls import checked_url
 
 SNAPSHOT = "tinker.json"
 """File that holds a `Snapshot`, in the place of an adapter's weights."""

@@ -73,7 +73,7 @@ class MathBench(TextTask):
         self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None
     ) -> Mapping[str, Any]:
         truth = super().truth_values(problem, response, demonstration, grade)
-        right = demonstration.answer if demonstration else ""
+        right = truth["right_answer"]
         return {**truth, "right_answer": _format_option(right, problem) if right else ""}
 
     def read(self, problem: Problem, text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from evorun.errors import ConfigError, DataError
 from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
-from evorun.models.server.http import checked_url
+from evorun.models.urls import checked_url
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.benchmark import Question, hash_content

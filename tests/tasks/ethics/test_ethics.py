@@ -125,7 +125,8 @@ def test_reflection_is_told_what_people_said() -> None:
     other = "WRONG" if example.answer == "RIGHT" else "RIGHT"
     for verdict, told in ((example.answer, "The answer is right."), (other, f"people gave is {example.answer}")):
         said = TASK.parse(example.problem, TASK.write(example.problem, verdict, "Because."))
-        assert told in TASK.reflection_record(example.problem, said, example)
+        grade = TASK.score(example.problem, said, example.answer)
+        assert told in TASK.reflection_record(example.problem, said, example, grade)
         assert told not in TASK.reflection_record(example.problem, said, None)
 
 

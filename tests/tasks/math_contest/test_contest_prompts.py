@@ -1,10 +1,12 @@
 """What contests have of their own: the forms of their answers, in prompts and in what is read."""
 
+from typing import Any
+
 import pytest
 
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem, Prompt
-from evorun.tasks.math_contest.math_contest import MathContest
+from evorun.tasks.math_contest.math_contest import ContestGrader, MathContest
 
 AIME = MathContest(integers=True, largest=999)
 ANY = MathContest(integers=True)
@@ -32,10 +34,14 @@ def test_prompts_say_what_an_answer_looks_like(task: MathContest, form: str) -> 
     assert form in task.seed_instruction()
 
 
-def test_a_reflection_compares_by_text_in_canonical_form() -> None:
+async def test_a_reflection_says_what_the_grader_finds_by_value() -> None:
     shot = Demonstration(problem=PROBLEM, answer="\\frac{1}{2}")
-    assert "The answer is right." in HMMT.reflection_record(PROBLEM, HMMT.parse(PROBLEM, "\\boxed{0.5}"), shot)
-    assert "The right answer is \\frac{1}{2}." in HMMT.reflection_record(PROBLEM, HMMT.parse(PROBLEM, "None"), shot)
+    grader = ContestGrader(HMMT, {PROBLEM.id: (shot.answer,)})
+    tools: Any = None
+    for text, told in (("\\boxed{2/4}", "The answer is right."), ("None", "The right answer is \\frac{1}{2}.")):
+        response = HMMT.parse(PROBLEM, text)
+        grade = await grader.grade(PROBLEM, response, tools)
+        assert told in HMMT.reflection_record(PROBLEM, response, shot, grade)
 
 
 def test_what_cannot_be_read_says_its_kind() -> None:
