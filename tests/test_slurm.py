@@ -25,7 +25,8 @@ LIMIT_S = 500.0
 """Of a wait; half a minute where nothing else is at work, since SLURM looks at time limits that often."""
 
 RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine=simulated", *SMALL, "run.concurrency=1")
-SLOW = "engine.seconds_per_token=0.01"
+SLOW = "engine.seconds_per_token=0.03"
+"""A run takes a minute: SLURM looks at time limits only every half a minute."""
 ON_SLURM = (
     *("hydra/launcher=slurm", "hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"),
     *("hydra.launcher.mem_gb=null", "hydra.launcher.detach=true", "hydra.launcher.signal_delay_s=0"),
