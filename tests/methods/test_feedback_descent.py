@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from building import make_meter, make_method
 from evorun.methods.duels.feedback_descent import FeedbackDescent
 from evorun.runs.candidates import Step
-from method_fixture import Ask, Script, Scripted, TestedQuiz, solve
+from method_fixture import Ask, Quiz, Script, Scripted, TestedQuiz, solve
 
 
 def descent(**config: object) -> FeedbackDescent:
     return make_method("feedback_descent", **{"generations": 6, "retries": 0, **config})
+
+
+def test_public_tests_are_feedback_to_it() -> None:
+    assert descent().information_regime(TestedQuiz) == "public_tests"
+    assert descent().information_regime(Quiz) == "problem_only"
 
 
 def judged(say: Callable[[Ask, str], str]) -> Script:

@@ -1,8 +1,10 @@
 """Prices: by hand-made arithmetic with fractions."""
 
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,12 +18,14 @@ from evorun.runs.prices import (
     DOLLAR,
     GpuPrice,
     Prices,
+    Rates,
     TokenPrice,
     load_prices,
     oldest_date,
     price_calls,
+    price_run,
 )
-from evorun.runs.schema import Spent
+from evorun.runs.schema import ModelInRun, Spent
 
 DAY = date(2026, 5, 7)
 MINI = TokenPrice(prompt=0.15, cached=0.075, completion=0.6, date=DAY, source="a list")
@@ -89,6 +93,33 @@ def test_a_gpu_is_known_by_a_word_of_its_name() -> None:
     assert prices.find_gpu(["NVIDIA L40S"]) is None
     assert prices.find_gpu(["NVIDIA L4", "NVIDIA A100"]) is None
     assert prices.find_gpu([]) is None
+
+
+def test_a_run_costs_its_tokens_and_its_gpus_where_both_are_known() -> None:
+    half_an_hour = Priced(seconds=1800.0, gpus=["NVIDIA H100"] * 2, gpu_price=GpuPrice(hour=4, date=DAY, source="s"))
+    assert price_run(half_an_hour, None) == 4
+    assert price_run(half_an_hour, 0.5) == 4.5
+    assert price_run(replace(half_an_hour, prices={"policy": MINI}), None) is None  # some tokens have no known price
+    assert price_run(replace(half_an_hour, gpus=[]), 0.5) == 0.5
+    assert price_run(replace(half_an_hour, gpus=[]), None) is None
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The facts of a run's manifest that decide its price."""
+
+    seconds: float
+    gpus: list[str]
+    gpu_price: GpuPrice
+    prices: Rates = field(default_factory=dict)
+
+    @property
+    def hardware(self) -> dict[str, Any]:
+        return {"gpus": self.gpus}
+
+    @property
+    def models(self) -> dict[str, Any]:
+        return {"policy": ModelInRun(name="m", id="m", engine="vllm")}
 
 
 def reply(prompt: int, completion: int, cached: int = 0) -> Reply:

@@ -171,3 +171,6 @@ def test_what_the_objective_cannot_do_is_refused_before_anything_loads(tmp_path:
         require_fitting(policy_gradient(), training_config(accelerate_config=str(file), quantise="int8"))
     with pytest.raises(ConfigError, match=r"^training\.accelerate_config: shards the weights"):
         require_fitting(proximal_policy(), training_config(accelerate_config=str(file)))
+    # What it shards stands in a file that this machine does not have: DeepSpeed itself will say so.
+    file.write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: missing.json}")
+    require_fitting(proximal_policy(), training_config(accelerate_config=str(file)))
