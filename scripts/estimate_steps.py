@@ -1,0 +1,97 @@
+"""Estimates seconds per step and each GPU's share of work for the papers' set-ups, from the plan's own closed forms.
+
+    python scripts/estimate_steps.py            # eight H100s of 80 GiB, beside one GPU for each engine and the trainer
+    python scripts/estimate_steps.py 2x8x80
+
+Nothing runs. Seconds are those that the planner divides GPUs by (`evorun.runner.gpu_demands`): all completions at their
+longest, at the shares of an H100's peak that docs/guides/costs.md states. Without a lag, the engines' work and the
+update follow each other. With `training.max_lag` above 0 they are side by side, and the slowest decides.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from evorun.cli.plain import composed
+from evorun.models.devices import Gpu, read_inventory
+from evorun.runner.estimates import count_problems
+from evorun.runner.gpu_demands import list_demands
+from evorun.runner.planner import Assignment, place
+from evorun.runner.settings import check
+
+SET_UPS = {
+    "E-SPL, 7B": ("experiment=espl/figure11", "method=espl", "model=qwen2_5_7b", "engine=vllm", "task=hmmt"),
+    "MPO, 1.5B, 32B and 72B AWQ": (
+        *("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm"),
+        "task.source=sample",
+    ),
+}
+
+
+class Load(NamedTuple):
+    """What a set of GPUs does in a step."""
+
+    roles: str
+    gpus: int
+    seconds: float
+
+
+class Estimate(NamedTuple):
+    """A step on some GPUs."""
+
+    loads: Sequence[Load]
+    in_turn: float
+    """Seconds where one follows the other."""
+    side_by_side: float
+    """Seconds where all work at the same time."""
+
+    def shares(self, seconds: float) -> list[str]:
+        """Return the share of a step of this length that each set of GPUs works."""
+        return [f"{load.roles}: {load.seconds / seconds:.0%} of {load.gpus}" for load in self.loads]
+
+
+def count_training_steps(config: Mapping[str, Any]) -> int:
+    """Return the training steps of a run."""
+    method = config["method"]
+    if method["steps"]:
+        return int(method["steps"])
+    train, _ = count_problems(config["task"])
+    problems: int = method["data_epochs"] * (train or 0)
+    return ceil(problems / int(method["problems_per_step"]))
+
+
+def estimate(assignments: Sequence[Assignment], steps: int) -> Estimate:
+    """Return the seconds of a step; an engine's copies share its work equally."""
+    loads = [
+        Load(", ".join(one.demand.roles), len(one.devices), one.demand.work / one.copies / steps) for one in assignments
+    ]
+    seconds = [load.seconds for load in loads]
+    return Estimate(loads, sum(seconds), max(seconds))
+
+
+def estimate_set_up(words: Sequence[str], gpus: Sequence[Gpu]) -> tuple[Estimate, Estimate]:
+    """Return a step with a GPU (or as many as hold it) for each engine and the trainer, and one by the plan."""
+    config = check(composed(words))
+    demands, steps = list_demands(config, gpus), count_training_steps(config.raw)
+    planned = place(demands, gpus)
+    single = [one._replace(devices=one.devices[: one.width]) for one in planned]
+    return estimate(single, steps), estimate(planned, steps)
+
+
+def main(inventory: str = "8x80") -> None:
+    """Print the table."""
+    gpus = read_inventory(inventory)
+    table = Table("set-up", "GPUs", "seconds per step", "with a lag", "share of a step that each works, with a lag")
+    for name, words in SET_UPS.items():
+        for how, step in zip(("one each", inventory), estimate_set_up(words, gpus), strict=True):
+            shares = "; ".join(step.shares(step.side_by_side))
+            table.add_row(name, how, f"{step.in_turn:,.0f}", f"{step.side_by_side:,.0f}", shares)
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

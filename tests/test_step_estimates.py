@@ -1,0 +1,33 @@
+"""Seconds of a training step by calculation: by hand from the model's size, and shared by the plan's GPUs."""
+
+import pytest
+from estimate_steps import SET_UPS, estimate_set_up
+
+from evorun.models.devices import read_inventory
+
+GRPO = (
+    *("method=grpo", "task=arithmetic", "model=qwen2_1_5b", "engine=vllm", "method.steps=4", "method.eval_every=4"),
+    *("method.problems_per_step=8", "method.group=5", "method.max_tokens=1000", "task.test_problems=10"),
+    *("method.eval_samples=0", "method.eval_max_tokens=500"),
+)
+PARAMETERS = 1_543_714_304  # of Qwen2 1.5B, its tied embeddings once
+PEAK = 989e12  # of an H100: bfloat16, dense
+
+
+def test_seconds_are_those_of_the_completions_and_of_the_update() -> None:
+    single, _ = estimate_set_up(GRPO, read_inventory("8x80"))
+    rollouts, evaluated = 8 * 5 * 1000, 2 * 10 * 500 / 4  # tokens per step; evaluated at the start and at the end
+    sampled = 2 * PARAMETERS * (rollouts + evaluated) / (PEAK * 0.10)
+    trained = 6 * PARAMETERS * rollouts / (PEAK * 0.30)
+    seconds = {load.roles.split(", ")[0]: load.seconds for load in single.loads}
+    assert seconds == {"policy": pytest.approx(sampled, rel=0.01), "trainer": pytest.approx(trained, rel=0.01)}
+    assert single.in_turn == pytest.approx(sampled + trained, rel=0.01)
+    assert single.side_by_side == pytest.approx(max(sampled, trained), rel=0.01)
+
+
+@pytest.mark.parametrize("name", SET_UPS)
+def test_the_plan_divides_the_work_of_the_papers_set_ups(name: str) -> None:
+    single, planned = estimate_set_up(SET_UPS[name], read_inventory("8x80"))
+    for one, many in zip(single.loads, planned.loads, strict=True):
+        assert many.seconds == pytest.approx(one.seconds * one.gpus / many.gpus)
+    assert planned.side_by_side < single.side_by_side / 3
