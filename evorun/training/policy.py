@@ -15,9 +15,8 @@ The trainer process starts on the first request that neither the journal nor a c
 import asyncio
 import logging
 import math
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,10 +42,12 @@ from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints, choose_sync_folder, remove_rollouts
 from evorun.training.config import TrainingConfig
 from evorun.training.failures import OutOfMemory
+from evorun.training.held_adapters import HeldAdapters
 from evorun.training.process import LOG
 from evorun.training.reductions import Reductions
 from evorun.training.replaced_weights import ReplacedWeights
 from evorun.training.settings import require_share
+from evorun.training.sleeping_engines import SleepingEngines
 from evorun.training.trainers import Trainer, start_trainer
 from evorun.training.updates import assess_key, find_updates, update_key
 from evorun.training.wire import (
@@ -146,13 +147,8 @@ class Policy:
         self.issued = UpdatesByStep()
         self._open: dict[asyncio.Future[None], int] = {}
         """The version of the weights that answers each open request."""
-        self._sharing_engines: list[Sleeps] = []
-        self._lent = 0
-        """The number of blocks in which they sleep."""
-        self._sleep = AsyncExitStack()
-        """Ends their sleep."""
-        self._falling_asleep = asyncio.Lock()
-        self._rollout_engine: _SynchronisedEngine | ReplacedWeights | None = None
+        self._engines_beside = SleepingEngines(self.stopwatch)
+        self._rollout_engine: HeldAdapters | ReplacedWeights | None = None
         self._updating = asyncio.Lock()
         self._reductions = Reductions(journal, training, engine)
         self._note_reduction = note_reduction
@@ -166,11 +162,18 @@ class Policy:
 
     def share_gpu_with(self, engine: Sleeps) -> None:
         """Let an engine sleep during updates, which need its memory: its calls and updates take turns."""
-        self._sharing_engines.append(engine)
+        self._engines_beside.add(engine)
 
     def serve_via(self, base: TakesAdapters) -> Trained:
         """Return the policy served by another engine, which receives the adapter of each update."""
-        self._rollout_engine = _SynchronisedEngine(self, base, self._model.id)
+        self._rollout_engine = HeldAdapters(
+            base,
+            self._model.id,
+            self.export_for_rollouts,
+            self.has,
+            self.stopwatch,
+            self.training.former_versions,
+        )
         return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
     def replace_weights_of(self, engine: TakesWeights) -> Trained:
@@ -264,7 +267,7 @@ class Policy:
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
-            async with self._engines_asleep():
+            async with self._engines_beside.asleep():
                 answer = await (self._train(command) if isinstance(command, Train) else self._ask(command))
             return answer if isinstance(answer, Figures) else Figures({})
 
@@ -272,26 +275,6 @@ class Policy:
             {"model": f"{self._model.id}@{self.updates}", "digest": digest_request(about).hex()}
         )
         return await self._journal.remember(key, about, measure, Figures, request=request, repeat=repeat)
-
-    @asynccontextmanager
-    async def _engines_asleep(self) -> AsyncIterator[None]:
-        """Let the engines on the trainer's GPU sleep while the block runs; several blocks may run at once."""
-        async with self._falling_asleep:
-            if not self._lent:
-                async with AsyncExitStack() as asleep:
-                    for engine in self._sharing_engines:
-                        for waking in engine.take_wakings():
-                            self.stopwatch.add(sleep_seconds=waking.seconds, probes=1, probe_reloads=waking.reloads)
-                            self.stopwatch.note_largest("probe_distance", waking.distance)
-                        await asleep.enter_async_context(engine.asleep())
-                    self._sleep = asleep.pop_all()
-            self._lent += 1
-        try:
-            yield
-        finally:
-            self._lent -= 1
-            if not self._lent:
-                await self._sleep.aclose()
 
     async def _train(self, command: Train) -> Answer:
         """Make an update; return its figures as they are on every repetition."""
@@ -423,12 +406,13 @@ class Policy:
     async def _ask_trainer(self, command: Command) -> Answer:
         if self._process is None:
             try:
-                async with self._engines_asleep():  # it loads its weights onto their GPU
+                async with self._engines_beside.asleep():  # it loads its weights onto their GPU
                     self._process = await start_trainer(self._job(), self._run / LOG)
             except OutOfMemory as error:
                 raise self._reductions.advise(None, error) from error
         # A trainer that has left the GPU comes back for completions, too.
-        async with self._engines_asleep() if self.training.offload and isinstance(command, Generate) else nullcontext():
+        returns = self.training.offload and isinstance(command, Generate)
+        async with self._engines_beside.asleep() if returns else nullcontext():
             with at_work(self.gpus):
                 return await self._process.ask(command)
 
@@ -438,7 +422,7 @@ class Policy:
             await self._process.close()
             self._process = None
         try:
-            async with self._engines_asleep():
+            async with self._engines_beside.asleep():
                 for update in self._unsaved:
                     await self._ask_trainer(decode_command(update))
             return await self._ask_trainer(command)
@@ -483,42 +467,3 @@ class _ByStep:
 
     async def close(self) -> None:
         """Do nothing: the policy releases what it holds."""
-
-
-class _SynchronisedEngine:
-    """An engine beside the trainer that receives the adapter of each update."""
-
-    def __init__(self, policy: Policy, base: TakesAdapters, model: str) -> None:
-        self._policy = policy
-        self._base = base
-        self._model = model
-        self._views: dict[int, LanguageModel] = {}
-        """Views under the adapters of the latest updates; the engine keeps no more (`held_adapters`)."""
-        self._folders: dict[int, Path] = {}
-        """Folders of these adapters; a restarted server loads them again."""
-        self._changing = asyncio.Lock()
-
-    async def generate(self, version: int, request: Request) -> Reply:
-        """Answer a request with the weights of an update."""
-        view = await self.load(version)
-        return await view.complete(request)
-
-    async def load(self, version: int) -> LanguageModel:
-        """Return the engine under an update's adapter; load the adapter if the engine lacks it."""
-        async with self._changing:
-            # Older versions first, even if nobody has asked for them: later, they would displace newer ones.
-            for older in range(max(0, version - self._policy.training.former_versions), version):
-                if version not in self._views and older not in self._views and self._policy.has(older):
-                    await self._load(older)
-            if version not in self._views:
-                await self._load(version)
-            return self._views[version]
-
-    async def _load(self, version: int) -> None:
-        with self._policy.stopwatch.during("weight_sync"):
-            self._folders[version] = await self._policy.export_for_rollouts(version)
-            view = await self._base.with_adapter(self._folders[version], f"{self._model}@{version}")
-        held = 1 + self._policy.training.former_versions
-        self._views = dict([*self._views.items(), (version, view)][-held:])
-        for former in self._folders.keys() - self._views.keys():
-            shutil.rmtree(self._folders.pop(former), ignore_errors=True)
