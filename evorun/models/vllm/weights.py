@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +69,11 @@ class EngineWeights:
         # weights, because vLLM reuses a prompt's cached keys and values under the same name and path.
         name, number, folder = adapter.served_name, next(self._ids), str(adapter.folder)
         lora = LoRARequest(name, number, folder, is_3d_lora_weight=adapter.stacks_experts)
-        try:
+        with self._explaining(f"serve it under adapter {adapter.folder}"):
             if len(self._adapters) == self.held_adapters:
                 await self._engine.remove_lora(self._adapters.popleft().lora_int_id)
             # Load it before its first request: vLLM's engine process dies if a request fails to load an adapter.
             await self._engine.add_lora(lora)
-        except Exception as error:
-            raise EngineError(
-                f"model '{self._model.id}': vLLM {vllm_version()} cannot serve it under adapter {adapter.folder}: "
-                f"{one_line(error)}"
-            ) from error
         self._adapters.append(lora)
         return lora
 
@@ -99,29 +95,19 @@ class EngineWeights:
         Raises EngineError when vLLM cannot.
         """
         path = folder or self._folder
-        try:
+        with self._explaining(f"load {path or 'its weights'} while it runs"):
             await self._engine.collective_rpc(
                 "reload_weights", kwargs={} if path is None else {"weights_path": str(path)}
             )
             if is_cpu_build():
                 await self._engine.collective_rpc("repack_output_layer")
-        except Exception as error:
-            raise EngineError(
-                f"model '{self._model.id}': vLLM {vllm_version()} cannot load {path or 'its weights'} while it runs: "
-                f"{one_line(error)}"
-            ) from error
 
     async def reload_adapters(self) -> None:
         """Read the loaded adapters from disk once more. Raises EngineError when vLLM cannot."""
-        try:
-            for lora in self._adapters:
+        for lora in self._adapters:
+            with self._explaining(f"load adapter {lora.lora_path} again"):
                 await self._engine.remove_lora(lora.lora_int_id)  # vLLM does not read a known adapter again
                 await self._engine.add_lora(lora)
-        except Exception as error:
-            raise EngineError(
-                f"model '{self._model.id}': vLLM {vllm_version()} cannot load adapter {lora.lora_path} again: "
-                f"{one_line(error)}"
-            ) from error
 
     async def probe(self) -> list[float]:
         """Return the log-probabilities of `PROBE`'s tokens under the newest weights, of all replicas in turn."""
@@ -147,6 +133,16 @@ class EngineWeights:
             positions = zip(prompt[1:], final.prompt_logprobs[1:], strict=True)
             found += [float(position[token].logprob) for token, position in positions]
         return found
+
+    @contextmanager
+    def _explaining(self, work: str) -> Iterator[None]:
+        """Raise EngineError for any error of vLLM's in the block, whose work completes `vLLM cannot ...`."""
+        try:
+            yield
+        except Exception as error:
+            raise EngineError(
+                f"model '{self._model.id}': vLLM {vllm_version()} cannot {work}: {one_line(error)}"
+            ) from error
 
 
 def mean_distance(one: Sequence[float], other: Sequence[float]) -> float:
