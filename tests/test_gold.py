@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +11,10 @@ import pytest
 
 from building import NoTools, composed, make_method, make_run_config
 from evorun.cli.grading import grade_file
-from evorun.errors import ConfigError, EngineError
+from evorun.errors import ConfigError
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.models.base import Completion, LanguageModel, Reply, Request
+from evorun.models.base import Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
 from evorun.rollouts.calls import Role
 from evorun.runner.experiment import run_experiment
@@ -31,6 +31,7 @@ from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
 from evorun.tasks.opinions import RUBRIC, OpinionGrader
 from evorun.testing.runs import COMPLETED, carry_out
+from saying_engine import SayingConfig
 from text_tasks import Essays, essays
 
 
@@ -54,39 +55,19 @@ class LettersConfig(TaskConfig):
 
 
 @dataclass
-class SpeakerConfig(EngineConfig):
+class SpeakerConfig(SayingConfig):
     """Writes letters of four sorts; as a judge, gives a response the number of its words, up to 5."""
 
-    name: str = "speaker"
-    breaks_after: int | None = None
-    asked: list[Request] = field(default_factory=list)
     opinions: ClassVar[tuple[str, ...]] = ()
     """The judge's first opinion on each response, and all others."""
 
-    async def open(self, model: ModelConfig) -> LanguageModel:
-        return _Speaker(self, model.id)
-
-
-class _Speaker:
-    def __init__(self, config: SpeakerConfig, name: str) -> None:
-        self.config = config
-        self.name = name
-
-    async def complete(self, request: Request) -> Reply:
-        if self.config.breaks_after is not None and len(self.config.asked) >= self.config.breaks_after:
-            raise EngineError("the engine has broken down")
-        self.config.asked.append(request)
+    def say(self, request: Request) -> str:
         shown = re.search(r"<response>\n(.*)\n</response>", request.messages[-1]["content"])
-        text = "dear reader " * (1 + request.seed % 2)
-        if shown:
-            text = f"Words. <score>{len(shown[1].split())}</score>"
-        if shown and self.config.opinions:
-            text = self.config.opinions[request.sampling.temperature > 0]
-        completion = Completion(text=text, finish_reason="stop", tokens=5)
-        return Reply(completions=(completion,), prompt_tokens=10, seconds=0.1 * (1 + request.seed % 3))
-
-    async def close(self) -> None:
-        return
+        if not shown:
+            return "dear reader " * (1 + request.seed % 2)
+        if self.opinions:
+            return self.opinions[request.sampling.temperature > 0]
+        return f"Words. <score>{len(shown[1].split())}</score>"
 
 
 GOLD = ModelConfig(name="gold", id="gold")

@@ -1,7 +1,7 @@
 """References that only the grader has, apart from an answer to show: graded, simulated, reflected on and remembered."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from building import NoTools, make_method, make_run_config
-from evorun.errors import ConfigError, EngineError
-from evorun.models.base import Completion, LanguageModel, Reply, Request
-from evorun.models.config import EngineConfig, ModelConfig
+from evorun.errors import ConfigError
+from evorun.models.base import Request
+from evorun.models.config import EngineConfig
 from evorun.runner.experiment import run_experiment
 from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
@@ -23,6 +23,7 @@ from evorun.runs.terminal import Terminal
 from evorun.simulation.skill import Skill
 from evorun.tasks.base import Grade, GradingTools, LoadedTask, Problem, Row, TaskConfig
 from evorun.tasks.loading import load_rows
+from saying_engine import SayingConfig
 from text_tasks import Sums
 
 SECRET = "a secret record"
@@ -87,31 +88,11 @@ class MultiplesConfig(TaskConfig):
 
 
 @dataclass
-class CountingConfig(EngineConfig):
-    """Says a number below ten, by the request's seed; breaks down after some requests."""
+class CountingConfig(SayingConfig):
+    """Says a number below ten, by the request's seed."""
 
-    name: str = "counting"
-    breaks_after: int | None = None
-    asked: list[Request] = field(default_factory=list)
-
-    async def open(self, model: ModelConfig) -> LanguageModel:
-        return _Counting(self, model.id)
-
-
-class _Counting:
-    def __init__(self, config: CountingConfig, name: str) -> None:
-        self.config = config
-        self.name = name
-
-    async def complete(self, request: Request) -> Reply:
-        if self.config.breaks_after is not None and len(self.config.asked) >= self.config.breaks_after:
-            raise EngineError("the engine has broken down")
-        self.config.asked.append(request)
-        text = f"#### {request.seed % 10}"
-        return Reply(completions=(Completion(text=text, finish_reason="stop", tokens=5),), prompt_tokens=9, seconds=0.1)
-
-    async def close(self) -> None:
-        return
+    def say(self, request: Request) -> str:
+        return f"#### {request.seed % 10}"
 
 
 async def test_the_reference_grades_and_nobody_else_sees_it() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from forked import forked
+from given_commands import GivenCommands
 from steps import EXACT, random_rows
 from test_fine_tuning import Tuned
 
@@ -28,7 +29,7 @@ from evorun.training.serving import Finished, Serving
 from evorun.training.sharding import configure
 from evorun.training.versions import Versions
 from evorun.training.weights import load
-from evorun.training.wire import Answer, Command, Evaluate, Export, Finish, Generate, Job, Save, Train
+from evorun.training.wire import Command, Evaluate, Export, Generate, Job, Save, Train
 from tiny_llama import write_talking_llama, write_tiny_llama
 
 PARTS = ("adapter", "all")
@@ -42,20 +43,6 @@ ASKED = tuple(
 )
 
 
-class Link:
-    """In the place of a run at the other end of the socket."""
-
-    def __init__(self, commands: Sequence[Command]) -> None:
-        self._left = list(commands)
-        self.answers: list[Answer] = []
-
-    def receive(self) -> Command:
-        return self._left.pop(0)
-
-    def send(self, answer: Answer) -> None:
-        self.answers.append(answer)
-
-
 def commands(part: str, folder: Path, first: int) -> list[Command]:
     """Return the commands from an update on."""
     rows = [tuple(random_rows(count, seed=count)) if part == "adapter" else () for count in (5, 6)]
@@ -67,7 +54,7 @@ def commands(part: str, folder: Path, first: int) -> list[Command]:
     told += [Train(number=2, rows=rows[1]), Generate(requests=ASKED, version=2), Save(str(folder / "update-2"))]
     told += [Generate(requests=ASKED, version=1), Export(str(folder / "former"), "tiny", 1)]
     told += [Evaluate()] if part == "all" else []
-    return [*told, Export(str(folder / "trained"), "tiny", 2), Finish()]
+    return [*told, Export(str(folder / "trained"), "tiny", 2)]
 
 
 def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint: Path | None = None) -> None:
@@ -82,7 +69,7 @@ def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint
         job = Tuned(model, folder, batch=4, weights="full", micro_batch=1, **shared).job
     configure(job.training, gpu=False)
     first = os.environ.get("RANK", "0") == "0"
-    link = Link(commands(part, folder, 1 if checkpoint is None else 2)) if first else None
+    link = GivenCommands(commands(part, folder, 1 if checkpoint is None else 2)) if first else None
     weights, tokenizer = load(job)
     decoding = Decoding(tokenizer, ModelConfig(name="tiny", id=str(model), context_length=256), 2, 1024)
     resumed = None if checkpoint is None else str(checkpoint)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from given_commands import GivenCommands
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -25,13 +26,10 @@ from evorun.training.settings import shared_arguments
 from evorun.training.versions import Versions
 from evorun.training.weights import load
 from evorun.training.wire import (
-    Answer,
     Command,
     Evaluate,
     Export,
-    Figures,
     FineTuning,
-    Finish,
     Generate,
     Replies,
     Save,
@@ -66,24 +64,6 @@ def write_chats(file: Path, chats: Sequence[tuple[str, str]]) -> Path:
     return file
 
 
-class Commands:
-    """Stands for the run: gives commands, takes the answers to them."""
-
-    def __init__(self, commands: Sequence[Command]) -> None:
-        self._commands = iter([*commands, Finish()])
-        self.answers: list[Answer] = []
-
-    def receive(self) -> Command:
-        return next(self._commands)
-
-    def send(self, answer: Answer) -> None:
-        self.answers.append(answer)
-
-    @property
-    def figures(self) -> list[dict[str, float]]:
-        return [answer.figures for answer in self.answers if isinstance(answer, Figures)]
-
-
 class Tuned:
     """A fine-tuning of the tiny model in a folder of its own."""
 
@@ -107,7 +87,7 @@ class Tuned:
             prefix_cache_tokens=0,
         )
 
-    def trainer(self, commands: Commands, checkpoint: Path | None = None) -> tuple[Any, Serving]:
+    def trainer(self, commands: GivenCommands, checkpoint: Path | None = None) -> tuple[Any, Serving]:
         job = msgspec.structs.replace(self.job, checkpoint=None if checkpoint is None else str(checkpoint))
         weights, tokenizer = load(job)
         serving = Serving(commands, Decoding(tokenizer, job.model, 2, 0), Versions(0))  # type: ignore[arg-type]
@@ -120,9 +100,9 @@ class Tuned:
         """Carry out the commands as the trainer process does; return the figures."""
         return self.carry_out(*commands, checkpoint=checkpoint).figures
 
-    def carry_out(self, *commands: Command, checkpoint: Path | None = None) -> Commands:
+    def carry_out(self, *commands: Command, checkpoint: Path | None = None) -> GivenCommands:
         """Carry out the commands; return them with their answers."""
-        given = Commands(commands)
+        given = GivenCommands(commands)
         trainer, serving = self.trainer(given, checkpoint)
         with contextlib.suppress(Finished):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -324,7 +304,7 @@ def test_a_fork_goes_on_with_settings_of_its_own_as_plain_torch_does(model: Path
 
 
 def test_each_epoch_has_every_conversation_once(model: Path, tmp_path: Path) -> None:
-    trainer, _ = Tuned(model, tmp_path / "run", batch=4, epochs=2.5).trainer(Commands([]))
+    trainer, _ = Tuned(model, tmp_path / "run", batch=4, epochs=2.5).trainer(GivenCommands([]))
     rows = [tuple(row) for row in trainer.train_dataset["input_ids"]]
     assert len(rows) == 15
     assert len(set(rows[:6])) == len(set(rows[6:12])) == 6
@@ -336,7 +316,7 @@ def test_each_epoch_has_every_conversation_once(model: Path, tmp_path: Path) -> 
 def test_what_is_too_long_is_cut_and_dropped_where_no_answer_is_left(model: Path, tmp_path: Path) -> None:
     lengths = [(len(ids), prompt) for ids, prompt in read_by_hand(model, CHATS)]
     longest = max(prompt for _, prompt in lengths)  # the answer to the longest prompt begins one token later
-    trainer, _ = Tuned(model, tmp_path / "run", max_length=longest).trainer(Commands([]))
+    trainer, _ = Tuned(model, tmp_path / "run", max_length=longest).trainer(GivenCommands([]))
     described = trainer.evaluate()
     cut = sum(prompt < longest < length + 1 for length, prompt in lengths)  # a line break follows the end of turn
     assert cut > 0
@@ -344,7 +324,7 @@ def test_what_is_too_long_is_cut_and_dropped_where_no_answer_is_left(model: Path
     assert (described["cut"], described["dropped"]) == (2 * cut, 2)
     assert max(len(row) for row in trainer.train_dataset["input_ids"]) == longest
     with pytest.raises(DataError, match=r"^chats.jsonl: expected conversations whose answers begin within 5 tokens"):
-        Tuned(model, tmp_path / "other", max_length=5).trainer(Commands([]))
+        Tuned(model, tmp_path / "other", max_length=5).trainer(GivenCommands([]))
 
 
 def test_a_conversation_that_the_template_refuses_is_named(
@@ -355,13 +335,13 @@ def test_a_conversation_that_the_template_refuses_is_named(
 
     monkeypatch.setattr(fine_tuning, "tokenize_example", refuse)
     with pytest.raises(TrainingError, match=r"^chats.jsonl, line 1: the chat template refuses it$"):
-        Tuned(model, tmp_path / "run").trainer(Commands([]))
+        Tuned(model, tmp_path / "run").trainer(GivenCommands([]))
 
 
 def test_the_settings_of_training_reach_trl_and_peft(model: Path, tmp_path: Path) -> None:
     how: dict[str, Any] = {"schedule": "constant_with_warmup", "warmup_steps": 3, "beta1": 0.8}
     lora: dict[str, Any] = {"dropout": 0.3, "target_modules": ["q_proj"]}
-    trainer, _ = Tuned(model, tmp_path / "run", **how, **lora).trainer(Commands([]))
+    trainer, _ = Tuned(model, tmp_path / "run", **how, **lora).trainer(GivenCommands([]))
     told, adapter = trainer.args, trainer.model.peft_config["default"]
     assert (told.lr_scheduler_type, told.warmup_steps, told.adam_beta1) == ("constant_with_warmup", 3, 0.8)
     assert (adapter.lora_dropout, adapter.target_modules) == (0.3, {"q_proj"})
@@ -369,7 +349,7 @@ def test_the_settings_of_training_reach_trl_and_peft(model: Path, tmp_path: Path
 
 @pytest.mark.parametrize("again", [False, True])
 def test_activations_are_computed_again_where_asked_for(model: Path, tmp_path: Path, again: bool) -> None:
-    trainer, _ = Tuned(model, tmp_path / "run", gradient_checkpointing=again).trainer(Commands([]))
+    trainer, _ = Tuned(model, tmp_path / "run", gradient_checkpointing=again).trainer(GivenCommands([]))
     assert trainer.args.gradient_checkpointing is again
 
 
@@ -407,10 +387,10 @@ def test_an_adapter_names_its_base_model(model: Path, tmp_path: Path) -> None:
 
 def test_wrong_settings_are_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^training.target_modules: the model has no linear layer 'q_porj'; it has "):
-        Tuned(model, tmp_path / "run", target_modules=["q_porj"]).trainer(Commands([]))
+        Tuned(model, tmp_path / "run", target_modules=["q_porj"]).trainer(GivenCommands([]))
 
     monkeypatch.setattr(fine_tuning, "count_processes", lambda: 4)
     with pytest.raises(
         ConfigError, match=r"^method.batch: expected a multiple of training.num_processes \(4\), got 6$"
     ):
-        Tuned(model, tmp_path / "run").trainer(Commands([]))
+        Tuned(model, tmp_path / "run").trainer(GivenCommands([]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from given_commands import GivenCommands
 from parity_task import EMBEDDED, NO_TOKENIZER, effects, finished, lines, records, write_model
 from test_training_runs import killed
 
@@ -16,7 +17,7 @@ from evorun.runner.work import Outcome
 from evorun.runs.directory import load_manifest
 from evorun.runs.terminal import Terminal
 from evorun.training.checkpoints import find_former
-from evorun.training.wire import Answer, Command, Export, Figures, Finish, Generate, Replies, Row, Save, Train
+from evorun.training.wire import Answer, Command, Export, Figures, Generate, Replies, Row, Save, Train
 
 pytestmark = [
     pytest.mark.embedded,
@@ -45,14 +46,6 @@ class Trainer:
         told = policy_gradient(steps=9, kl=0.1)
         settings = training_config(weights="full", learning_rate=0.003, **training)
         self.job = make_job(model, folder, settings, told)
-        self._commands: list[Command] = []
-        self._answers: list[Answer] = []
-
-    def receive(self) -> Command:
-        return self._commands.pop(0)
-
-    def send(self, answer: Answer) -> None:
-        self._answers.append(answer)
 
     def obey(self, *commands: Command, checkpoint: Path | None = None, updates: int = 0) -> list[Answer]:
         """Return the answers of a trainer that starts from a checkpoint of so many updates."""
@@ -62,16 +55,16 @@ class Trainer:
         from evorun.training.versions import Versions
         from evorun.training.weights import load
 
-        self._commands, self._answers = [*commands, Finish()], []
+        given = GivenCommands(commands)
         start = None if checkpoint is None else str(checkpoint)
         job = msgspec.structs.replace(self.job, checkpoint=start)
         weights, tokenizer = load(job)
-        serving = Serving(self, Decoding(tokenizer, job.model, 8, 1024), Versions.resumed(updates, start))  # type: ignore[arg-type]
+        serving = Serving(given, Decoding(tokenizer, job.model, 8, 1024), Versions.resumed(updates, start))  # type: ignore[arg-type]
         trainer = PolicyGradientTrainer(job, job.objective, weights, tokenizer, serving)  # type: ignore[arg-type]
         serving.bind(trainer)
         with contextlib.suppress(Finished):
             trainer.train(resume_from_checkpoint=start)
-        return self._answers
+        return given.answers
 
 
 def ask(version: int | None) -> Generate:

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("trl")
 import torch
+from given_commands import GivenCommands
 from safetensors.torch import load_file
 from steps import EXACT, random_rows, tiny
 
@@ -22,41 +23,28 @@ from evorun.training.proximal_policy import ProximalTrainer
 from evorun.training.rollouts import Decoding
 from evorun.training.serving import Finished, Serving
 from evorun.training.versions import Versions
-from evorun.training.wire import Answer, Command, Export, Figures, Finish, Generate, Replies, Save, Train
+from evorun.training.wire import Answer, Export, Figures, Generate, Replies, Save, Train
 
 pytestmark = pytest.mark.slow
 
 ASKED = Request(messages=(Message(role="user", content="w1"),), sampling=Sampling(max_tokens=4), logprobs=True)
 
 
-class Script:
-    """In the place of a run at the other end of the socket: gives commands in turn and keeps the answers."""
-
-    def __init__(self, *commands: Command) -> None:
-        self._left = list(commands)
-        self.answers: list[Answer] = []
-
-    def receive(self) -> Command:
-        return self._left.pop(0)
-
-    def send(self, answer: Answer) -> None:
-        self.answers.append(answer)
-
-
 def carry_out(folder: Path, kind: str, *, offloads: bool) -> list[Answer]:
     """Train, play, save and export in a folder; return the answers."""
     folder.mkdir()
-    script = Script(
-        Export(str(folder / "untrained"), "tiny", 0),
-        Train(number=1, rows=tuple(random_rows(5, seed=1))),
-        Generate(requests=(ASKED,), version=1),
-        Generate(requests=(ASKED,), version=0),
-        Save(str(folder / "checkpoint")),
-        Train(number=2, rows=tuple(random_rows(5, seed=2))),
-        Export(str(folder / "former"), "tiny", 1),
-        Train(number=3, rows=tuple(random_rows(5, seed=3))),
-        Export(str(folder / "trained"), "tiny", 3),
-        Finish(),
+    script = GivenCommands(
+        [
+            Export(str(folder / "untrained"), "tiny", 0),
+            Train(number=1, rows=tuple(random_rows(5, seed=1))),
+            Generate(requests=(ASKED,), version=1),
+            Generate(requests=(ASKED,), version=0),
+            Save(str(folder / "checkpoint")),
+            Train(number=2, rows=tuple(random_rows(5, seed=2))),
+            Export(str(folder / "former"), "tiny", 1),
+            Train(number=3, rows=tuple(random_rows(5, seed=3))),
+            Export(str(folder / "trained"), "tiny", 3),
+        ]
     )
     told: Any = policy_gradient(steps=3) if kind == "policy gradient" else proximal_policy(steps=3, critic="full")
     training = training_config(**{**EXACT, "learning_rate": 0.05, "offload": offloads})

@@ -1,4 +1,4 @@
-"""What a trainer on Tinker's API can follow of a run's settings, without its package and without a server."""
+"""Settings of a run that a trainer on Tinker's API can follow, without its package and without a server."""
 
 from typing import Any
 
