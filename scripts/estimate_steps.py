@@ -33,7 +33,7 @@ SET_UPS = {
 
 
 class Load(NamedTuple):
-    """What a set of GPUs does in a step."""
+    """The work of a set of GPUs in a step."""
 
     roles: str
     gpus: int

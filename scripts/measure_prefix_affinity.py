@@ -61,7 +61,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "best_of_n": {"task.limit": 6, "method.samples": 24, "method.rounds": 2},
     "espl": {"method.problems_per_step": 8, "method.steps": 4},
 }
-"""What is smaller on servers, which are slow on a CPU."""
+"""Settings that are smaller on servers, which are slow on a CPU."""
 IN_TURN, LOAD, AFFINITY, ALONE = "in turn", "least loaded", "affinity", "one for all"
 SERVED_TOKENS = 4
 """Most tokens of a served completion."""

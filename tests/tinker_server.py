@@ -39,7 +39,7 @@ class TinkerServer:
         self.initial: Weights | None = None
         """The adapter that a new model gets instead of a random one."""
         self.steps: list[dict[str, float]] = []
-        """What each optimiser step was asked for."""
+        """The settings of each optimiser step."""
         self.seen: list[str] = []
         """The paths of all requests."""
         self.lost: set[str] = set()

@@ -32,7 +32,7 @@ class SecondNode(NamedTuple):
 
     @property
     def launch_command(self) -> str:
-        """What starts a command on both nodes (`training.launch_command`)."""
+        """Starts a command on both nodes (`training.launch_command`)."""
         return shlex.join(["sh", "-c", f'{shlex.join(self.inside)} "$@" & "$@"; wait', "--"])
 
     def pids(self) -> list[int]:

@@ -49,7 +49,7 @@ class LazyModel:
         self._opening = asyncio.Lock()
         self._restarted = False
         self._given: dict[str, _Given] = {}
-        """What the engine was given, by name, the latest last."""
+        """Adapters and weights that the engine was given, by name, the latest last."""
 
     @property
     def opened(self) -> LanguageModel | None:

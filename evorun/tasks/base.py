@@ -41,8 +41,8 @@ class Row(NamedTuple):
     answer: str | None = None
     """A right answer, as `TextTask.write` writes it into demonstrations and simulated replies; None: unknown."""
     reference: Any = None
-    """What `TextTask.score` compares a response with, in values that JSON has (a target, tests, a record); None: the
-    answer."""
+    """The value that `TextTask.score` compares a response with, as JSON could hold it: a target, tests, a record; None:
+    the answer."""
 
     @property
     def truth(self) -> Any:

@@ -25,7 +25,7 @@ GUESSED = frozenset({"gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w
 
 
 class Targets(NamedTuple):
-    """What PEFT adapts, by the ends of names."""
+    """Modules and parameters that PEFT adapts, by the ends of their names."""
 
     modules: list[str]
     parameters: list[str]

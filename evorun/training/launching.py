@@ -1,4 +1,4 @@
-"""How the trainer's processes are started: their command, and their environment."""
+"""Command and environment of the trainer's processes."""
 
 import sys
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ class Endpoint:
     preferred_by: int = 0
     """Waiting calls that would rather have this server than another."""
     prefixes: SentPrefixes = field(default_factory=SentPrefixes)
-    """What it was lately sent, and may still have in its cache."""
+    """Prompts that it was lately sent, and may still have in its cache."""
     assigned: int = 0
     """Attempts that were given this server so far."""
     sent: int = 0

@@ -47,7 +47,7 @@ class ServerConfig(EngineConfig):
     was lately sent most of its prompt's beginning, or else to the one that is expected to answer first. The default is
     that of `vllm serve`."""
     url_files: str | None = None
-    """Files with such URLs, one a line, in place of `base_urls` (`/shared/servers/*.url`). They are read whenever the
+    """Files with such URLs, one per line, in place of `base_urls` (`/shared/servers/*.url`). They are read whenever the
     engine opens, so that a resumed run finds servers that a cluster has put on other nodes. Null: none."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Null sends no key."""

@@ -1,4 +1,4 @@
-"""What vLLM's workers do for evorun in addition to their own methods; vLLM's processes import this module."""
+"""Methods that vLLM's workers have for evorun beside their own; vLLM's processes import this module."""
 
 from typing import Any
 
