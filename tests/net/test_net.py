@@ -2,8 +2,8 @@
 
 It holds what a restructuring must not change: the runs go through the real command line, prompts and parsers are asked
 directly with odd texts, and a failure names the method, the task, the role or file, and the part that differs. What is
-expected is in net.json beside this file. Where a difference is meant, rewrite it and read the difference in version
-control, whose lines are one for each role or record file:
+expected is in a file for each method, and one for each task's prompts, in expected/ beside this file. Where a
+difference is meant, rewrite them and read the difference in version control, with a line for each role or record file:
 
     EVORUN_REWRITE_NET=1 pytest tests/net -p no:xdist
 
@@ -23,7 +23,7 @@ from net_digests import Digests, differences, digest_run
 from net_rendering import FAMILIES, render_family
 from net_runs import OTHER_PAIRS, RUNS, carry_out
 
-NET = Path(__file__).parent / "net.json"
+EXPECTED = Path(__file__).parent / "expected"
 OWN_PROMPTS = Path(__file__).parent / "placeholders.json"
 """For each task, its prompt files and the placeholders that users' own files may have in them."""
 
@@ -56,27 +56,42 @@ def test_prompts_from_users_files(name: str, tmp_path: Path) -> None:
 def test_nothing_else_is_expected() -> None:
     names = {*(f"run {name}" for name in RUNS), *(f"task {name}" for name in FAMILIES)}
     names |= {f"task {name} with a user's prompts" for name in FAMILIES}
-    if REWRITE:
-        write({name: digests for name, digests in expected().items() if name in names})
-    assert set(expected()) == names
+    found = set()
+    for file in sorted(EXPECTED.glob("*.json")):
+        in_file = read(file)
+        if REWRITE:
+            write(file, {name: digests for name, digests in in_file.items() if name in names})
+        assert all(file_of(name) == file for name in in_file)
+        found |= set(in_file)
+    assert found == names
 
 
 def compare(name: str, found: Digests) -> None:
+    file = file_of(name)
     if REWRITE:
-        write({**expected(), name: found})
-    different = differences(expected().get(name, {}), found)
+        write(file, {**read(file), name: found})
+    different = differences(read(file).get(name, {}), found)
     if different:
         pytest.fail("\n".join([f"{name}: not as expected", *different]), pytrace=False)
 
 
-def expected() -> dict[str, Digests]:
-    read: dict[str, Digests] = json.loads(NET.read_text()) if NET.exists() else {}
-    return read
+def file_of(name: str) -> Path:
+    """Return the file of what is expected of `run METHOD-TASK...` or of `task NAME...`."""
+    kind, subject = name.split()[:2]
+    return EXPECTED / (f"task_{subject}.json" if kind == "task" else f"{subject.split('-')[0]}.json")
 
 
-def write(net: dict[str, Digests]) -> None:
-    """Write the net in order, with a line for each role, record file or capability."""
-    NET.write_text(as_json({name: net[name] for name in sorted(net)}, 3) + "\n")
+def read(file: Path) -> dict[str, Digests]:
+    found: dict[str, Digests] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def write(file: Path, net: dict[str, Digests]) -> None:
+    """Write digests in order, with a line for each role, record file or capability; no file where there are none."""
+    if not net:
+        file.unlink()
+        return
+    file.write_text(as_json({name: net[name] for name in sorted(net)}, 3) + "\n")
 
 
 def as_json(digests: Digests, levels: int) -> str:
