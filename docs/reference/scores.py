@@ -9,12 +9,17 @@ import yaml
 from evorun.runner import registry
 from evorun.runs.results import TRAINING_PREFIX
 from evorun.runs.scores import Score, mean_of_samples
+from evorun.runs.selection import SEARCH_PREFIX
 from reference.markdown import code, lines, prose, table
 
 SECTIONS = {
     "results": ("Figures of results.json", "Shares carry a 95 % interval and n; intervals resample problems."),
     "counts": ("Counts", "`counts` of results.json; those of texts are in `extra` of steps.jsonl too."),
     "steps": ("Diagnostics of steps", "`extra` of steps.jsonl. metrics.jsonl has their means over the problems."),
+    "search": (
+        "Selection along a search",
+        f"Series of metrics.jsonl; their names begin with `{SEARCH_PREFIX}`. Runs that train have none.",
+    ),
     "training": (
         "Figures of training steps",
         f"`figures` of training.jsonl; as series of metrics.jsonl their names begin with `{TRAINING_PREFIX}`.",

@@ -15,6 +15,14 @@ SEARCH = {
 }
 """Figures of the search: words, and what n counts."""
 
+SELECTION = {
+    "step_oracle": "best of the step's own candidates",
+    "distinct_answers": "distinct answers among them (share)",
+    "belief_auc": "belief higher where right (chance: 0.5)",
+    "judge_agreement": "duels won by the better one (chance: 0.5)",
+}
+"""Series of the selection that have a panel each."""
+
 JUDGE = {
     "decisive_rate": ("decisive duels: a winner, the same in each order asked", "duels"),
     "judge_agreement": ("won by the better one (chance: 50 %)", "decisive duels of unequal ones"),

@@ -171,6 +171,8 @@ def _draw_plots(outcome: Outcome, curves: Curves, aggregates: Aggregates, axes: 
         "training": plots.draw_training(
             {name: p for name, p in curves.training.items() if not is_edit(name) and name not in drawn_by_rubrics}
         ),
+        "selection": run_plots.selection(curves.search),
+        "search": run_plots.search(curves.search),
         "decisive": run_plots.decisive(aggregates.decisive_by_step),
         "calibration": plots.draw_calibration(aggregates.calibration, measure) if judged else None,
     }

@@ -49,6 +49,7 @@ from evorun.runs.schema import (
 )
 from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
+from evorun.runs.selection import SEARCH_PREFIX
 from evorun.runs.spending import read_spending
 
 
@@ -146,6 +147,8 @@ class Curves:
     """Those, in order."""
     training: dict[str, list[MetricPoint]]
     """Figures of training steps, by name."""
+    search: dict[str, list[MetricPoint]]
+    """Figures of the selection among candidates (`selection_series`), by name; none before a run has ended."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
     problems: int
@@ -240,12 +243,15 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     first, *others = recorded_scores([*outcome.predictions, *steps], declared)
     primary: dict[str, list[MetricPoint]] = defaultdict(list)
     scores: dict[str, list[MetricPoint]] = {score.name: [] for score in others}
+    search: dict[str, list[MetricPoint]] = defaultdict(list)
     # metrics.jsonl is written at the end of a run
     for point in recorded or metric_series(steps, declared, rates=outcome.manifest.prices):
         if point.name == first.name or point.name.startswith(f"{first.name}/"):
             primary[point.name].append(point)
         elif point.name in scores:
             scores[point.name].append(point)
+        elif point.name.startswith(SEARCH_PREFIX):
+            search[point.name.removeprefix(SEARCH_PREFIX)].append(point)
     if outcome.trained:  # candidates that serve all problems have one cost, the run's, in every stratum
         whole = {point.step: point for point in primary[first.name]}
         for name, points in primary.items():
@@ -269,7 +275,7 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     kept = {name: points for name, points in scores.items() if points}
     shown = [score for score in others if score.name in kept]
     problems = len({record.problem for record in (outcome.predictions if recorded else steps)})
-    return Curves(dict(primary), kept, shown, dict(training), not recorded, problems)
+    return Curves(dict(primary), kept, shown, dict(training), dict(search), not recorded, problems)
 
 
 def load_aggregates(outcome: Outcome, measure: Score) -> Aggregates:

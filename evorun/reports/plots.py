@@ -13,6 +13,7 @@ from evorun.reports.drawing import (
     draw_interval,
     finish_drawing,
     integer_axis,
+    legend_above,
     make_drawing,
     make_panels,
     open_figure,
@@ -21,7 +22,7 @@ from evorun.reports.drawing import (
     unit_axis,
     wrap_name,
 )
-from evorun.reports.figures import describe_figure
+from evorun.reports.figures import SELECTION, describe_figure
 from evorun.reports.text import label, words
 from evorun.runs.aggregates import Bin
 from evorun.runs.printable import printable
@@ -75,6 +76,36 @@ class RunPlots:
         panels = [(printable(name), points) for name, points in series.items() if points]
         title = f"{words(score.name).capitalize()} by {self.axes['step'].label} in each stratum"
         return _draw_panels(panels, f"{score.name}-strata", title, self.axes["step"], shared=score)
+
+    def selection(self, search: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
+        """Draw what an oracle would choose and what was returned, against calls; None with fewer than two points."""
+        oracle, regret = search.get("oracle", []), search.get("regret", [])
+        if len(oracle) < 2:
+            return None
+        axis = self.axes["calls"]
+        xs = [axis.locate(point, self.problems) for point in oracle]
+        best = [or_nan(point.value) for point in oracle]
+        returned = [or_nan(point.value) - or_nan(lost.value) for point, lost in zip(oracle, regret, strict=True)]
+        with open_figure(5.2, 3.1) as figure:
+            axes = figure.subplots()
+            axes.plot(xs, best, color=SERIES, linestyle="--", label="best candidate so far")
+            axes.plot(xs, returned, color=SERIES, label="returned candidate")
+            axes.fill_between(xs, returned, best, color=SERIES, alpha=0.18, linewidth=0)
+            if min(returned) >= 0 and max(best) <= 1:
+                unit_axis(axes)
+            axes.set_xlim(left=0, right=max(xs) * 1.05 or 1)
+            cost_axis(axes, in_dollars=False)
+            legend_above(axes)
+            axes.set_xlabel(axis.label)
+            axes.set_ylabel("mean over problems")
+            return make_drawing(figure, "selection", f"Best and returned candidate against {axis.label}")
+
+    def search(self, search: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
+        """Draw diversity, beliefs and judgments by step, one panel each; None where none changes."""
+        # a figure of one step would be a dot
+        panels = [(words, points) for name, words in SELECTION.items() if len(points := search.get(name, [])) > 1]
+        title = f"Diversity and judgment by {self.axes['step'].label}"
+        return _draw_panels(panels, "search", title, self.axes["step"])
 
     def decisive(self, by_step: Mapping[int, Metric]) -> Drawing | None:
         """Draw the share of decisive duels by step, with 95 % intervals; None without duels."""

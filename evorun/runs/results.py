@@ -32,6 +32,7 @@ from evorun.runs.schema import (
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples, primary_score
 from evorun.runs.search_figures import search_figures
+from evorun.runs.selection import selection_series
 from evorun.runs.sequential import SequentialTokens
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
@@ -104,7 +105,9 @@ def write_results(
     """
     steps = read_steps_without_texts(path)
     series = metric_series(steps, declared, rates=rates, sequential=sequential)
-    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *series])
+    whole = [point for point in series if point.name == declared[0].name]
+    selection = selection_series(path, steps, whole, primary_score(declared))
+    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *series, *selection])
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
