@@ -235,14 +235,20 @@ CHANGED: dict[str, Any] = {
     **{"steps": 3, "problems_per_step": 1, "group": 2, "temperature": 0.5, "top_p": 0.9, "max_tokens": 5},
     **{"system_prompt": "Be right.", "format_reward": 0.5, "format_penalty": 0.5, "minibatches": 2, "kl": 0.1},
     **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo", "draws": 2, "task_instruction": True},
+    **{"advantage": "entropic"},
     **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
 }
 OF_RUBRICS = {one.name for one in dataclasses.fields(RubricSettings)}
 """Without effect where the grade rewards; tests/rollouts/test_rubric_rewards.py and test_mpo.py look at them."""
 OF_PLUGINS = {"reward_source", "reward_settings"}
 """test_reward_plugins.py looks at them."""
-ELSEWHERE = {"name", "baseline", "overflow_penalty", "eval_beside_rollouts", "data_epochs"} | OF_RUBRICS | OF_PLUGINS
-"""`eval_beside_rollouts` changes when things are asked; test_espl.py looks at it, and test_ppo.py at `data_epochs`."""
+ELSEWHERE = (
+    {"name", "baseline", "overflow_penalty", "eval_beside_rollouts", "data_epochs", "entropic_beta"}
+    | OF_RUBRICS
+    | OF_PLUGINS
+)
+"""`eval_beside_rollouts` changes when things are asked; test_espl.py looks at it, test_ppo.py at `data_epochs`,
+and test_group_advantages.py at `entropic_beta`."""
 FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name not in ELSEWHERE]
 
 

@@ -2,7 +2,8 @@
 
 These are E-SPL's "RL only" baselines (section 4.1): its loop under one fixed prompt, with its objective (section 3.1).
 Each problem gets N rewarded completions. An advantage is the reward minus the mean of the N (with `rloo`: of the
-others), not divided by their standard deviation. TRL's GRPOTrainer does the rest. With `method.draws` a problem has N
+others), not divided by their standard deviation; `grpo` and `cispo` also have TTT-Discover's entropic advantages
+(`method.advantage`). TRL's GRPOTrainer does the rest. With `method.draws` a problem has N
 completions per draw of the prompt, as E-SPL has N per prompt.
 """
 
@@ -12,9 +13,10 @@ from typing import Annotated, ClassVar
 from evorun.errors import ConfigError
 from evorun.fields import GroupSize, OneOf, PositiveInt
 from evorun.methods.context import RunContext
+from evorun.methods.learning.group_advantages import subtract_mean, subtract_mean_of_others
 from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import FixedPrompt, LearningSettings, PromptSource, UpdateRule
-from evorun.methods.learning.updates import BaselineSettings, GroupRelative
+from evorun.methods.learning.updates import AdvantageSettings, BaselineSettings, GroupAdvantages, GroupRelative
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import SupportsSystemPrompts
 from evorun.training.objectives import LOSSES, GradientSettings
@@ -42,7 +44,16 @@ class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings)
 
 
 @dataclass(kw_only=True)
-class GrpoConfig(PolicyGradientConfig):
+class GroupAdvantageConfig(PolicyGradientConfig, AdvantageSettings):
+    """Hyperparameters of the methods whose advantages may be entropic."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_group(self.group * (self.draws if self.baseline == "problem" else 1))
+
+
+@dataclass(kw_only=True)
+class GrpoConfig(GroupAdvantageConfig):
     """Hyperparameters; `conf/method/grpo.yaml` gives each default and its source."""
 
     loss: Annotated[str, OneOf(LOSSES)]
@@ -50,7 +61,7 @@ class GrpoConfig(PolicyGradientConfig):
 
 
 @dataclass(kw_only=True)
-class CispoConfig(PolicyGradientConfig):
+class CispoConfig(GroupAdvantageConfig):
     """Hyperparameters; `conf/method/cispo.yaml` gives each default and its source."""
 
     def __post_init__(self) -> None:
@@ -64,11 +75,11 @@ class PolicyGradientMethod(Learning):
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
     config: PolicyGradientConfig
 
-    def group_relative(self, loss: str = "dr_grpo", *, leave_one_out: bool = False) -> UpdateRule:
+    def group_relative(self, loss: str = "dr_grpo", advantages: GroupAdvantages = subtract_mean) -> UpdateRule:
         """Return the update with one of TRL's losses."""
         config = self.config
         group = config.group * (config.draws if config.baseline == "problem" else 1)
-        return GroupRelative(config, config.temperature, group, loss, leave_one_out)
+        return GroupRelative(config, config.temperature, group, loss, advantages)
 
     def prompts(self, ctx: RunContext) -> PromptSource:
         config = self.config
@@ -91,7 +102,7 @@ class Grpo(PolicyGradientMethod):
 
     @property
     def update_rule(self) -> UpdateRule:
-        return self.group_relative(self.config.loss)
+        return self.group_relative(self.config.loss, self.config.group_advantages)
 
 
 class Cispo(PolicyGradientMethod):
@@ -100,10 +111,11 @@ class Cispo(PolicyGradientMethod):
     name = "cispo"
     description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"
     Config = CispoConfig
+    config: CispoConfig
 
     @property
     def update_rule(self) -> UpdateRule:
-        return self.group_relative("cispo")
+        return self.group_relative("cispo", self.config.group_advantages)
 
 
 class Rloo(PolicyGradientMethod):
@@ -114,4 +126,4 @@ class Rloo(PolicyGradientMethod):
 
     @property
     def update_rule(self) -> UpdateRule:
-        return self.group_relative(leave_one_out=True)
+        return self.group_relative(advantages=subtract_mean_of_others)

@@ -1,15 +1,21 @@
 """The updates of the weights: by advantages within groups of completions, and by PPO with a critic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
-from evorun.fields import Checked, OneOf
+from evorun.errors import ConfigError
+from evorun.fields import Checked, OneOf, PositiveFloat
+from evorun.methods.learning.group_advantages import subtract_mean, weight_entropically
 from evorun.rollouts.episodes import Episode
 from evorun.training.objectives import GradientSettings, ProximalSettings, select_settings
 from evorun.training.wire import PolicyGradient, ProximalPolicy, Row
 
 BASELINES = ("draw", "problem")
+ADVANTAGES = ("mean", "entropic")
+GroupAdvantages = Callable[[Sequence[float]], Sequence[float]]
+"""Returns the advantages of a group's completions from their rewards."""
 
 
 @dataclass(kw_only=True)
@@ -23,6 +29,36 @@ class BaselineSettings(Checked):
     draws of the step."""
 
 
+@dataclass(kw_only=True)
+class AdvantageSettings(Checked):
+    """Hyperparameters of the advantages within a group."""
+
+    section = "method"
+
+    advantage: Annotated[str, OneOf(ADVANTAGES)]
+    """mean: a reward less its baseline, which raises the mean reward. entropic: exponential weights of the rewards,
+    relative to the others of the group, less 1, which raise the largest reward (`evorun.methods.learning
+    .group_advantages`)."""
+    entropic_beta: PositiveFloat | None
+    """Of entropic advantages: the factor of rewards in the exponent; null: for each group the one at which the weights
+    diverge from uniform ones by ln 2, which takes groups of at least three."""
+
+    def require_group(self, size: int) -> None:
+        """Raise ConfigError for settings without an effect, or for groups too small for an adaptive beta."""
+        if self.advantage == "mean" and self.entropic_beta is not None:
+            raise ConfigError("method.entropic_beta: has no effect with method.advantage=mean; leave it null")
+        if self.advantage == "entropic" and self.entropic_beta is None and size < 3:
+            raise ConfigError(
+                "method.group: expected at least 3 with method.advantage=entropic, since two completions have no "
+                f"adaptive beta, got {size}; raise it, or set method.entropic_beta=NUMBER"
+            )
+
+    @property
+    def group_advantages(self) -> GroupAdvantages:
+        """The function that these settings choose."""
+        return subtract_mean if self.advantage == "mean" else partial(weight_entropically, beta=self.entropic_beta)
+
+
 @dataclass(frozen=True)
 class GroupRelative:
     """Policy gradients with advantages within groups: the baseline is the mean reward of a problem's completions."""
@@ -34,8 +70,7 @@ class GroupRelative:
     """Consecutive episodes of one problem, under one draw of a system prompt or under all draws."""
     loss: str = "dr_grpo"
     """TRL's name of the loss."""
-    leave_one_out: bool = False
-    """Leave a completion's own reward out of its baseline."""
+    group_advantages: GroupAdvantages = subtract_mean
 
     def make_objective(self, steps: int) -> PolicyGradient:
         settings = select_settings(GradientSettings, self.settings)
@@ -45,16 +80,12 @@ class GroupRelative:
         return [episode.reward.value for episode in episodes]
 
     def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward."""
+        """Return the advantages within each group, of the episodes with a reward; None without one."""
         result: list[float | None] = []
         for first in range(0, len(episodes), self.baseline_group):
             rewards = self.rewards(episodes[first : first + self.baseline_group])
-            scored = [value for value in rewards if value is not None]
-            # The mean of equal rewards must be exact: rounding would make advantages out of nothing.
-            mean = scored[0] if len(set(scored)) == 1 else sum(scored) / max(len(scored), 1)
-            # A reward's distance to the mean of the others is n / (n - 1) times its distance to the mean of all.
-            scale = len(scored) / max(len(scored) - 1, 1) if self.leave_one_out else 1.0
-            result += [None if value is None else scale * (value - mean) for value in rewards]
+            advantages = iter(self.group_advantages([value for value in rewards if value is not None]))
+            result += [None if value is None else next(advantages) for value in rewards]
         return result
 
     def has_gradient(self, rows: Sequence[Row]) -> bool:

@@ -15,6 +15,7 @@ from evorun.errors import ConfigError
 from evorun.fields import OneOf, require_at_least
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import answer_prompt
+from evorun.methods.learning.group_advantages import subtract_mean, subtract_mean_of_others
 from evorun.methods.learning.loop import Learning
 from evorun.methods.learning.parts import (
     Batch,
@@ -263,7 +264,8 @@ class Mpo(Learning):
         if config.trainer == "ppo":
             return Proximal(config, config.temperature, config.group)
         loss = {"grpo": config.loss, "cispo": "cispo", "rloo": "dr_grpo"}[config.trainer]
-        return GroupRelative(config, config.temperature, config.group, loss, leave_one_out=config.trainer == "rloo")
+        advantages = subtract_mean_of_others if config.trainer == "rloo" else subtract_mean
+        return GroupRelative(config, config.temperature, config.group, loss, advantages)
 
     def rewards(self, ctx: RunContext) -> RewardSource:
         return make_rubric_source(ctx, self.config, self.last_step)
