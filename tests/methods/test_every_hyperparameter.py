@@ -41,6 +41,8 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("best_of_n", "dedup_attempts"): {"choose": "oracle"},
     ("best_of_n", "budget_share"): {"samples": None},
     ("self_consistency", "budget_share"): {"samples": None},
+    ("duel_evolve", "puct_exploration"): {"parent_choice": "puct"},
+    ("lyria", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
     ("lyria", "evaluator_max_tokens"): {"errors": "model"},
 }
@@ -53,7 +55,7 @@ CHANGED: dict[str, Any] = {
     **{"temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 0},
     **{"judge_temperature": 0.23, "judge_max_tokens": 33, "duels": 3, "prior_sd": 3.0, "bound_width": 0.1},
     **{"duel_choice": "uniform", "orders": 1, "ties": "half", "rating": "win_rate", "pool_rank": "lower"},
-    **{"parent_choice": "uniform", "subset": 2, "steps": 3},
+    **{"parent_choice": "puct", "puct_exploration": 20.0, "subset": 2, "steps": 3},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},

@@ -13,12 +13,13 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.fields import Fraction, NonNegativeInt, OneOf, PositiveInt
+from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, rate_in_arena, warn_if_no_duels
 from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
+from evorun.methods.search.puct import Puct
 from evorun.models.base import Sampling
 from evorun.ratings.bradley_terry import Posterior
 from evorun.rollouts.calls import Role
@@ -41,8 +42,11 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
     """|A_t|: scored parents in the evolution prompt."""
     recent_share: Fraction
     """Share of the parents taken from the last generation, the most uncertain first; the rest by Thompson sampling."""
-    parent_choice: Annotated[str, OneOf(CHOICES)]
-    """thompson: parents as `recent_share` says. uniform: survivors at random."""
+    parent_choice: Annotated[str, OneOf((*CHOICES, "puct"))]
+    """thompson: parents as `recent_share` says. uniform: survivors at random. puct: by the best child's posterior mean
+    and the number of visits; no parent is another one's ancestor, so that there may be fewer."""
+    puct_exploration: NonNegativeFloat
+    """c of PUCT: weight of parents that were rarely tried."""
     shared_parents: bool
     """One parent set per generation (Eq. 5); false draws one per child."""
     deduplicate: bool
@@ -88,6 +92,7 @@ class DuelEvolve(PerProblem):
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
         config, arena = self.config, self.config.arena(ctx.archive)
         seen: set[str] = set()
+        lineage = Puct(config.puct_exploration)
         for step in range(config.generations + 1):
             # Evolve: N0 candidates, then B children of parents A_t (equation 5). Until a response has parsed, there are
             # no parents, and the prompt is the problem alone.
@@ -95,14 +100,18 @@ class DuelEvolve(PerProblem):
             if len(arena) == 0:
                 proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * config.initial_candidates
             elif config.shared_parents:
-                proposals = [self._propose_from_parents(ctx, arena, step, 0)] * config.children
+                proposals = [self._propose_from_parents(ctx, arena, lineage, step, 0)] * config.children
             else:
-                proposals = [self._propose_from_parents(ctx, arena, step, child) for child in range(config.children)]
+                proposals = [
+                    self._propose_from_parents(ctx, arena, lineage, step, child) for child in range(config.children)
+                ]
             proposed = await propose(ctx, proposals, operator=operator, step=step, settings=config)
             fresh, repeated = proposed.parsed, list[Candidate]()
             if config.deduplicate:
                 fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
             arena.add(await add_feedback(ctx, fresh))
+            for child in fresh:
+                lineage.add(child.id, child.parents)
             arena.note_lost(proposed.unparsed + repeated)
             # Evaluate: pairs by double Thompson sampling (section 2.2). Update: the posterior (equation 4).
             comparisons = await hold_duels(ctx, arena, config, step=step)
@@ -126,11 +135,14 @@ class DuelEvolve(PerProblem):
             if ctx.out_of_budget:
                 return
 
-    def _propose_from_parents(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
+    def _propose_from_parents(self, ctx: Context, arena: Arena, lineage: Puct, step: int, child: int) -> Proposal:
         """Return the evolution prompt with scored parents (Eq. 5); `child` names the parents' random stream."""
         config, rng = self.config, ctx.rng("parents", step, child)
         survivors = config.survivors(arena).indices
-        parents = select_parents(arena, survivors, config.parents, config.recent_share, rng, config.parent_choice)
+        if config.parent_choice == "puct":
+            parents = select_parents_by_puct(arena, lineage, survivors, config.parents)
+        else:
+            parents = select_parents(arena, survivors, config.parents, config.recent_share, rng, config.parent_choice)
         scored = [arena.scored(i) for i in parents]
         return Proposal(ctx.task.evolution_prompt(ctx.problem, scored), tuple(arena.candidates[i].id for i in parents))
 
@@ -176,3 +188,16 @@ def select_parents(
         ranked = survivors[np.argsort(-draw)].tolist()
         chosen += [i for i in ranked if i not in chosen][: count - len(chosen)]
     return sorted(chosen, key=lambda i: -arena.mean[i])
+
+
+def select_parents_by_puct(arena: Arena, lineage: Puct, survivors: NDArray[np.intp], count: int) -> list[int]:
+    """Choose A_t among the survivors by PUCT on posterior means, and count the expansion; the highest mean first.
+
+    lineage: the arena's candidates in its order. Returns at most `count` indices.
+    """
+    states = lineage.states
+    indices = {candidate: index for index, candidate in enumerate(states)}
+    means = dict(zip(states, arena.mean.tolist(), strict=True))
+    chosen = lineage.choose(means, [states[i] for i in survivors.tolist()], count)
+    lineage.expand(*chosen)
+    return sorted((indices[candidate] for candidate in chosen), key=lambda i: -arena.mean[i])

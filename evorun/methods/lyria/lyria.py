@@ -39,7 +39,9 @@ from evorun.methods.lyria.population import (
     regime_with_verifier,
     replay,
     select,
+    select_by_puct,
 )
+from evorun.methods.search.puct import Puct
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.archive import ArchivedCandidates, Snapshot
@@ -65,6 +67,11 @@ class LyriaConfig(SamplingSettings):
     generations: NonNegativeInt
     elites: int | None
     """k_e: fittest members that enter the mating pool without a tournament; None: a tenth of the population."""
+    parent_choice: Annotated[str, OneOf(("tournament", "puct"))]
+    """The rest of the mating pool. tournament: winners of tournaments of two. puct: members by their fittest child and
+    the number of visits."""
+    puct_exploration: NonNegativeFloat
+    """c of PUCT: weight of members that were rarely tried."""
     max_errors: NonNegativeInt
     """epsilon: maximum errors that the detector names."""
     dedup_attempts: NonNegativeInt
@@ -114,6 +121,9 @@ class _State:
     pool: ExperiencePool
     members: ArchivedCandidates
     """All members of all generations in order, including offspring that a mutation replaced."""
+    lineage: Puct
+    fitness: dict[str, float] = field(default_factory=dict)
+    """Of all members, by id."""
     population: list[Member] = field(default_factory=list)
     best: Member | None = None
 
@@ -172,6 +182,7 @@ class Lyria(PerProblem):
             Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling, ctx.archive),
             ExperiencePool(max_replaced(config.population, config.replay_rate)),
             ArchivedCandidates(ctx.archive),
+            Puct(config.puct_exploration),
         )
         scratch = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
         for step in range(config.generations + 1):
@@ -182,7 +193,7 @@ class Lyria(PerProblem):
                 phases = [made]
             else:  # an early end of the budget leaves a smaller population
                 population = replay(state.population, state.pool, config.replay_rate)  # line 14
-                mating = select(population, config.elite_count, ctx.rng("selection", step))  # lines 15 and 16
+                mating = self._select(ctx, state, population, step)  # lines 15 and 16
                 plan = partial(self._crossover, ctx, mating, step)  # lines 17 to 28
                 offspring, crossed = await self._breed(ctx, state, plan, config.population, "crossover", step)
                 plan = partial(self._mutation, ctx, offspring, step)  # lines 29 to 43
@@ -196,6 +207,12 @@ class Lyria(PerProblem):
             good_enough = state.best is not None and state.best.fitness >= config.fitness_threshold - 1e-9
             if ctx.out_of_budget or not state.population or good_enough:
                 return
+
+    def _select(self, ctx: Context, state: _State, population: list[Member], step: int) -> list[Member]:
+        elites = self.config.elite_count
+        if self.config.parent_choice == "puct":
+            return select_by_puct(population, elites, state.lineage, state.fitness)
+        return select(population, elites, ctx.rng("selection", step))
 
     def _crossover(self, ctx: Context, mating: list[Member], step: int, index: int, attempt: int) -> Plan:
         """Plan an offspring (lines 19 to 24)."""
@@ -267,6 +284,8 @@ class Lyria(PerProblem):
             )
             population.append(member)
             state.members.extend([candidate])
+            state.lineage.add(candidate.id, candidate.parents)
+            state.fitness[candidate.id] = member.fitness
             # Line 45: the first of the fittest parsed answers among all that were evaluated.
             if candidate.answer is not None and (state.best is None or member.fitness > state.best.fitness):
                 state.best = member

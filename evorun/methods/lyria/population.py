@@ -6,7 +6,7 @@ outcome is the same: a slot changes its value only because an earlier slot holds
 population, a repeat is certain once it is seen, and no call is wasted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from evorun.methods.base import Regime
 from evorun.methods.context import Context
+from evorun.methods.search.puct import Puct
 from evorun.models.base import Sampling
 from evorun.rollouts.episodes import Asked
 from evorun.rollouts.replies import TextCounts
@@ -289,6 +290,25 @@ def select(population: Sequence[Member], elites: int, rng: np.random.Generator) 
     pairs = rng.integers(len(population), size=(len(population) - len(fittest), 2)).tolist()
     # A tie goes to the second: `max` returns the first of equals, and y comes first.
     return [*fittest, *(max(population[y], population[x], key=lambda member: member.fitness) for x, y in pairs)]
+
+
+def select_by_puct(
+    population: Sequence[Member], elites: int, lineage: Puct, fitness: Mapping[str, float]
+) -> list[Member]:
+    """Return a mating pool of the same size: the `elites` fittest, then members by PUCT, each counted as expanded.
+
+    lineage: all members so far. fitness: theirs, by id. A round chooses members of different lineages; when none is
+    left, the next round may choose the same ones again.
+    """
+    pool = sorted(population, key=lambda member: -member.fitness)[:elites]
+    for member in pool:
+        lineage.expand(member.candidate.id)
+    by_id = {member.candidate.id: member for member in population}
+    while len(pool) < len(population):
+        for chosen in lineage.choose(fitness, list(by_id), len(population) - len(pool)):
+            lineage.expand(chosen)
+            pool.append(by_id[chosen])
+    return pool
 
 
 def regime_with_verifier(task: type[Task]) -> Regime:
