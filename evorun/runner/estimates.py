@@ -250,7 +250,8 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
         case "rsa":
             return [Part("generate", policy, test * method["population"] * method["steps"], limit)]
         case "best_of_n":
-            duels = 0 if method["choose"] == "oracle" else method["rounds"] * method["duels"] * method["orders"]
+            free = method["choose"] == "oracle" or method.get("reward", "duels") != "duels"
+            duels = 0 if free else method["rounds"] * method["duels"] * method["orders"]
             drawn = Part("generate", policy, test * method["samples"], limit)
             return [drawn, Part("judge", judge, test * duels, method["judge_max_tokens"])]
         case "feedback_descent":

@@ -1,16 +1,20 @@
 """Best-of-N: the duels of Duel-Evolve without its evolution."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
 from building import make_meter, make_method
+from evorun.errors import ConfigError
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.best_of_n import BestOfN
 from evorun.methods.search.proposals import PILOT_SAMPLES
+from evorun.ratings import selection
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Comparison, Response, Step
 from evorun.tasks.base import Problem, Tools
+from evorun.tasks.billsum.billsum import BillSum
 from evorun.tasks.capabilities import Diagnosis, Verification
 from method_fixture import TOKENS, Ask, Quiz, Scripted, TestedQuiz, solve
 
@@ -191,3 +195,85 @@ async def test_a_comparison_carries_both_reasons() -> None:
     history = await solve(best_of(rounds=1), Scripted(script))
     told: list[Comparison] = list(history[1].comparisons)
     assert [duel.reasons for duel in told] == [(f"call {2 * i}", f"call {2 * i + 1}") for i in range(5)]
+
+
+def says(answers: str) -> Callable[[Ask], str]:
+    """Return a model whose samples have these answers: `g` stands for one that passes all public tests."""
+    return lambda ask: {"g": "good"}.get(answers[ask.index], answers[ask.index])
+
+
+@pytest.mark.parametrize(
+    ("choose", "answers", "best"),
+    [
+        ("weighted", "aaaaabbcdefg", "0.0"),  # 5 x 0.5 against 1 x 1.0
+        ("weighted", "aggcgaa", "0.1"),  # 3 x 1.0 against 3 x 0.5
+        ("best_of_majority", "aaaaabbcdefg", "0.0"),  # all others are rarer than a third
+        ("best_of_majority", "aaggbc", "0.2"),  # both are frequent
+        ("majority_of_bests", "aaaaabbcdefg", "0.0"),  # m = 3: `good` wins 397 of 1,728 draws
+        ("majority_of_bests", "aaaaggg", "0.4"),  # m = 2: 16 of 49 draws are without `good`
+    ],
+)
+async def test_votes_are_weighed_by_public_tests_without_a_call(choose: str, answers: str, best: str) -> None:
+    model = Scripted(says(answers))
+    method = best_of(samples=len(answers), choose=choose, reward="public_tests", min_share=0.3)
+    (step,) = await solve(method, model, task=TestedQuiz())
+    assert step.best is not None
+    assert step.best.id == best
+    assert step.best.mean == (1.0 if step.best.answer == "good" else 0.5)
+    assert len(model.asked) == len(answers)
+    assert method.last_step == 0
+    assert method.information_regime(TestedQuiz) == "public_tests"
+
+
+async def test_adaptive_draws_may_choose_another_answer() -> None:
+    answers = "aaaaabbcdefg"
+    rewards = [0.5] * 11 + [1.0]
+    m = selection.choose_draws(list(answers), rewards)
+    (step,) = await solve(
+        best_of(choose="majority_of_bests", reward="public_tests", draws="adaptive"),
+        Scripted(says(answers)),
+        task=TestedQuiz(),
+    )
+    chosen = selection.majority_of_bests(list(answers), rewards, m)
+    assert step.best is not None
+    assert step.best.id == f"0.{chosen}"
+
+
+async def test_the_posterior_weighs_the_votes_of_all_samples() -> None:
+    """Three samples give one answer; the judge prefers another sample to each of them."""
+
+    def script(ask: Ask) -> str:
+        if ask.role == "generate":
+            return "shared 1" if ask.index in (2, 5, 7) else f"answer {ask.index}"
+        return judges_by_quality(ask)
+
+    sizes = {"rounds": 20, "duels": 10, "samples": 9}
+    by_duels = await solve(best_of(**sizes), Scripted(script))
+    weighted = await solve(best_of(choose="weighted", **sizes), Scripted(script))
+    assert by_duels[-1].best is not None
+    assert weighted[-1].best is not None
+    assert by_duels[-1].comparisons == weighted[-1].comparisons
+    assert by_duels[-1].best.answer == "answer 4"  # quality 28
+    assert weighted[-1].best.answer == "shared 1"
+
+
+async def test_a_verifiers_fitness_weighs_votes_too() -> None:
+    method = best_of(choose="weighted", reward="verifier", samples=5)
+    (step,) = await solve(method, Scripted(says("abbac")), task=Verified())
+    assert step.best is not None
+    assert (step.best.id, step.best.mean) == ("0.0", 0.5)
+    assert method.information_regime(Verified) == "oracle"
+
+
+def test_votes_need_answers_that_compare_and_rewards_that_the_task_has() -> None:
+    assert best_of(choose="weighted").incompatibility(Quiz) is None
+    assert "no two texts of task=billsum are the same; set method.choose=duels" in str(
+        best_of(choose="weighted").incompatibility(BillSum)
+    )
+    tested, verified = (best_of(choose="weighted", reward=reward) for reward in ("public_tests", "verifier"))
+    assert tested.incompatibility(TestedQuiz) is None
+    assert str(tested.incompatibility(Quiz)).endswith("set method.reward=duels")
+    assert verified.incompatibility(Verified) is None
+    assert str(verified.incompatibility(Quiz)).endswith("set method.reward=duels")
+    with pytest.raises(ConfigError, match=r"^method\.reward: expected duels with method\.choose=duels, got verifier; "):
+        best_of(reward="verifier")

@@ -48,7 +48,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 }
 """Where a field has an effect only beside another one."""
 
-OF_STEPS = {("best_of_n", "batches"), ("rsa", "choose")}
+OF_STEPS = {*(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share")), ("rsa", "choose")}
 """Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
 
 CHANGED: dict[str, Any] = {
