@@ -1,16 +1,22 @@
 """`evorun calibrate`: a simulated model's own settings come back from its runs, and only those that a run can tell."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from building import Run, composed, simulated_run
 from evorun.cli import main
+from evorun.cli.calibrating import calibrate_run
+from evorun.cli.rejudging import rejudge
 from evorun.errors import DataError
+from evorun.reports import html
 from evorun.runner.settings import check
 from evorun.runs import calibration
 from evorun.runs.calibration import Calibration, calibrate
+from evorun.runs.terminal import Terminal
 from evorun.simulation.skill import Skill
 from evorun_process import evorun_here
 
@@ -178,6 +184,22 @@ def test_the_verb_writes_an_engine_for_simulated_runs(
     with pytest.raises(SystemExit):
         main([*words[:2], f"output={duels.path}/engine/x.yaml"])
     assert "output: expected a place outside run directories" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_judge_that_only_judged_again_comes_back(duels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers stay those of the run, and the verdicts are the transplanted judge's."""
+    monkeypatch.setattr(html, "write_report", lambda run: None)  # which takes seconds
+    other = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=0.95", "judge_engine.tie_rate=0.1")
+    run = shutil.copytree(duels.path, tmp_path / "run")
+    assert rejudge([str(run), *other, "judge_engine.judge_persistence=0"], Terminal(quiet=True)) == 0
+    [folder] = run.glob("rejudge/*")
+    output = tmp_path / "engine" / "strong.yaml"
+    assert calibrate_run([str(folder), f"output={output}"], Terminal(quiet=True)) == 0
+    engine = yaml.safe_load(output.read_text())
+    assert engine["skill"] == pytest.approx(0.57, abs=0.1)
+    assert engine["judge_skill"] == pytest.approx(0.95, abs=0.05)
+    assert engine["tie_rate"] == pytest.approx(0.1, abs=0.05)
 
 
 def test_a_problems_given_skill_is_its_own() -> None:

@@ -17,7 +17,7 @@ from evorun.cli.rejudging import rejudge, resume_rejudge
 from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError, DataError, EngineError
 from evorun.reports import html
-from evorun.reports.rejudged import load_rejudgings
+from evorun.reports.rejudged import load_judges, load_rejudgings
 from evorun.runs.formats import MINUS
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.studies import load_figures, load_rejudge
@@ -147,6 +147,58 @@ def test_agreement_is_counted_over_what_both_judges_decided(duels: Path) -> None
     assert sum(figure.n for figure in load_figures(folder) if figure.by == "step") == len(before)
 
 
+def test_each_judge_is_compared_with_the_grades_and_split_by_difficulty(duels: Path) -> None:
+    folder = study(duels, *WEAK)
+    correct = {(one["problem"], one["id"]): one["correct"] for one in records(duels, "candidates")}
+    pools = defaultdict[str, list[bool]](list)
+    for (problem, _), right in correct.items():
+        pools[problem].append(right)
+    figure = row(folder, "duels won by the better candidate")
+    for found, shown in (
+        (records(duels, "comparisons"), figure.recorded),
+        (records(folder, "comparisons"), figure.now),
+    ):
+        right = [
+            correct[one["problem"], one[one["outcome"]]]
+            for one in found
+            if one["outcome"] and correct[one["problem"], one["first"]] != correct[one["problem"], one["second"]]
+        ]
+        assert (shown.value, shown.n) == (pytest.approx(sum(right) / len(right)), len(right))
+    of_group = Counter[str]()
+    for one in records(duels, "comparisons"):
+        share = sum(pools[one["problem"]]) / len(pools[one["problem"]])
+        of_group[
+            "less than a third" if share <= 1 / 3 else "a third to two" if share <= 2 / 3 else "more than two"
+        ] += 1
+    by_difficulty = {figure.group: figure.n for figure in load_figures(folder) if figure.by == "difficulty"}
+    assert len(by_difficulty) == len(of_group)
+    for words, n in of_group.items():
+        [found_n] = [count for group, count in by_difficulty.items() if words in group]
+        assert found_n == n
+
+
+def test_judges_of_the_same_duels_stand_side_by_side(duels: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(duels, tmp_path / "run", ignore=shutil.ignore_patterns("rejudge"))
+    weak = study(run, *WEAK)
+    assert load_judges(run) == []
+    strong = study(run, *WEAK[:2], "judge_engine.judge_skill=0.95")
+    [section] = load_judges(run)
+    table, pairs = section.tables
+    by_judge = {line[0]: line for line in table.rows}
+    assert next(iter(by_judge)) == "as recorded"
+    for skill, folder in ((0.2, weak), (0.95, strong)):
+        share = row(folder, "duels won by the better candidate").now.value
+        assert by_judge[f"judge=qwen2_5_7b, judge_engine.judge_skill={skill}"][3] == f"{100 * share:.1f} %"
+    both = [
+        (one["outcome"], other["outcome"])
+        for one, other in zip(records(weak, "comparisons"), records(strong, "comparisons"), strict=True)
+        if one["outcome"] and other["outcome"]
+    ]
+    assert pairs.rows[-1][3] == len(both)
+    assert pairs.rows[-1][2] == f"{100 * sum(one == other for one, other in both) / len(both):.1f} %"
+    assert load_rejudgings(run)[-1] == section
+
+
 def test_ratings_are_the_mode_of_bradley_terry_and_the_best_one_is_the_choice(duels: Path) -> None:
     folder = study(duels, *WEAK)
     scores = {(one["problem"], one["id"]): one["correct"] for one in records(duels, "candidates")}
@@ -266,7 +318,8 @@ def test_two_rejudgings_are_exported_as_two_tables(duels: Path, tmp_path: Path) 
     shutil.copytree(duels, tmp_path / "run", ignore=shutil.ignore_patterns("rejudge"))
     folders = [study(tmp_path / "run", *WEAK), study(tmp_path / "run", "judge=oracle")]
     names = {table.name for section in load_rejudgings(tmp_path / "run") for table in section.tables}
-    assert names == {f"rejudged_{part}_{folder.name}" for part in ("duels", "choices") for folder in folders}
+    of_each = {f"rejudged_{part}_{folder.name}" for part in ("duels", "choices") for folder in folders}
+    assert names == {*of_each, "judges", "judges_agreement"}
 
 
 # --- rewards ---

@@ -15,6 +15,7 @@ from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 from evorun.runs.schema import Manifest
+from evorun.runs.studies import REJUDGED, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun.tasks.puzzles.puzzle import PENALISED_SCORE
 
@@ -26,25 +27,32 @@ def calibrate_run(arguments: Sequence[str], console: Terminal) -> int:
 
     Raises ConfigError for a wrong command line, and the errors of `calibrate`.
     """
-    run, output = _request(arguments)
+    given, output = _request(arguments)
+    run, judged = (given.resolve().parents[1], given) if (given / REJUDGED).is_file() else (given, None)
+    if judged is not None and (kind := load_rejudge(judged).kind) != "duels":
+        raise ConfigError(
+            f"{display(judged)}: expected a rejudging of duels, got one of {kind}; give one with judge=..."
+        )
     manifest = load_manifest(run)
-    found = calibrate(run)
+    found = calibrate(run, judged)
     if any(score.name == PENALISED_SCORE for score in manifest.scores):
         found = _without_answers(found)
-    about = f"{_model(manifest)}, by {manifest.method} on {manifest.task}, as a simulated model:"
-    console.print(about, soft_wrap=True)
+    about = f"{_model(manifest)}, by {manifest.method} on {manifest.task}"
+    if judged is not None:
+        about += f", judged again by {', '.join(load_rejudge(judged).changes)}"
+    console.print(f"{about}, as a simulated model:", soft_wrap=True)
     console.print_table(_make_table(found.estimates).to_rich())
     for key, reason in found.unknown.items():
         console.print(f"{key}: unknown from this run, {reason}", soft_wrap=True)
     judge, policy = (manifest.models.get(role) for role in ("judge", "policy"))
-    if judge is not None and policy is not None and judge.label != policy.label:
+    if judged is None and judge is not None and policy is not None and judge.label != policy.label:
         console.print(
             f"the verdicts are those of {judge.label}: set the judge's values on judge_engine",
             soft_wrap=True,
         )
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, _engine(found, manifest).encode())
+        write_atomically(output, _engine(found, about).encode())
         use = f"evorun --config-dir {display(output.parent.parent)} engine={output.stem} ..."
         written = f"written: {display(output)}; to use it: {use}"
         console.print(written, soft_wrap=True)
@@ -104,11 +112,11 @@ def _model(manifest: Manifest) -> str:
     return "the model" if policy is None else policy.label
 
 
-def _engine(found: Calibration, manifest: Manifest) -> str:
+def _engine(found: Calibration, about: str) -> str:
     """Return the text of an engine's YAML: `engine=simulated` with the estimates."""
-    about = " ".join(printable(f"{_model(manifest)}, by {manifest.method} on {manifest.task}").split())
     lines = [
-        f"# A simulated model like {about}, as `evorun calibrate` estimated it from that run.",
+        f"# A simulated model like {' '.join(printable(about).split())},",
+        "# as `evorun calibrate` estimated it from that run.",
         "# Everything else is as in engine=simulated.",
         f"# Unknown from the run: {', '.join(found.unknown) or 'nothing'}.",
         "defaults:",

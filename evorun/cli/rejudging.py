@@ -81,6 +81,7 @@ def _carry_out(
     resumed: Path | None = None,
 ) -> int:
     from evorun.reports.html import write_report
+    from evorun.reports.rejudged import load_judges
     from evorun.runner import registry
 
     with registry.blaming_plugins():
@@ -93,6 +94,10 @@ def _carry_out(
             raise Interrupted from None
     write_report(run)
     report_rejudge(study.folder, console)
+    for section in load_judges(run) if kind == "duels" else []:
+        console.print(section.title)
+        for table in section.tables:
+            console.print_table(table.to_rich())
     console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return 0
 

@@ -155,10 +155,11 @@ USAGES = {
         "calibrating:calibrate_run",
         "evorun calibrate RUN_DIR [output=FILE.yaml]",
         "fit a simulated model to a recorded run",
-        "evorun calibrate RUN_DIR [output=FOLDER/engine/NAME.yaml] [overwrite=true]",
+        "evorun calibrate RUN_DIR|REJUDGING [output=FOLDER/engine/NAME.yaml] [overwrite=true]",
         "Estimates, from a run's responses and duels, the settings of a simulated model like its own: the skill per\n"
         "problem, the typical mistake, the gain and harm of responses in view, the judge's skill, position bias, ties\n"
-        "and persistence, each with its n and a 95 % interval. Leaves out what the run cannot tell. output= writes an\n"
+        "and persistence, each with its n and a 95 % interval. Leaves out what the run cannot tell. The folder of a\n"
+        "rejudging (RUN_DIR/rejudge/DIGEST) stands for its run with that judge's verdicts. output= writes an\n"
         "engine for simulated runs, outside run directories; overwrite=true replaces an existing file. To use it:\n"
         "  evorun --config-dir FOLDER engine=NAME method=... task=...",
     ),

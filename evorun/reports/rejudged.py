@@ -1,11 +1,13 @@
 """The tables of a rejudging: recorded opinions beside those of another judge, rubric or grader."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from evorun.errors import EvorunError
 from evorun.reports import text
+from evorun.reports.judges import compare_judges
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
@@ -22,6 +24,10 @@ _NOTES: dict[Opinions, str] = {
     "grades": "Recorded, now: mean scores. Agreement: the share of equal grades; of scores other than rates, the rank "
     "correlation.",
 }
+_JUDGES = (
+    "Shares of the decided duels, those of unequal candidates for the better one. The last column of the first table "
+    "has the score of the best candidates by each judge's own ratings."
+)
 _INTERVALS = f"In parentheses: 95 % intervals, over problems; there is none for fewer than {MIN_PROBLEMS} problems."
 
 
@@ -61,16 +67,38 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
 
 
 def load_rejudgings(run: Path) -> list[RejudgedSection]:
-    """Return a run's completed rejudgings, the oldest first; unreadable ones are left out."""
+    """Return a run's completed rejudgings, the oldest first, then its judges side by side where there are several.
+
+    Unreadable ones are left out.
+    """
+    sections = []
+    for folder, manifest in _find_completed(run):
+        with suppress(EvorunError):
+            sections.append(_describe(folder, manifest))
+    with suppress(EvorunError):
+        sections += load_judges(run)
+    return sections
+
+
+def load_judges(run: Path) -> list[RejudgedSection]:
+    """Return the section of all judges of a run's duels; nothing for fewer than two completed rejudgings of duels.
+
+    Raises RunDirectoryError or DataError.
+    """
+    completed = _find_completed(run)
+    tables = compare_judges(run, completed)
+    simulated = any(manifest.simulated for _, manifest in completed)
+    title, warning = "all judges of these duels", _SIMULATED if simulated else None
+    return [RejudgedSection(title, warning, tables, _JUDGES)] if tables else []
+
+
+def _find_completed(run: Path) -> list[tuple[Path, RejudgeManifest]]:
     found = []
     for file in run.glob(f"rejudge/*/{REJUDGED}"):
-        try:
-            manifest = load_rejudge(file.parent)
-            if manifest.status == "completed":
-                found.append((manifest.started, _describe(file.parent, manifest)))
-        except EvorunError:
-            continue
-    return [section for _, section in sorted(found, key=lambda pair: pair[0])]
+        with suppress(EvorunError):
+            found.append((file.parent, load_rejudge(file.parent)))
+    completed = [study for study in found if study[1].status == "completed"]
+    return sorted(completed, key=lambda study: study[1].started)
 
 
 def _make_table(kind: Opinions, heading: str, name: str, figures: Sequence[RejudgedFigure]) -> Table:

@@ -56,7 +56,7 @@ class RejudgedDuels(Rejudging):
         super().__init__(run, config, console, **limits)
         self._primary = primary_score(self._loaded.task.scores)
         self._candidates = defaultdict[str, dict[CandidateId, Candidate]](dict)
-        self._scores: dict[tuple[str, CandidateId | None], float | None] = {}
+        self._scores: dict[tuple[str, CandidateId], float | None] = {}
         """The primary score by problem and candidate, as recorded."""
         records = list(read_records(run / "comparisons.jsonl", ComparisonRecord))
         if not records:
@@ -168,7 +168,11 @@ class RejudgedDuels(Rejudging):
         write_records(folder / "comparisons.jsonl", judged)
         write_records(folder / "ratings.jsonl", [rating for rated in ratings.values() for rating in rated])
         write_records(folder / "choices.jsonl", choices)
-        figures = measure_agreement(pair_duels(recorded, found, lengths)) if judged else []
+        utilities = {
+            key: None if value is None else self._primary.utility(value) for key, value in self._scores.items()
+        }
+        duels = pair_duels(recorded, found, lengths, utilities, self._count_shares_right())
+        figures = measure_agreement(duels) if judged else []
         if choices:
             name = self._primary.name
             figures += [
@@ -176,6 +180,15 @@ class RejudgedDuels(Rejudging):
                 self._measure_choices(f"{name}: both by refitted ratings", refitted),
             ]
         return figures
+
+    def _count_shares_right(self) -> dict[str, float]:
+        """Return the share of right candidates by problem; none where the task has no right and wrong."""
+        if not self._primary.is_correctness:
+            return {}
+        right: dict[str, list[float]] = defaultdict(list)
+        for (problem, _), value in self._scores.items():
+            right[problem].append(value or 0.0)
+        return {problem: sum(values) / len(values) for problem, values in right.items()}
 
     def _refit(self, problem: str, duels: Sequence[ComparisonRecord]) -> list[RefittedRating]:
         """Return the ratings of a problem's candidates by these verdicts, as the method rates them."""
@@ -194,8 +207,8 @@ class RejudgedDuels(Rejudging):
             problem=problem,
             recorded=recorded,
             now=now,
-            recorded_score=self._scores.get((problem, recorded)),
-            score_now=self._scores.get((problem, now)),
+            recorded_score=None if recorded is None else self._scores.get((problem, recorded)),
+            score_now=None if now is None else self._scores.get((problem, now)),
         )
 
     def _measure_choices(self, group: str, choices: Sequence[RejudgedChoice]) -> RejudgedFigure:

@@ -1,9 +1,9 @@
-"""Agreement of two judges on the same duels: overall, by order of presentation, by length and by step."""
+"""Agreement of two judges on the same duels: overall, by order of presentation, length, difficulty and step."""
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from evorun.runs.candidates import CandidateId, Verdict
 from evorun.runs.schema import ComparisonRecord, Metric
@@ -12,8 +12,13 @@ from evorun.runs.studies import RejudgedFigure
 
 LENGTH_RATIOS = (1.1, 1.5)
 """Bounds between groups of duels, by how many times longer one text is than the other (ours)."""
+SHARES_RIGHT = (1 / 3, 2 / 3)
+"""Bounds between groups of problems, by the share of candidates that are right (ours)."""
 RESAMPLES = 1_999
 """Resamples of an interval here (ours): a table has dozens, read to two figures."""
+ALL_DUELS, WON_BY_BETTER = "all duels", "duels won by the better candidate"
+SHOWN_AS_A, WON_BY_LONGER = "verdicts for the text shown as A", "duels won by the longer text"
+"""Groups whose figures stand for a judge."""
 ORDERS = ("first candidate shown as A", "first candidate shown as B")
 
 
@@ -24,22 +29,38 @@ class JudgedTwice(NamedTuple):
     now: ComparisonRecord
     log_ratio: float
     """Logarithm of the first text's length over the second's."""
+    better: Literal["first", "second"] | None
+    """The candidate with the better grade; None for equal or missing ones."""
+    share_right: float | None
+    """Of the problem's candidates; None where the task has no right and wrong."""
 
 
 def pair_duels(
     recorded: Sequence[ComparisonRecord],
     now: Sequence[ComparisonRecord | None],
     lengths: Mapping[tuple[str, CandidateId], int],
+    utilities: Mapping[tuple[str, CandidateId], float | None],
+    shares_right: Mapping[str, float],
 ) -> list[JudgedTwice]:
     """Return the duels that both judges have judged; `now` has one for each of `recorded`, or None, in the same order.
 
-    lengths: in characters, by problem and candidate.
+    lengths: in characters, by problem and candidate. utilities: of the grades, higher for better ones. shares_right: of
+    the candidates of each problem; empty where the task has no right and wrong.
     """
+
+    def find_better(duel: ComparisonRecord) -> Literal["first", "second"] | None:
+        first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
+        if first is None or second is None or first == second:
+            return None
+        return "first" if first > second else "second"
+
     return [
         JudgedTwice(
             before,
             after,
             math.log((1 + lengths[before.problem, before.first]) / (1 + lengths[before.problem, before.second])),
+            find_better(before),
+            shares_right.get(before.problem),
         )
         for before, after in zip(recorded, now, strict=True)
         if after is not None
@@ -51,13 +72,16 @@ def measure_agreement(duels: Sequence[JudgedTwice]) -> list[RejudgedFigure]:
 
     Rows by order count single judgments in place of duels. Intervals resample problems.
     """
-    rows = [_compare("all", "all duels", duels)]
+    rows = [_compare("all", ALL_DUELS, duels)]
     for order, group in enumerate(ORDERS):
         judged = [duel for duel in duels if len(duel.recorded.verdicts) > order]
         if judged and max(len(duel.recorded.verdicts) for duel in duels) > 1:
             rows.append(_compare_judgments(group, judged, order))
+    rows += [_measure_accuracy(duels)] if any(duel.better for duel in duels) else []
     rows += [_measure_position(duels), _measure_length(duels)]
     rows += _split("length", duels, lambda duel: _length_group(duel.log_ratio), _LENGTH_GROUPS)
+    if all(duel.share_right is not None for duel in duels):
+        rows += _split("difficulty", duels, lambda duel: _difficulty_group(duel.share_right or 0.0), _DIFFICULTY_GROUPS)
     steps = sorted({duel.recorded.step for duel in duels})
     if len(steps) > 1:
         rows += _split("step", duels, lambda duel: f"step {duel.recorded.step}", [f"step {step}" for step in steps])
@@ -103,6 +127,27 @@ def _compare_opinions(by: str, group: str, opinions: Sequence[tuple[str, str | N
     )
 
 
+def _measure_accuracy(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
+    """Return how often each judge decides for the candidate with the better grade."""
+    unequal = [duel for duel in duels if duel.better]
+
+    def shares(comparisons: Iterable[tuple[JudgedTwice, ComparisonRecord]]) -> Metric:
+        return _share(
+            (comparison.problem, comparison.outcome == duel.better)
+            for duel, comparison in comparisons
+            if comparison.outcome is not None
+        )
+
+    return RejudgedFigure(
+        by="accuracy",
+        group=WON_BY_BETTER,
+        n=len(unequal),
+        problems=_count_problems(unequal),
+        recorded=shares((duel, duel.recorded) for duel in unequal),
+        now=shares((duel, duel.now) for duel in unequal),
+    )
+
+
 def _measure_position(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
     """Return how often each judge decides for the text that it sees as A: one half without a position bias."""
 
@@ -113,7 +158,7 @@ def _measure_position(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
 
     return RejudgedFigure(
         by="position",
-        group="verdicts for the text shown as A",
+        group=SHOWN_AS_A,
         n=sum(len(duel.recorded.verdicts) for duel in duels),
         problems=_count_problems(duels),
         recorded=shares(duel.recorded for duel in duels),
@@ -134,7 +179,7 @@ def _measure_length(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
 
     return RejudgedFigure(
         by="length",
-        group="duels won by the longer text",
+        group=WON_BY_LONGER,
         n=len(uneven),
         problems=_count_problems(uneven),
         recorded=shares((duel, duel.recorded) for duel in uneven),
@@ -155,6 +200,17 @@ _LENGTH_GROUPS = (
 
 def _length_group(log_ratio: float) -> str:
     return _LENGTH_GROUPS[sum(abs(log_ratio) > math.log(bound) for bound in LENGTH_RATIOS)]
+
+
+_DIFFICULTY_GROUPS = (
+    "problems with less than a third of the candidates right",
+    "problems with a third to two thirds right",
+    "problems with more than two thirds right",
+)
+
+
+def _difficulty_group(share_right: float) -> str:
+    return _DIFFICULTY_GROUPS[sum(share_right > bound for bound in SHARES_RIGHT)]
 
 
 def _decided(verdict: Verdict) -> str | None:

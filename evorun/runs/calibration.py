@@ -101,14 +101,15 @@ class _Candidate(msgspec.Struct):
     correct: bool | None = None
 
 
-def calibrate(run: Path) -> Calibration:
+def calibrate(run: Path, judged: Path | None = None) -> Calibration:
     """Estimate skill, spread, typical mistake, and the judge's skill, difficulty, persistence, bias and ties.
 
+    judged: the folder with the verdicts, by default the run's own; that of a rejudging has another judge's.
     Raises DataError where the run's task has no right and wrong, or the run neither graded responses nor duels.
     """
     if not primary_score(load_manifest(run).scores).is_correctness:
         raise DataError(f"{run}: expected a run of a task with right and wrong answers; this one has scores alone")
-    problems = _read(run)
+    problems = _read(run, judged or run)
     if not any(problem.responses or problem.verdicts for problem in problems.values()):
         raise DataError(f"{run}: expected graded responses from scratch, or duels of graded ones; found neither")
     members = list(problems.values())
@@ -174,7 +175,7 @@ _LACKING = {
 """The data whose absence leaves a setting unidentified."""
 
 
-def _read(run: Path) -> dict[str, _Problem]:
+def _read(run: Path, judged: Path) -> dict[str, _Problem]:
     """Return the counts by problem."""
     problems: dict[str, _Problem] = defaultdict(_Problem)
     correct: dict[tuple[str, CandidateId], bool] = {}
@@ -194,7 +195,7 @@ def _read(run: Path) -> dict[str, _Problem]:
     for child in children:
         seen = [correct.get((child.problem, parent), False) for parent in child.parents]
         problems[child.problem].bred[sum(seen) / len(seen), bool(child.correct)] += 1
-    for duel in read_records(run / "comparisons.jsonl", ComparisonRecord):
+    for duel in read_records(judged / "comparisons.jsonl", ComparisonRecord):
         pair = [correct.get((duel.problem, name)) for name in (duel.first, duel.second)]
         if None not in pair:
             for verdict, shown in zip(duel.verdicts, (pair, pair[::-1]), strict=False):

@@ -82,7 +82,8 @@ class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A row of figures.json: a measure of the recorded opinions, and of the new ones on the same texts."""
 
     by: str
-    """The division of which the row is a part: `all`, `order`, `position`, `length`, `step`, `score`, `stratum`."""
+    """The division of which the row is a part: `all`, `order`, `accuracy`, `position`, `length`, `difficulty`,
+    `step`, `score`, `stratum`."""
     group: str
     """The part of the division, in words."""
     n: int
