@@ -42,3 +42,13 @@ def distribution(logits: Any, sampling: Sampling) -> Any:
         mass[kept] = probabilities[kept]
         probabilities = mass / mass.sum()
     return probabilities
+
+
+def plain_confidences(model: Any, prompt: Sequence[int], tokens: Sequence[int], top: int) -> Any:
+    """Return minus the mean of the `top` largest log-probabilities in the place of each token, shape [tokens]."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1].double().numpy()
+    logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return -np.sort(logprobs, axis=1)[:, -top:].mean(axis=1)

@@ -102,6 +102,16 @@ class Method(ABC):
         return None
 
     @property
+    def asks_confidence(self) -> bool:
+        """True when it asks the policy's engine for confidences (`Sampling.confidence`)."""
+        return False
+
+    @property
+    def ends_early(self) -> bool:
+        """True when the engine must also end completions whose confidence falls below a threshold."""
+        return False
+
+    @property
     def judge_sampling(self) -> Sampling | None:
         """The sampling parameters of a judgment; None for a method without duels."""
         return None

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict, runtime_checkable
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 Role = Literal["system", "user", "assistant", "tool"]
 """tool: a tool's answer to the previous turn of the assistant. Engines refuse it if the template lacks this role."""
@@ -24,16 +24,40 @@ class Message(TypedDict):
     content: str
 
 
-FinishReason = Literal["stop", "length", "overlong", "rejected"]
+FinishReason = Literal["stop", "length", "overlong", "low_confidence", "rejected"]
 """The reason for which a completion ended.
 
 - `stop`: an end-of-sequence token, a stop string, or the end of the JSON schema.
 - `length`: `max_tokens` or the context was exhausted.
 - `overlong`: the engine gave more text than `max_tokens` tokens can have, and evorun cut it. No engine gives this
   reason itself.
+- `low_confidence`: the mean confidence of the last tokens fell below `Confidence.minimum`, and the engine ended it.
 - `rejected`: the engine refused this request (prompt longer than the context, content filter). The text is empty, and
   `Reply.error` gives the reason.
 """
+
+
+PositiveCount = Annotated[int, Meta(ge=1)]
+
+
+class Confidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for the model's confidence in its own tokens (DeepConf, arXiv 2508.15260, section 2).
+
+    A token's confidence is minus the mean of the `top` largest log-probabilities of the next token, in nats, before
+    temperature and top_p; what a schema forbids does not count. A model that is sure of one token has a high value,
+    since the others are then unlikely. The engine reduces them to one float16 per token: `top` log-probabilities of
+    each token would make a journal twenty times as large.
+    """
+
+    top: PositiveCount = 20
+    """k (the paper's and vLLM's largest number)."""
+    tokens: bool = False
+    """True: the completion has each token's confidence. False: only their mean."""
+    window: PositiveCount = 2048
+    """Number of tokens over which the mean is compared with `minimum`."""
+    minimum: float | None = None
+    """Threshold: the engine ends a completion as soon as the mean confidence of its last `window` tokens is below;
+    while it is shorter, it goes on. None: no threshold. Only for requests of one completion."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +72,14 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Strings that end a completion; the text does not contain the string itself."""
     n: int = 1
     """Completions to draw for the prompt."""
+    confidence: Confidence | UnsetType = UNSET
+    """Ask for confidences. Part of the request's digest, as they are part of the reply and a threshold changes the
+    text; a request without them has the digest that it had before they existed."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a threshold in a request of several completions."""
+        if self.n > 1 and self.confidence is not UNSET and self.confidence.minimum is not None:
+            raise ValueError(f"confidence.minimum: expected n=1 with a threshold, got n={self.n}")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +117,15 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: tuple[float, ...] | None = None
     """Log-probabilities of `token_ids`, if requested, under the sampling distribution (with temperature, top_p and
     schema); for greedy completions, at temperature 1."""
+    confidence: float | None = None
+    """Mean confidence of the tokens, in nats, if requested; see `Confidence`."""
+    token_confidences: bytes | None = None
+    """Each token's confidence, if requested: float16, little-endian, base64 in JSON. `read_confidences` decodes it."""
 
     @property
     def truncated(self) -> bool:
         """True if the text ends before the model had finished."""
-        return self.finish_reason in ("length", "overlong")
+        return self.finish_reason in ("length", "overlong", "low_confidence")
 
 
 class Wasted(msgspec.Struct, frozen=True):

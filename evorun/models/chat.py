@@ -74,6 +74,11 @@ class PromptTokenizer:
             self._thread, render, self._tokenizer, request.messages, self._model, request.seen
         )
 
+    async def text(self, ids: Sequence[int]) -> str:
+        """Return the text of a completion's token ids, without special tokens."""
+        decode = partial(self._tokenizer.decode, skip_special_tokens=True)
+        return str(await asyncio.get_running_loop().run_in_executor(self._thread, decode, list(ids)))
+
     def close(self) -> None:
         """End the thread; idempotent."""
         self._thread.shutdown(wait=False)

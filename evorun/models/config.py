@@ -157,6 +157,13 @@ class EngineConfig(Checked):
         """
         return self
 
+    def for_confidence(self, *, ends_early: bool) -> Self:
+        """Return the engine as it must open to give confidences (`Confidence`).
+
+        ends_early: it must also end completions below a threshold. Raises ConfigError where it cannot.
+        """
+        return self
+
     def beside_trainer(self, base_url: str | None) -> Self:
         """Return the engine on the trainer's server, where it samples there and names no address. None: no address."""
         return self

@@ -25,7 +25,7 @@ from evorun.reports.training import (
 )
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
-from evorun.runs.results import OVERLONG, SHORTENED
+from evorun.runs.results import OVERLONG, SHORTENED, UNSURE
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion
@@ -133,6 +133,7 @@ def _compute_losses(outcome: Outcome) -> Mapping[str, Proportion]:
         "unparsable texts": (counts["unparsable_texts"], texts),
         "texts cut at max_tokens": (counts.get("truncated_texts", 0), texts),
         "texts cut beyond max_tokens": (counts.get(OVERLONG), texts),
+        "texts ended for low confidence": (counts.get(UNSURE), texts),
         "texts shortened in prompts": (counts.get(SHORTENED), texts),
         "requests refused by the engine, of all roles": (refused, calls),
         "lost candidates (unparsable or refused)": (counts["unparsed_candidates"], counts["candidates"]),

@@ -59,6 +59,13 @@ class Episode(NamedTuple):
         return self.replies[0].version
 
     @property
+    def confidence(self) -> float | UnsetType:
+        """Mean confidence of all its tokens, in nats; unset where none was requested."""
+        drawn = [reply.completions[0] for reply in self.replies if reply.completions[0].confidence is not None]
+        tokens = sum(completion.tokens for completion in drawn)
+        return sum((one.confidence or 0.0) * one.tokens for one in drawn) / tokens if tokens else UNSET
+
+    @property
     def ended_by_template(self) -> bool:
         """True where the engine took a turn and refused the next one, and not for its length.
 
@@ -78,13 +85,14 @@ class Episode(NamedTuple):
         )
 
     def without_tokens(self) -> "Episode":
-        """Return the episode without token ids and log-probabilities: which would fill the memory over many batches."""
+        """Return the episode without what it has of each token, which would fill the memory over many batches."""
         turns = [
             replace(
                 turn,
                 prompt_ids=None,
                 completions=tuple(
-                    replace(completion, token_ids=None, logprobs=None) for completion in turn.completions
+                    replace(completion, token_ids=None, logprobs=None, token_confidences=None)
+                    for completion in turn.completions
                 ),
             )
             if isinstance(turn, Reply)
@@ -258,7 +266,8 @@ class Rollouts:
             )
             turns.append(reply)
             said = Message(role="assistant", content=reply.completions[0].text)
-            last = reply.error is not None or turn + 1 == (attempt + 1) * max_turns
+            ended = reply.error is not None or reply.completions[0].finish_reason == "low_confidence"
+            last = ended or turn + 1 == (attempt + 1) * max_turns
             answer = None if last else await self._answer(step, index, turn, asked.problem, said)
             if answer is None:
                 break

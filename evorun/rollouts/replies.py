@@ -9,10 +9,17 @@ from evorun.tasks.base import Problem, Task
 
 
 def read_reply(task: Task, problem: Problem, reply: Reply) -> Response:
-    """Return the reply as a response; a request that the engine refused has no text, and says so in its error."""
+    """Return the reply as a response; a request that the engine refused has no text, and says so in its error.
+
+    A text that the engine ended for its low confidence has no answer, even where one could be read in the part.
+    """
     if reply.error is not None:
         return Response(text="", answer=None, error=f"{REFUSED}{reply.error}")
-    return task.parse(problem, reply.completions[0].text)
+    completion = reply.completions[0]
+    if completion.finish_reason == "low_confidence":
+        error = f"ended after {completion.tokens} tokens, when the confidence fell below the threshold"
+        return Response(text=completion.text, answer=None, error=error)
+    return task.parse(problem, completion.text)
 
 
 @dataclass
@@ -29,6 +36,8 @@ class TextCounts:
     """Texts that ran into `max_tokens`, whether they parsed or not."""
     overlong_texts: int = 0
     """Texts that the engine let go on beyond `max_tokens`, whether they parsed or not."""
+    unsure_texts: int = 0
+    """Texts that the engine ended for their low confidence; they are not among those that did not parse."""
     shortened_texts: int = 0
     """Texts of which later prompts show only a part."""
 
@@ -44,7 +53,9 @@ class TextCounts:
         self.texts += 1
         self.truncated_texts += reply.completions[0].finish_reason == "length"
         self.overlong_texts += reply.completions[0].finish_reason == "overlong"
-        self.unparsable_texts += response.error is not None
+        unsure = reply.completions[0].finish_reason == "low_confidence"
+        self.unsure_texts += unsure
+        self.unparsable_texts += response.error is not None and not unsure
         self.shortened_texts += task.shows_excerpt(response)
 
     def diagnostics(self) -> dict[str, float]:

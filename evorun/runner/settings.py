@@ -153,6 +153,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"method={method.name}: {obstacle}")
     if any(played.model == GOLD for played in method.active_roles.values()):
         raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
+    if method.asks_confidence:
+        asked = ServedModel(asked.model, asked.engine.for_confidence(ends_early=method.ends_early))
+        engine = served_by(asked).engine
     for key, limit in method.optional_limits.items():
         if limit is None and not budget.limited:
             raise ConfigError(

@@ -66,6 +66,9 @@ class Candidate(Response, frozen=True, kw_only=True):
     mean: float | None = None
     """Posterior mean of its utility, or another estimate of it; None where the method could not rate it."""
     sd: float | None = None
+    confidence: float | UnsetType = UNSET
+    """Confidence of the model in the tokens of its text, in nats: their mean, or the measure that the method names.
+    Unset where the method asks for none."""
     survivor: bool = False
     """True while the method still considers it."""
     reflection: str = ""

@@ -42,7 +42,7 @@ TRAINING_PREFIX = "training/"
 
 TEXT_COUNTS = ("texts", "unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
-OVERLONG, SHORTENED = RARE_COUNTS = ("overlong_texts", "shortened_texts")
+OVERLONG, SHORTENED, UNSURE = RARE_COUNTS = ("overlong_texts", "shortened_texts", "unsure_texts")
 """Counts that results name only where they are not 0: most engines honour `max_tokens`, and most tasks show whole
 texts."""
 

@@ -15,12 +15,16 @@ from msgspec import UNSET
 from evorun.errors import EngineError
 from evorun.fields import NonNegativeFloat, PositiveInt
 from evorun.models.base import Completion, LanguageModel, Reply, Request
+from evorun.models.confidence import confidence_fields, find_end
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.simulation.simulator import Responder, TaskSimulator
-from evorun.simulation.skill import Skill
+from evorun.simulation.confidence import draw_confidences
+from evorun.simulation.simulator import Assesses, Responder, TaskSimulator
+from evorun.simulation.skill import DEFAULT_SKILL, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English text, which gives simulated texts a length in tokens."""
+_CONFIDENCE = 0xC0F1
+"""Part of the seed of confidences."""
 SPEED = ("slots", "seconds_per_token", "seconds_per_update")
 """Settings that affect the time of a simulated model's answers, never their content."""
 
@@ -59,7 +63,9 @@ class SimulatedConfig(Skill, EngineConfig):
                 "or use another engine"
             )
         answering = simulator.at_random() if model.random else simulator.with_skill(self)
-        return SimulatedModel(model.id, answering, self.slots, self.seconds_per_token, self.stream)
+        return SimulatedModel(
+            model.id, answering, self.slots, self.seconds_per_token, self.stream, self.confidence_skill
+        )
 
 
 class SimulatedModel:
@@ -72,8 +78,10 @@ class SimulatedModel:
         slots: int | None = None,
         seconds_per_token: float = 0.0,
         stream: str = "",
+        confidence_skill: float = DEFAULT_SKILL.confidence_skill,
     ) -> None:
         self.name = name
+        self._confidence_skill = confidence_skill
         self._stream = (int.from_bytes(blake2b(stream.encode(), digest_size=8).digest()),) if stream else ()
         self._simulator = simulator
         self._slots = contextlib.nullcontext() if slots is None else asyncio.Semaphore(slots)
@@ -86,9 +94,10 @@ class SimulatedModel:
 
     async def _answer(self, request: Request) -> Reply:
         started = asyncio.get_running_loop().time()
-        rng = np.random.Generator(np.random.PCG64((request.seed, *self._stream) if self._stream else request.seed))
+        streams = (request.seed, *self._stream)
+        rng = np.random.Generator(np.random.PCG64(streams if self._stream else request.seed))
         limit = request.sampling.max_tokens
-        completions = []
+        completions: list[Completion] = []
         for _ in range(request.sampling.n):
             text = self._simulator.respond(request, rng)
             tokens = len(text) // CHARACTERS_PER_TOKEN + 1
@@ -97,6 +106,8 @@ class SimulatedModel:
             else:
                 cut = text[: limit * CHARACTERS_PER_TOKEN]
                 completion = Completion(text=cut, finish_reason="length", tokens=limit)
+            if request.sampling.confidence is not UNSET:
+                completion = self._with_confidence(completion, text, request, (*streams, len(completions)))
             completions.append(_tokenized(completion, request))
         if self._seconds_per_token:
             # The n completions of a request are decoded together, so the longest determines the time.
@@ -109,6 +120,25 @@ class SimulatedModel:
             seconds=asyncio.get_running_loop().time() - started,
             prompt_ids=prompt_ids,
         )
+
+    def _with_confidence(
+        self, completion: Completion, text: str, request: Request, streams: Sequence[int]
+    ) -> Completion:
+        """Return a completion with its confidences, cut where they fall below the threshold.
+
+        text: the whole text, which decides the confidence of a completion that `max_tokens` cuts, too. streams: of
+        random numbers that the texts do not use, so that asking for confidences changes no text.
+        """
+        asked = request.sampling.confidence
+        assert asked is not UNSET  # noqa: S101 - the caller has checked it
+        degree = self._simulator.assess(request, text) if isinstance(self._simulator, Assesses) else None
+        rng = np.random.default_rng((*streams, _CONFIDENCE))
+        values = draw_confidences(completion.tokens, degree, self._confidence_skill, rng)
+        end = find_end(values, asked)
+        if end is not None and end < completion.tokens:
+            values, cut = values[:end], completion.text[: end * CHARACTERS_PER_TOKEN]
+            completion = Completion(text=cut, finish_reason="low_confidence", tokens=end)
+        return msgspec.structs.replace(completion, **confidence_fields(values, asked))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -48,6 +48,11 @@ class World(Checked):
     mean_tokens: PositiveInt = 120
     """Mean length of a completion's reasoning, in words of filler text."""
 
+    # --- confidence in one's own tokens ---
+    confidence_skill: Fraction = 0.7
+    """Probability that a right response has a higher mean confidence than a wrong one to the same problem. 0.5:
+    confidences say nothing; below: they mislead."""
+
     # --- verdicts on two responses ---
     judge_skill: Fraction = 0.75
     """Probability that a verdict on a right and a wrong response prefers the right one, without position bias; the mean

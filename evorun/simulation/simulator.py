@@ -1,7 +1,7 @@
 """The interface of a task to the simulated world: its simulator knows the right answers and the form of a reply."""
 
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,15 @@ class Responder(Protocol):
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return a completion text for a request, guided by `request.hints`."""
+        ...
+
+
+@runtime_checkable
+class Assesses(Protocol):
+    """A simulator that knows how good its own completions are, on which their confidence depends."""
+
+    def assess(self, request: Request, text: str) -> float | None:
+        """Return how good a completion is, in [0, 1]; None where it is no response to a problem."""
         ...
 
 
@@ -60,3 +69,8 @@ class SplitSimulator:
         trained = request.hints.get("problem") in self._training
         answering: Responder = self._trained if trained else self._tested
         return answering.respond(request, rng)
+
+    def assess(self, request: Request, text: str) -> float | None:
+        trained = request.hints.get("problem") in self._training
+        answering = self._trained if trained else self._tested
+        return answering.assess(request, text) if isinstance(answering, Assesses) else None

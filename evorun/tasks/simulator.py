@@ -129,6 +129,14 @@ class TextSimulator:
             return self.graded_attempt(problem, chance, other, steps, rng)
         return self.attempt(hints, luck < chance, other, steps, rng)
 
+    def assess(self, request: Request, text: str) -> float | None:
+        """Return how good a response to a problem is, in [0, 1]; None for other texts."""
+        hints = request.hints
+        if hints["role"] in REVIEWS or "problem" not in hints:
+            return None
+        problem = self._rows[hints["problem"]].problem
+        return self.degree(problem, self._task.parse(problem, text).answer)
+
     def degree(self, problem: Problem, answer: str | None) -> float:
         """Return how good an answer is, from 0 (the worst known answer, or none) to 1 (the right one)."""
         if not self._in_degrees or not self._scale(problem).values:

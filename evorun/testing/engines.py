@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, Sampling
+from evorun.models.base import Completion, Confidence, LanguageModel, Message, Reply, Request, Sampling
+from evorun.models.confidence import read_confidences
 from evorun.models.encoding import encode_request
 from evorun.tasks.json_text import object_schema
 from evorun.testing.expectations import expect, expect_equal
@@ -79,6 +81,7 @@ async def _check(engine: LanguageModel, decode: Decode | None, score: Score | No
         await _check_token_ids_change_nothing(engine, checks)
         await _check_next_turn_keeps_tokens(engine, checks)
         await _check_stop_strings(engine, checks)
+        await _check_confidences(engine)
         await _check_schemas(engine)
         await _check_many_at_once(engine)
         await _check_refusals(engine)
@@ -228,6 +231,41 @@ async def _check_stop_strings(engine: LanguageModel, checks: _TokenChecks) -> No
         ids, whole = cut.token_ids or (), cut.text + stop
         expect(checks.decode(ids).startswith(whole), "expected the token ids to reach the end of the stop string")
         expect(not checks.decode(ids[:-1]).startswith(whole), "expected no token ids beyond the stop string")
+
+
+async def _check_confidences(engine: LanguageModel) -> None:
+    plain = ask("Name a colour.", max_tokens=8, temperature=0.0)
+    expect("confidence" not in encode_request("m", plain).decode(), "expected no confidence in a digest without one")
+
+    def asking(**settings: Any) -> Request:
+        confident = msgspec.structs.replace(plain.sampling, confidence=Confidence(top=5, **settings))
+        return msgspec.structs.replace(plain, sampling=confident)
+
+    reply = await engine.complete(asking(tokens=True))
+    if reply.error is not None:
+        expect("confidences" in reply.error, f"expected an error that names confidences, found: {reply.error}")
+        return
+    [completion] = reply.completions
+    expect_equal(completion.text, (await engine.complete(plain)).completions[0].text, "the text with confidences")
+    found = read_confidences(completion)
+    values = np.array(() if found is None else found, np.float64)
+    expect_equal(len(values), completion.tokens, "confidences of a completion's tokens")
+    expect((values >= 0).all(), f"expected confidences of at least 0, found {values}")
+    close = math.isclose(completion.confidence or 0, values.mean(), abs_tol=1e-5)
+    expect(close, f"confidence: expected the mean {values.mean()}, found {completion.confidence}")
+    recorded = msgspec.json.decode(msgspec.json.encode(reply), type=Reply)
+    expect_equal(recorded, reply, "a reply with confidences read back from the journal")
+    mean_only = await engine.complete(asking())
+    expect_equal(mean_only.completions[0].token_confidences, None, "confidences of tokens that nobody asked for")
+    # All windows are below: the completion ends with the first whole one.
+    ended = await engine.complete(asking(tokens=True, window=2, minimum=1e4))
+    if ended.error is not None:
+        expect("confidence" in ended.error, f"expected an error that names confidence, found: {ended.error}")
+        return
+    [cut] = ended.completions
+    if completion.tokens > 2:
+        expect_equal((cut.finish_reason, cut.tokens), ("low_confidence", 2), "a completion below the threshold")
+        expect(completion.text.startswith(cut.text), f"expected a part of {completion.text!r}, found {cut.text!r}")
 
 
 async def _check_schemas(engine: LanguageModel) -> None:

@@ -29,6 +29,8 @@ class Parrot:
             return make_rejection(request, f"a prompt of {len(prompt):,} words exceeds {self._context_length:,}")
         if request.logprobs:
             return make_rejection(request, "the parrot has no log-probabilities")
+        if request.sampling.confidence:
+            return make_rejection(request, "the parrot has no confidences")
         if request.seen is not None:
             return make_rejection(request, "the parrot does not go on from token ids")
         await asyncio.sleep(0)  # a client would wait here for its server, and let others go on

@@ -2,13 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from building import make_config
 from evorun.errors import EngineError
-from evorun.models import Message, Request
+from evorun.models import Completion, Message, Request, Sampling
+from evorun.models.base import Confidence
+from evorun.models.confidence import measure, read_confidences
 from evorun.models.config import ModelConfig
 from evorun.simulation.engine import decode_text
 from evorun.simulation.skill import Skill
@@ -83,3 +86,54 @@ def test_an_adapter_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"model\.adapter: engine=simulated") as caught:
         make_config("engine", "simulated").open_for(model, Parrot())
     assert "\n" not in str(caught.value)
+
+
+class Judged(Parrot):
+    """A simulator whose even seeds give right responses."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        return "four " * 200
+
+    def assess(self, request: Request, text: str) -> float:
+        return float(request.seed % 2 == 0)
+
+
+@pytest.mark.parametrize("skill", [0.9, 0.5, 0.2])
+async def test_confidences_are_as_informative_as_set(skill: float) -> None:
+    engine = make_config("engine", "simulated", confidence_skill=skill).open_for(
+        ModelConfig(name="m", id="m"), Judged()
+    )
+
+    async def measured(number: int) -> float:
+        sampling = Sampling(confidence=Confidence(tokens=True))
+        [completion] = (await engine.complete(Request(messages=(), sampling=sampling, seed=number))).completions
+        values = read_confidences(completion)
+        assert values is not None
+        assert len(values) == completion.tokens
+        assert completion.confidence == pytest.approx(values.mean(dtype=float), abs=1e-5)
+        return completion.confidence or 0.0
+
+    drawn = np.array([await measured(number) for number in range(800)])
+    ordered = (drawn[::2, None] > drawn[None, 1::2]).mean()
+    assert ordered == pytest.approx(skill, abs=0.07)  # 3 standard deviations
+
+
+async def test_asking_for_confidences_changes_no_text_and_a_threshold_only_cuts_it() -> None:
+    engine = make_config("engine", "simulated").open_for(ModelConfig(name="m", id="m"), Judged())
+
+    async def drawn(**settings: Any) -> Completion:
+        asked = {"confidence": Confidence(tokens=True, **settings)} if settings else {}
+        request = Request(messages=(), sampling=Sampling(max_tokens=200, **asked), seed=3)
+        return (await engine.complete(request)).completions[0]
+
+    plain, whole = await drawn(), await drawn(window=20)
+    assert (plain.text, plain.tokens, plain.finish_reason) == (whole.text, whole.tokens, whole.finish_reason)
+    values = read_confidences(whole)
+    assert values is not None
+    minimum = measure(values, "min_window", window=20) + 0.01
+    cut = await drawn(window=20, minimum=minimum)
+    assert cut.finish_reason == "low_confidence"
+    assert 20 <= cut.tokens < whole.tokens
+    assert whole.text.startswith(cut.text)
+    assert whole.token_confidences is not None
+    assert whole.token_confidences.startswith(cut.token_confidences or b"?")

@@ -1,10 +1,10 @@
 """Candidates from prompts, by concurrent calls with a bounded number of retries for unparsed texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, UnsetType
 from msgspec.structs import replace
 
 from evorun.fields import NonNegativeInt, PositiveInt
@@ -62,13 +62,25 @@ class Proposed(NamedTuple):
         return {"children": len(self.parsed) + len(self.unparsed), **self.texts.diagnostics()}
 
 
+def mean_confidence(episode: Episode) -> float | UnsetType:
+    """Return the mean confidence of a response's tokens, in nats; unset where `sampling` asks for none."""
+    return episode.confidence
+
+
 async def propose(
-    ctx: Context, proposals: Sequence[Proposal], *, operator: str, step: int, settings: ResponseSettings, first: int = 0
+    ctx: Context,
+    proposals: Sequence[Proposal],
+    *,
+    operator: str,
+    step: int,
+    settings: ResponseSettings,
+    first: int = 0,
+    measure: Callable[[Episode], float | UnsetType] = mean_confidence,
 ) -> Proposed:
     """Ask for one candidate per proposal, concurrently, and retry unparsed texts up to `retries` times.
 
     The calls have the role `generate`; on a task with tools each attempt is an episode. Candidate ids are `step.index`,
-    with indices from `first`. Each retry has its own sampling seed.
+    with indices from `first`. Each retry has its own sampling seed. measure: a candidate's confidence.
     """
     episodes: dict[int, Episode] = {}
     attempts: dict[int, int] = {}
@@ -90,8 +102,9 @@ async def propose(
             attempts[i], episodes[i] = attempt + 1, episode
             reply, response = episode.replies[-1], episode.response
             texts.add(ctx.task, reply, response)
-            # A refused request is not retried, since the engine would refuse it again.
-            if reply.error is None and response.error is not None:
+            # A refused request is not retried, since the engine would refuse it again. Nor is one that it ended early.
+            ended = reply.error is not None or reply.completions[0].finish_reason == "low_confidence"
+            if response.error is not None and not ended:
                 unparsed.append(i)
         pending = unparsed
         if not pending:
@@ -105,6 +118,7 @@ async def propose(
             operator=operator,
             attempts=attempts[i],
             call=episode.call,
+            confidence=measure(episode),
         )
         for i, episode in sorted(episodes.items())  # retries finish later, but ids follow the index
     ]

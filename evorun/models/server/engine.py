@@ -111,6 +111,14 @@ class ServerConfig(EngineConfig):
     def for_adapters(self, rank: int, held: int) -> "ServerConfig":
         return replace(self, held_adapters=held)
 
+    def for_confidence(self, *, ends_early: bool) -> "ServerConfig":
+        if ends_early:
+            raise ConfigError(
+                "engine=server: cannot end a completion for its low confidence, as the method asks; use engine=vllm or "
+                "engine=transformers, or a mode that draws whole completions"
+            )
+        return self
+
     def require(self, model: ModelConfig) -> None:
         read_key(self.api_key_env)
         self.read_urls()
@@ -238,6 +246,9 @@ class ServerModel:
 
     async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
         """Answer one request; where a server returns too few completions, ask again with the next seeds."""
+        asked = request.sampling.confidence
+        if asked is not UNSET and asked.minimum is not None:
+            return make_rejection(request, "engine=server cannot end a completion for its low confidence")
         prompt: list[int] | None = None
         channels: Channels | None = None
         if request.token_ids or request.seen is not None or self._model.by_token_ids:

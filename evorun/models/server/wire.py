@@ -6,13 +6,16 @@ completions to learn from that of `POST /completions`, with vLLM's token ids. No
 
 import re
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET
 
 from evorun.models.base import Completion, FinishReason, Request
 from evorun.models.channels import Channels, tool_call
 from evorun.models.chat import adapt_roles
+from evorun.models.confidence import confidence_fields, token_confidence
 from evorun.models.config import ModelConfig
 from evorun.models.server.messages import one_line
 
@@ -31,6 +34,11 @@ WITHOUT_IDS = (
 )
 WITHOUT_LOGPROBS = (
     f"this server returns no log-probabilities of the tokens, which learning from completions needs: {INSTEAD}"
+)
+
+WITHOUT_CONFIDENCES = (
+    "this server does not return the log-probabilities of the {top} likeliest tokens, which confidences need: use a "
+    "server that does (`vllm serve`, OpenAI's models without reasoning), a smaller number, or engine=transformers"
 )
 
 STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
@@ -104,10 +112,39 @@ class ChatMessage(msgspec.Struct):
         return "\n".join([content, *written] if content else written)
 
 
+class _Likely(msgspec.Struct):
+    logprob: Logprob
+
+
+class _ChatToken(msgspec.Struct):
+    top_logprobs: list[_Likely]
+
+
 class ChoiceLogprobs(msgspec.Struct):
-    """The log-probabilities of a choice's tokens, as `/completions` gives them."""
+    """The log-probabilities of a choice's tokens."""
 
     token_logprobs: tuple[Logprob, ...] | None = None
+    """Of the tokens themselves, as `/completions` gives them."""
+    # Undecoded, for only confidences need them, and a server may send anything here unasked.
+    top_logprobs: msgspec.Raw = msgspec.Raw()
+    """Of the likeliest tokens in each place, as `/completions` gives them: by text."""
+    content: msgspec.Raw = msgspec.Raw()
+    """The same, as `/chat/completions` gives them: an object per token."""
+
+    def read_confidences(self, top: int) -> list[float] | None:
+        """Return each token's confidence; None where the log-probabilities of the `top` likeliest are missing."""
+        try:
+            if bytes(self.content) not in (b"", b"null"):
+                tokens = msgspec.json.decode(self.content, type=list[_ChatToken])
+                rows = [[likely.logprob for likely in token.top_logprobs] for token in tokens]
+            else:
+                places = msgspec.json.decode(self.top_logprobs, type=list[dict[str, Logprob]])
+                rows = [list(place.values()) for place in places]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        if not rows or min(map(len, rows)) < top:
+            return None
+        return [token_confidence(nlargest(top, row)) for row in rows]
 
 
 class Choice(msgspec.Struct):
@@ -231,6 +268,9 @@ class RequestEncoder:
             body |= {"return_token_ids": True, **PLAIN_SAMPLING}
         if request.logprobs:
             body["logprobs"] = 0  # of the tokens drawn, and of no other
+        if sampling.confidence is not UNSET:
+            top = sampling.confidence.top
+            body |= {"logprobs": True, "top_logprobs": top} if prompt is None else {"logprobs": top}
         if request.json_schema is not None and self._structured_outputs == "json_object":
             body["response_format"] = {"type": "json_object"}
         elif request.json_schema is not None and self._structured_outputs == "json_schema":
@@ -335,6 +375,13 @@ def _completion(
     logprobs = choice.logprobs.token_logprobs if request.logprobs and choice.logprobs is not None else None
     if request.logprobs and (logprobs is None or (ids is not None and len(logprobs) != len(ids))):
         return Completion(text="", finish_reason="rejected", tokens=tokens), WITHOUT_LOGPROBS
+    asked = request.sampling.confidence
+    confidences: list[float] | None = []
+    if asked is not UNSET:
+        confidences = None if choice.logprobs is None else choice.logprobs.read_confidences(asked.top)
+        if confidences is None:
+            why = WITHOUT_CONFIDENCES.format(top=asked.top)
+            return Completion(text="", finish_reason="rejected", tokens=tokens), why
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
     text = choice.said.text
     if channels is not None and ids is not None:
@@ -344,7 +391,15 @@ def _completion(
     if found:
         text, finish = text[: min(found)], "stop"
     tokens = tokens if ids is None else len(ids)
-    return Completion(text=text, finish_reason=finish, tokens=tokens, token_ids=ids, logprobs=logprobs), None
+    completion = Completion(
+        text=text,
+        finish_reason=finish,
+        tokens=tokens,
+        token_ids=ids,
+        logprobs=logprobs,
+        **confidence_fields(confidences or (), asked),
+    )
+    return completion, None
 
 
 def _reason(choice: Choice) -> str:

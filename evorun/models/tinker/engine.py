@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from evorun.errors import EngineError, EvorunError
+from evorun.errors import ConfigError, EngineError, EvorunError
 from evorun.fields import PositiveFloat
 from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request
@@ -57,6 +57,12 @@ class TinkerConfig(EngineConfig):
 
     def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
         return True
+
+    def for_confidence(self, *, ends_early: bool) -> "TinkerConfig":
+        raise ConfigError(
+            "engine=tinker: gives no log-probabilities of the likeliest tokens while it samples, which confidences "
+            "need; use engine=vllm, engine=transformers or engine=server"
+        )
 
     def beside_trainer(self, base_url: str | None) -> "TinkerConfig":
         return replace(self, base_url=self.base_url or base_url)

@@ -52,6 +52,9 @@ class Sampler:
         if request.logprobs and (sampling.temperature not in (0, 1) or sampling.top_p != 1):
             reason = "Tinker's API states no log-probabilities for temperatures other than 1, or for top_p below 1"
             return make_rejection(request, reason, prompt_tokens=len(prompt))
+        if sampling.confidence is not UNSET:
+            reason = "Tinker's API gives no log-probabilities of the likeliest tokens, which confidences need"
+            return make_rejection(request, reason, prompt_tokens=len(prompt))
         try:
             sampled = client.sample(**self._arguments(request, prompt, room))
             response = await asyncio.wait_for(sampled.result_async(), self._timeout)

@@ -22,6 +22,7 @@ from evorun.errors import EngineError
 from evorun.models.base import Completion, FinishReason, Reply, Request, make_rejection
 from evorun.models.channels import find_channels
 from evorun.models.chat import prompt_token_ids
+from evorun.models.confidence import WindowMonitor, confidence_fields
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.kv_cache import PrefixStore, RowCache
 from evorun.models.transformers.row_sampling import Draw, Grammars, next_tokens
@@ -55,6 +56,8 @@ class Row:
     """Maximum completion tokens under `max_tokens` and the context."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    monitor: WindowMonitor | None = None
+    """Of the confidence, if the request asks for it."""
 
 
 @dataclass(eq=False)
@@ -146,7 +149,10 @@ class BatchDecoder:
             # Each completion's random stream depends only on the request's seed, not on the batch around it.
             rng = np.random.default_rng((request.seed, index))
             own_grammar = grammar.deep_copy() if grammar is not None else None
-            rows.append(Row(ticket, index, Draw(request.sampling, rng, own_grammar, request.logprobs), limit))
+            draw = Draw(request.sampling, rng, own_grammar, request.logprobs)
+            asked = request.sampling.confidence
+            monitor = None if asked is UNSET else WindowMonitor(asked)
+            rows.append(Row(ticket, index, draw, limit, monitor=monitor))
         self._waiting.append(_Waiting(ticket, rows))
 
     def step(self) -> None:
@@ -182,11 +188,14 @@ class BatchDecoder:
     def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> set[int]:
         """Draw a token for each row, deliver completed replies, and return the indices of ended rows."""
         ended = set()
-        tokens, logprobs = next_tokens(logits, [row.draw for row in rows])
-        for index, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
+        drawn = next_tokens(logits, [row.draw for row in rows])
+        for index, (row, token, logprob, confidence) in enumerate(zip(rows, *drawn, strict=True)):
             row.tokens.append(token)
             row.logprobs.append(logprob)
+            unsure = row.monitor is not None and row.monitor.add(confidence)
             completion = self._completion(row)
+            if completion is None and unsure:
+                completion = self._finished(row, self._text(row), "low_confidence")
             if completion is None:
                 continue
             ended.add(index)
@@ -240,7 +249,15 @@ class BatchDecoder:
     def _finished(self, row: Row, text: str, reason: FinishReason) -> Completion:
         ids = tuple(row.tokens) if self._gives_ids(row.ticket.request) else None
         logprobs = tuple(row.logprobs) if row.draw.logprobs else None
-        return Completion(text=text, finish_reason=reason, tokens=len(row.tokens), token_ids=ids, logprobs=logprobs)
+        confidences = () if row.monitor is None else row.monitor.values
+        return Completion(
+            text=text,
+            finish_reason=reason,
+            tokens=len(row.tokens),
+            token_ids=ids,
+            logprobs=logprobs,
+            **confidence_fields(confidences, row.ticket.request.sampling.confidence),
+        )
 
     def _remove(self, index: int) -> None:
         self._cache.remove(index)

@@ -6,13 +6,15 @@ Imports torch: only `evorun.models.transformers.engine` imports this module, whe
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from llguidance import LLMatcher, LLTokenizer
+from msgspec import UNSET
 
 from evorun.models.base import Sampling
+from evorun.models.confidence import token_confidence
 
 
 @dataclass
@@ -25,6 +27,21 @@ class Draw:
     grammar: LLMatcher | None = None
     logprobs: bool = False
     """True if the request asks for log-probabilities."""
+
+    @property
+    def top(self) -> int:
+        """Number of largest log-probabilities that the row's confidence needs; 0 without one."""
+        return 0 if self.sampling.confidence is UNSET else self.sampling.confidence.top
+
+
+class Drawn(NamedTuple):
+    """The next token of each row."""
+
+    ids: list[int]
+    logprobs: list[float]
+    """0 if no row asks for them."""
+    confidences: list[float]
+    """0 for a row that does not ask for it."""
 
 
 class Grammars:
@@ -57,13 +74,16 @@ class Grammars:
         return self._compiled[grammar].deep_copy()
 
 
-def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Return a token id for each row of next-token logits, shape [rows, vocabulary], and its log-probability.
-
-    Temperature 0 takes the most likely token. The log-probabilities are 0 if no row asks for them.
-    """
+def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> Drawn:
+    """Return the next token of each row of logits, shape [rows, vocabulary]; temperature 0 takes the most likely."""
     if any(draw.grammar is not None for draw in draws):
         logits = logits.masked_fill(_forbidden(draws, logits.shape[-1]).to(logits.device), float("-inf"))
+    ids, logprobs = _draw(logits, draws)
+    return Drawn(ids, logprobs, _confidences(logits, draws))
+
+
+def _draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
+    """Return a token id for each row, and its log-probability."""
     likeliest = logits.argmax(dim=-1)
     wanted = any(draw.logprobs for draw in draws)
     ids: list[int]
@@ -88,6 +108,15 @@ def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int],
         return ids, [0.0] * len(draws)
     logprobs: list[float] = (probabilities.gather(1, chosen[:, None]) / cumulative[:, -1:])[:, 0].log().tolist()
     return ids, logprobs
+
+
+def _confidences(logits: torch.Tensor, draws: Sequence[Draw]) -> list[float]:
+    """Return each row's confidence in its next token, of the model itself: before temperature and top_p."""
+    most = min(max(draw.top for draw in draws), logits.shape[-1])
+    if most == 0:
+        return [0.0] * len(draws)
+    largest = torch.log_softmax(logits.float(), dim=-1).topk(most, dim=-1).values.cpu().numpy()
+    return [token_confidence(row[: draw.top]) for row, draw in zip(largest, draws, strict=True)]
 
 
 def _forbidden(draws: Sequence[Draw], vocabulary: int) -> torch.Tensor:

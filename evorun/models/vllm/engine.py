@@ -14,15 +14,17 @@ from jinja2 import TemplateError
 from msgspec import UNSET, Meta
 
 from evorun.errors import ConfigError, EngineDied, EngineError
-from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt
+from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
 from evorun.models.base import Completion, LanguageModel, Reply, Request, Waking, make_rejection
 from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
+from evorun.models.confidence import confidence_fields
 from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import check_devices, device_environment
 from evorun.models.memory import GIB
 from evorun.models.requirements import find_missing_packages, require_weights
+from evorun.models.vllm.collecting import Collected, sampling_parameters
 from evorun.models.vllm.failures import Diagnosis, EngineErrors
 from evorun.models.vllm.sleep import SleepMode
 from evorun.models.vllm.startup import (
@@ -47,6 +49,7 @@ OWN_ARGUMENTS = {
     "max_model_len": "engine.max_model_len",
     "enforce_eager": "engine.enforce_eager",
     "seed": "engine.seed",
+    "logprobs_mode": "engine.logprobs",
     "kv_cache_memory_bytes": "engine.cpu_kv_cache_gib",
     "enable_lora": "engine.lora_rank",
     "max_lora_rank": "engine.lora_rank",
@@ -98,6 +101,9 @@ class VllmConfig(EngineConfig):
     """Disable CUDA graphs: faster start, slower decoding. Always on with the CPU build."""
     seed: NonNegativeInt = 0
     """Seed of requests without one; evorun's requests always have one."""
+    logprobs: Annotated[str, OneOf(("processed", "raw"))] | None = None
+    """processed: log-probabilities after temperature, top_p and schema, which training needs. raw: before temperature
+    and top_p, which confidences need. null: raw where the method asks for confidences, else processed."""
     cpu_kv_cache_gib: PositiveFloat = 2.0
     """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
     lora_rank: PositiveInt | None = None
@@ -173,6 +179,14 @@ class VllmConfig(EngineConfig):
             )
         return replace(self, lora_rank=self.lora_rank or rank, held_adapters=held)
 
+    def for_confidence(self, *, ends_early: bool) -> "VllmConfig":
+        # vLLM decides at its start which log-probabilities it gives.
+        if self.logprobs == "processed":
+            raise ConfigError(
+                "engine.logprobs: expected raw (or null) with a method that asks for confidences, got processed"
+            )
+        return replace(self, logprobs="raw")
+
     def require(self, model: ModelConfig) -> None:
         if find_missing_packages(["vllm"]):
             raise EngineError(
@@ -222,6 +236,7 @@ class VllmConfig(EngineConfig):
             held_adapters=self.held_adapters,
             replicas=self.copies,
             sleep_level=self.sleep_level if self.sleep else None,
+            raw_logprobs=self.logprobs == "raw",
             diagnosis=Diagnosis(errors, arguments),
         )
 
@@ -237,7 +252,7 @@ class VllmConfig(EngineConfig):
             "max_num_seqs": self.max_num_seqs,
             "max_model_len": self.max_model_len or model.context_length,
             "enforce_eager": self.enforce_eager,
-            "logprobs_mode": "processed_logprobs",  # of the sampling distribution: after temperature and top_p
+            "logprobs_mode": f"{self.logprobs or 'processed'}_logprobs",
             "seed": self.seed,
             "enable_prefix_caching": True,
             "enable_sleep_mode": bool(self.sleep),
@@ -282,12 +297,14 @@ class VllmModel:
         held_adapters: int = HELD,
         replicas: int = 1,
         sleep_level: int | None = None,
+        raw_logprobs: bool = False,
         diagnosis: Diagnosis | None = None,
     ) -> None:
         """adapter: the model's own. lora_rank: maximum rank of further adapters; None: no further adapters.
 
         held_adapters: the most adapters that stay loaded. replicas: data-parallel copies of the model. sleep_level: 1
-        or 2; None: without sleep mode. diagnosis: of the engine's processes; None: not available.
+        or 2; None: without sleep mode. raw_logprobs: see `VllmConfig.logprobs`. diagnosis: of the engine's processes;
+        None: not available.
         """
         self.name = model.identity
         self.engine = engine
@@ -301,6 +318,7 @@ class VllmModel:
         self._replaced = 0
         """The number of times that training has replaced the model's weights."""
         self._sleep_mode = None if sleep_level is None else SleepMode(engine, self._weights, sleep_level)
+        self._raw_logprobs = raw_logprobs
         self._diagnosis = diagnosis
         self._request_ids = itertools.count()
         self._closed = False
@@ -375,21 +393,43 @@ class VllmModel:
             prompt = await self._prompts.token_ids(request)
         except (TemplateError, ValueError) as error:
             return make_rejection(request, one_line(error), seconds=time.perf_counter() - started)
+        if (unfit := self._unfit_for(request)) is not None:
+            return make_rejection(request, unfit, prompt_tokens=len(prompt))
         number = str(next(self._request_ids))
-        final = None
+        drawn = Collected(request)
         try:
             # Cancelling this coroutine cancels the generator, which aborts the request in the engine.
-            parameters = _sampling_parameters(request, [] if self._channels is None else self._channels.stops)
+            parameters = sampling_parameters(request, [] if self._channels is None else self._channels.stops)
             async with self._awake():
-                async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
-                    final = output
+                outputs = self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora)
+                # Leaving the block early closes the generator, too.
+                async with contextlib.aclosing(outputs):
+                    async for output in outputs:
+                        if drawn.add(output):
+                            break
         except EngineDeadError as error:
             why = "see its messages above" if self._diagnosis is None else self._diagnosis.explain_death()
             raise EngineDied(f"model '{self.name}': the vllm engine process died: {why}") from error
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
             reason = one_line(error.__cause__ or error)
             return make_rejection(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
-        return self._reply(request, final, prompt, time.perf_counter() - started)
+        for unsure in (output for output in drawn.outputs if output.unsure):
+            # vLLM may have drawn, and decoded, tokens behind the last one.
+            unsure.text = await self._prompts.text(unsure.ids)
+        return self._reply(request, drawn, prompt, time.perf_counter() - started)
+
+    def _unfit_for(self, request: Request) -> str | None:
+        """Return why this engine's log-probabilities are not those that a request needs; None if they are."""
+        sampling = request.sampling
+        if sampling.confidence is not UNSET and not self._raw_logprobs:
+            return "vLLM gives log-probabilities after temperature and top_p, not confidences; set engine.logprobs=raw"
+        changed = sampling.temperature not in (0, 1) or sampling.top_p < 1
+        if request.logprobs and self._raw_logprobs and changed:
+            return (
+                "vLLM gives log-probabilities before temperature and top_p, under which these completions are drawn; "
+                "set engine.logprobs=processed"
+            )
+        return None
 
     async def close(self) -> None:
         """Stop the engine process and free its memory; idempotent."""
@@ -404,11 +444,11 @@ class VllmModel:
         # vLLM shuts down again when its engine is garbage-collected, which fails while the interpreter exits.
         self.engine = self._sleep_mode = None
 
-    def _reply(self, request: Request, output: Any, prompt: list[int], seconds: float) -> Reply:
-        outputs = sorted(output.outputs, key=lambda o: o.index)
-        if any(o.finish_reason == "abort" for o in outputs):
+    def _reply(self, request: Request, drawn: Collected, prompt: list[int], seconds: float) -> Reply:
+        outputs = drawn.outputs
+        if any(o.vllm_reason == "abort" for o in outputs):
             raise EngineError(f"model '{self.name}': the vllm engine was shut down while it served a request")
-        if any(o.finish_reason == "error" for o in outputs):
+        if any(o.vllm_reason == "error" for o in outputs):
             reason = "vLLM met an internal error on this request"
             return make_rejection(request, reason, prompt_tokens=len(prompt), seconds=seconds)
         completions: tuple[Completion, ...] = ()
@@ -416,44 +456,21 @@ class VllmModel:
         # The next turn continues from the ids of a turn in channels, whose text is only a part of it.
         gives_ids = request.token_ids or channels is not None
         for o in outputs:
-            ids, logprobs = tuple(o.token_ids), None
-            if request.logprobs:
-                logprobs = tuple(float(found[token].logprob) for token, found in zip(ids, o.logprobs, strict=True))
             text = o.text
             if channels is not None:
-                text = channels.text(ids, starts_in_final=request.json_schema is not None)
+                text = channels.text(o.ids, starts_in_final=request.json_schema is not None)
                 for stop in request.sampling.stop:
                     text, _, _ = text.partition(stop)
             completion = Completion(
                 text=text,
-                finish_reason="stop" if o.finish_reason == "stop" else "length",
-                tokens=len(ids),
-                token_ids=ids if gives_ids else None,
-                logprobs=logprobs,
+                finish_reason=o.reason,
+                tokens=len(o.ids),
+                token_ids=tuple(o.ids) if gives_ids else None,
+                logprobs=tuple(o.logprobs) if request.logprobs else None,
+                **confidence_fields(o.monitor.values if o.monitor else (), request.sampling.confidence),
             )
             completions += (completion,)
-        if request.sampling.temperature == 0:  # vLLM drew only one, see `_sampling_parameters`
+        if request.sampling.temperature == 0:  # vLLM drew only one, see `sampling_parameters`
             completions *= request.sampling.n
         prompt_ids = tuple(prompt) if gives_ids else UNSET
         return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=prompt_ids)
-
-
-def _sampling_parameters(request: Request, stops: Sequence[int]) -> Any:
-    """Return vLLM's sampling parameters. stops: ids that end a completion, in addition to the model folder's."""
-    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-
-    sampling = request.sampling
-    schema = request.json_schema
-    return SamplingParams(
-        # vLLM refuses n > 1 with greedy decoding, whose completions are all equal.
-        n=1 if sampling.temperature == 0 else sampling.n,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        max_tokens=sampling.max_tokens,
-        stop=list(sampling.stop),
-        stop_token_ids=list(stops),
-        seed=request.seed,
-        structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        logprobs=0 if request.logprobs else None,  # 0: only those of the sampled tokens
-    )

@@ -75,7 +75,7 @@
 
   function body(rollout) {
     const turns = rollout.turns > 1 ? `${rollout.turns} turns, ` : "";
-    const ended = { stop: "ended by itself", length: "cut off by max_tokens", overlong: "cut off, overlong", rejected: "refused" };
+    const ended = { stop: "ended by itself", length: "cut off by max_tokens", overlong: "cut off, overlong", low_confidence: "ended for low confidence", rejected: "refused" };
     const facts = [
       ...(rollout.penalised === null ? [] : [["Reward with the penalty for a missing ending", number(rollout.penalised)]]),
       ...(rollout.advantage === null ? [] : [["Advantage", rollout.advantage]]),
