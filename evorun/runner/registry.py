@@ -63,6 +63,7 @@ TASKS = {
     "ethics": "evorun.tasks.ethics.ethics:EthicsConfig",
     "graph_coloring": "evorun.tasks.graph_coloring.instances:GraphColoringConfig",
     "hmmt": "evorun.tasks.math_contest.problems:MathContestConfig",
+    "inspect": "evorun.tasks.inspect.config:InspectConfig",
     "livecodebench": "evorun.tasks.livecodebench.problems:LiveCodeBenchConfig",
     "math": "evorun.tasks.math.math:MathConfig",
     "math500": "evorun.tasks.math_contest.problems:MathContestConfig",
