@@ -56,8 +56,10 @@ METHODS = {
 TASKS = {
     "aime": "evorun.tasks.math_contest.problems:MathContestConfig",
     "arithmetic": "evorun.tasks.arithmetic.arithmetic:ArithmeticConfig",
+    "autocorrelation": "evorun.tasks.constructions.autocorrelation.autocorrelation:AutocorrelationConfig",
     "beyond_aime": "evorun.tasks.math_contest.problems:MathContestConfig",
     "billsum": "evorun.tasks.billsum.billsum:BillSumConfig",
+    "circle_packing": "evorun.tasks.constructions.circle_packing.circle_packing:CirclePackingConfig",
     "dapo_aime25": "evorun.tasks.math_contest.problems:MathContestConfig",
     "essay": "evorun.tasks.essay.essay:EssayConfig",
     "ethics": "evorun.tasks.ethics.ethics:EthicsConfig",
@@ -68,6 +70,7 @@ TASKS = {
     "math": "evorun.tasks.math.math:MathConfig",
     "math500": "evorun.tasks.math_contest.problems:MathContestConfig",
     "mathbench": "evorun.tasks.mathbench.mathbench:MathBenchConfig",
+    "matrix_product": "evorun.tasks.constructions.matrix_product.matrix_product:MatrixProductConfig",
     "rows": "evorun.tasks.rows.rows:RowsConfig",
     "search_qa": "evorun.tasks.search_qa.questions:SearchQaConfig",
     "sudoku": "evorun.tasks.sudoku.instances:SudokuConfig",

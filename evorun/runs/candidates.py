@@ -26,7 +26,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """As prompts show it."""
     score: float
-    """Share of the public tests passed, in [0, 1]."""
+    """Share of the public tests passed, or the quality of what a program built, in [0, 1]."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):

@@ -10,8 +10,8 @@ End = Literal["completed", "runtime_error", "time_limit", "memory_limit", "outpu
 Verdict = Literal["accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "output_limit"]
 """The result of one test."""
 
-Check = Literal["lines", "json"]
-"""The rule by which an output is compared, see `comparison.same_output`."""
+Check = Literal["lines", "json", "any"]
+"""The rule by which an output is compared, see `comparison.same_output`; any: every output is accepted."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -90,4 +90,5 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     stdout: str
     stderr: str
     value: str | None
+    """Whole where the suite's check is `any`: then its reader decides what it is worth."""
     cpu_seconds: float

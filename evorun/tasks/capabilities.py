@@ -70,7 +70,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """A symbolic system's score of a response, and the errors it finds."""
 
     fitness: float
-    """In [0, 100]; 100 exactly when the response is right as far as the system can tell."""
+    """In [0, 100]; 100 exactly when the response is right, or provably the best, as far as the system can tell."""
     errors: Diagnosis
 
 
@@ -138,6 +138,15 @@ class SupportsGeneration(Protocol):
 
     def generation_prompt(self, problem: Problem) -> Prompt:
         """Ask for an answer, given the problem alone."""
+        ...
+
+
+@runtime_checkable
+class HasStartingResponse(Protocol):
+    """A problem comes with a response that a search begins from, such as a seed program."""
+
+    def starting_response(self, problem: Problem) -> Response:
+        """Return the response, which has an answer."""
         ...
 
 
@@ -305,6 +314,7 @@ class SupportsFitnessScores(Protocol):
 
 DESCRIPTIONS: Mapping[type, str] = {
     SupportsGeneration: "generation prompts",
+    HasStartingResponse: "a response to start from",
     SupportsEvolution: "evolution prompts",
     SupportsAggregation: "aggregation prompts",
     SupportsJudging: "pairwise judging",

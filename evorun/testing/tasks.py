@@ -25,6 +25,7 @@ from evorun.tasks.capabilities import (
     Diagnosis,
     Explanation,
     HasPublicTests,
+    HasStartingResponse,
     HasSymbolicOperators,
     HasTools,
     HasVerifier,
@@ -428,13 +429,19 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
 
 
 async def _check_symbolic_system(task: Any, case: _Case, tools: Tools) -> None:
-    problem, rng = case.problem, np.random.default_rng(0)
+    problem, rng, scores = case.problem, np.random.default_rng(0), task.scores
+    if isinstance(task, HasStartingResponse):
+        start = task.starting_response(problem)
+        expect(_parse(task, problem, start.text).answer == start.answer, "starting_response: expected one that is read")
     if isinstance(task, HasPublicTests):
         seen = await task.observe(problem, case.right, tools)
         expect(seen.feedback is not None and 0 <= seen.feedback.score <= 1, "observe: expected a score from 0 to 1")
     if isinstance(task, HasVerifier):
         right, wrong, unread = [await task.verify(problem, response, MAX_ERRORS, tools) for response in case.responses]
-        expect_equal(right.fitness, 100, "verify: fitness of a right answer")
+        if any(score.is_correctness for score in scores):
+            expect_equal(right.fitness, 100, "verify: fitness of a right answer")
+        else:  # nothing is known to be the best
+            expect(right.fitness > wrong.fitness, "verify: expected a higher fitness of a better answer")
         expect(0 <= wrong.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {wrong.fitness}")
         expect_equal(unread.fitness, 0, "verify: fitness of what cannot be read")
         expect(len(wrong.errors.findings) <= MAX_ERRORS, f"verify: expected at most {MAX_ERRORS} errors")

@@ -50,6 +50,9 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "ethics": {"source": "sample"},
     "billsum": {"source": "sample"},
     "rows": {"source": "sample"},
+    "circle_packing": {},
+    "autocorrelation": {},
+    "matrix_product": {},
 }
 """Tasks that are one class with other data stand for each other (here: contests with integers and with expressions)."""
 

@@ -1,0 +1,1 @@
+"""Step functions for the first autocorrelation inequality."""

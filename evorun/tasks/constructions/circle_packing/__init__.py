@@ -1,0 +1,1 @@
+"""Circles in the unit square with the greatest sum of radii."""

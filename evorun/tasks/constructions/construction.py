@@ -1,0 +1,263 @@
+"""Tasks whose responses are programs that construct an object, scored by degrees, without right and wrong.
+
+A program defines `build`, which returns the object as a JSON value. The sandbox runs it once, within limits, and the
+task validates and scores the value outside of it, so no program can touch its own score. The score is known to
+everybody: feedback, the verifier's fitness and the grade are the same figure.
+"""
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from evorun.errors import DataError
+from evorun.fields import PositiveInt
+from evorun.runs.candidates import Feedback, Response
+from evorun.runs.scores import Score
+from evorun.sandbox.base import Case, Limits, Program, Suite
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, LoadedTask, Problem, Provenance, TaskConfig, Tools
+from evorun.tasks.benchmark import hash_content
+from evorun.tasks.capabilities import Diagnosis, Verification
+from evorun.tasks.constructions.ladder import VARIANTS, LadderSimulator, write_program
+from evorun.tasks.livecodebench.feedback import shorten
+from evorun.tasks.livecodebench.programs import signature
+from evorun.tasks.livecodebench.reading import read_program, read_reasoning
+from evorun.tasks.loading import load_rows
+from evorun.tasks.text_task import TextTask
+
+ENTRY = "build"
+"""The function that a program must define."""
+VALID = Score("valid", 0, 1, rate=True)
+"""Whether a response's program returned a valid object."""
+_FAULTS = {
+    "time_limit": "stopped after {seconds:g} seconds of computing time",
+    "memory_limit": "stopped at {memory} MiB of memory",
+    "output_limit": "returned or printed too much",
+}
+
+
+class Evaluation(NamedTuple):
+    """The score of a program's object; without an object, the reason."""
+
+    value: float | None
+    fault: str = ""
+
+
+class Construction(TextTask):
+    """Asks for a program and scores what it builds. A subclass states the problem and measures the objects."""
+
+    free_text = True
+    draw_help = DrawHelp(
+        more_validation="its problems are no benchmark with splits; choose a method that needs no validation problems"
+    )
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
+    wording: Mapping[str, str] = {"persona": "a mathematician who optimises by writing programs in Python"}
+    object_name: ClassVar[str]
+    """The object that programs build, with its article, as prompts name it."""
+
+    def __init__(self, limits: Limits, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
+        """limits: of a program's run. Others: see `TextTask`."""
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
+        self._limits = limits
+        self.answer_format = self.prompts.render("reply")
+        self._suites: dict[str, tuple[Problem, Suite]] = {}
+
+    # --- defined by a subclass ---
+
+    @abstractmethod
+    def measure(self, problem: Problem, value: Any) -> float:
+        """Return the primary score of an object, any JSON value. Raises ValueError with the fault of an invalid one."""
+
+    @abstractmethod
+    def worst(self, problem: Problem) -> float:
+        """Return the primary score of a response without a valid object."""
+
+    @abstractmethod
+    def degree(self, problem: Problem, value: float) -> float:
+        """Return a score's quality in [0, 1], where 1 is a proven bound; higher is better, and so is any gain."""
+
+    @abstractmethod
+    def make_ladder(self, problem: Problem) -> Sequence[Any]:
+        """Return valid objects from poor to good: what simulated models build."""
+
+    def arguments(self, problem: Problem) -> Sequence[Any]:
+        """Return the arguments that `build` receives."""
+        return problem.data["arguments"]  # type: ignore[no-any-return]
+
+    # --- scores ---
+
+    async def evaluate(self, problem: Problem, response: Response, tools: Tools) -> Evaluation:
+        """Run the response's program in the sandbox, and score the object that it returns."""
+        if response.answer is None:
+            return Evaluation(None, f"no program could be read: {response.error or 'it has another format'}")
+        program = Program(response.answer, ENTRY)
+        (result,) = await tools.test(program, self._suite(problem), stop_at_failure=False)
+        if result.verdict != "accepted" or result.value is None:
+            error = "\n".join(line.strip() for line in result.stderr.strip().splitlines()[-3:])
+            fault = _FAULTS.get(result.verdict, f"runtime error: {shorten(error) or 'it returned nothing'}")
+            return Evaluation(None, fault.format(seconds=self._limits.cpu_seconds, memory=self._limits.memory_mib))
+        try:
+            value = self.measure(problem, json.loads(result.value, parse_constant=_reject_constant))
+        except (ValueError, RecursionError, OverflowError) as error:
+            return Evaluation(None, f"invalid object: {shorten(str(error))}")
+        return Evaluation(value)
+
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+        """Return the primary score, or the worst one where there is no valid object, and whether there is one."""
+        value, fault = await self.evaluate(problem, response, tools)
+        scores = {self.scores[0].name: self.worst(problem) if value is None else value, VALID.name: float(not fault)}
+        return Grade(scores=scores, detail=fault or self._describe(value))
+
+    async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
+        """Return the response with its score, or its fault, as feedback."""
+        value, fault = await self.evaluate(problem, response, tools)
+        degree = 0.0 if value is None else self.degree(problem, value)
+        return replace(response, feedback=Feedback(text=fault or self._describe(value), score=degree))
+
+    async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+        """Return the degree in per cent, and the fault of a program without a valid object."""
+        value, fault = await self.evaluate(problem, response, tools)
+        fitness = 0.0 if value is None else 100 * self.degree(problem, value)
+        errors = Diagnosis(text=f"- {fault}", findings=(fault,)) if fault and max_errors else Diagnosis()
+        return Verification(fitness=fitness, errors=errors)
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        """Return no score: only the sandbox can give one."""
+        return Grade()
+
+    def _describe(self, value: float | None) -> str:
+        measure = self.scores[0]
+        direction = "higher" if measure.higher_is_better else "lower"
+        return f"{measure.name.replace('_', ' ')}: {value:.12g} ({direction} is better)"
+
+    def _suite(self, problem: Problem) -> Suite:
+        """Return the run of a problem's programs: one object per problem, so that a journal recognizes it cheaply."""
+        cached = self._suites.get(problem.id)
+        if cached is None or cached[0] is not problem:
+            stdin = "\n".join(json.dumps(argument) for argument in self.arguments(problem))
+            cached = self._suites[problem.id] = (problem, Suite((Case(stdin, ""),), "any", self._limits))
+        return cached[1]
+
+    # --- asking and reading ---
+
+    def starting_response(self, problem: Problem) -> Response:
+        """Return the problem's seed program as a response that no model wrote."""
+        program = self.prompts.render("seed")
+        return Response(text=self.write(problem, program), answer=program)
+
+    def question(self, problem: Problem) -> str:
+        return self.prompts.render("statement", **problem.data)
+
+    def shared_values(self) -> Mapping[str, Any]:
+        limits = {"seconds": self._limits.cpu_seconds, "memory_mib": self._limits.memory_mib}
+        rules = self.prompts.render("rules", **limits)
+        measure = self.scores[0]
+        direction = "high" if measure.higher_is_better else "low"
+        return {**super().shared_values(), "rules": rules, "object": self.object_name, "direction": direction}
+
+    def problem_values(self, problem: Problem) -> Mapping[str, Any]:
+        return {**super().problem_values(problem), "seed": self.prompts.render("seed")}
+
+    def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
+        unseen = "it was not run" if response.answer is not None else f"no program could be read: {response.error}"
+        return {
+            **super().response_values(problem, response),
+            # An unparsed response is shown as its text; a program is always shown whole.
+            "program": response.answer or self.excerpt(response.text),
+            "found": response.feedback.text if response.feedback else unseen,
+        }
+
+    def read(self, problem: Problem, text: str) -> str:
+        return read_program(text)
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return f"{reasoning}\n```python\n{answer.strip()}\n```".lstrip()
+
+    def reasoning(self, text: str, answer: str | None) -> str:
+        return read_reasoning(text)
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        return signature(response.answer or "")
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return a program that returns one of the ladder's objects, whatever its score."""
+        ladder = self.make_ladder(problem)
+        return write_program(ladder[int(rng.integers(len(ladder)))], int(rng.integers(VARIANTS)))
+
+
+def _reject_constant(name: str) -> float:
+    raise ValueError(f"expected finite numbers, got {name}")
+
+
+def read_number(value: Any, what: str) -> float:
+    """Return a finite number of an object. Raises ValueError naming it."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(number := float(value)):
+        raise ValueError(f"{what}: expected a finite number, got {value!r:.60}")
+    return number
+
+
+class ConstructionGrader:
+    """Grades by the task's own scores, which hide nothing from methods."""
+
+    def __init__(self, task: Construction, problems: Sequence[Problem]) -> None:
+        self._task = task
+        self._known = {problem.id for problem in problems}
+
+    async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
+        """Grade one response. Raises DataError for an unknown problem."""
+        if problem.id not in self._known:
+            raise DataError(f"problem '{problem.id}': expected one of the {len(self._known)} loaded problems")
+        return await self._task.grade(problem, response, tools)
+
+
+@dataclass(kw_only=True)
+class ConstructionConfig(TaskConfig):
+    """The settings that all problems of construction have."""
+
+    runs_programs = True
+
+    limit: PositiveInt | None
+    """Work on this many problems only: the first ones."""
+    time_limit_s: Annotated[float, Meta(gt=0, le=3600)]
+    """CPU seconds of a program."""
+    memory_mib: PositiveInt
+    """Address space of each of a program's processes."""
+    prompts: str | None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones). `seed.md`
+    is the seed program."""
+    shown_reasoning_chars: PositiveInt | None
+    """Maximum characters of a candidate's reasoning in later prompts; programs are shown whole; null: no limit."""
+
+    @abstractmethod
+    def make_problems(self) -> Sequence[Problem]:
+        """Return the problems."""
+
+    @property
+    def output_kib(self) -> int:
+        """Maximum size of a program's object as JSON, with all that it prints."""
+        return 256
+
+    def load(self) -> LoadedTask:
+        """Return the problems. Raises ConfigError for prompt files."""
+        problems = self.make_problems()[: self.limit]
+        limits = Limits(cpu_seconds=self.time_limit_s, memory_mib=self.memory_mib, output_kib=self.output_kib)
+        task = self.make_task(limits)
+        provenance = Provenance(source="generated", description=self.description, digest=hash_content(problems))
+        return load_rows(
+            task,
+            [(problem, None) for problem in problems],
+            provenance=provenance,
+            grader=ConstructionGrader(task, problems),
+            simulator=LadderSimulator,
+        )
+
+    @abstractmethod
+    def make_task(self, limits: Limits) -> Construction:
+        """Return the task. Raises ConfigError for unusable prompt files."""

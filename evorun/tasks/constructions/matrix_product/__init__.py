@@ -1,0 +1,1 @@
+"""Straight-line programs that multiply small matrices with few operations."""
