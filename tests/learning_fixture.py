@@ -53,6 +53,8 @@ class NotedPolicy:
         self.changed_rewards: list[int] = []
         """Steps whose rewards came from elsewhere than those of the update before."""
         self.exported = 0
+        self.restarts: list[tuple[int, int]] = []
+        """The step of each restart, and the number of batches before it."""
         self.stopwatch = None
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
@@ -60,6 +62,9 @@ class NotedPolicy:
         if rewards_changed:
             self.changed_rewards.append(step)
         return Figures({"loss": 0.5 * len(self.batches)})
+
+    async def restart(self, step: int) -> None:
+        self.restarts.append((step, len(self.batches)))
 
     async def export(self) -> Path:
         self.exported = len(self.batches)

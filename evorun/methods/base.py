@@ -63,6 +63,8 @@ class Method(ABC):
     """True when the method updates weights; then it has an `objective`, and its runs have the settings `training`."""
     learns_from_problems: ClassVar[bool] = False
     """True when the method receives the task's training split."""
+    restarts: ClassVar[bool] = False
+    """True when the weights begin anew with each problem of the run."""
     plays_ahead: ClassVar[str | None] = None
     """The role of its rollouts, if it can play a step's rollouts during earlier updates (`training.max_lag`)."""
     config: Any
@@ -70,6 +72,11 @@ class Method(ABC):
 
     def __init__(self, config: Any = None) -> None:
         self.config = config
+
+    @property
+    def learns_from_rewards(self) -> bool:
+        """True when updates learn from the rewards of rollouts, and not from data."""
+        return self.learns_from_problems or self.restarts
 
     @property
     def last_step(self) -> int | None:

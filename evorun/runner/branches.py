@@ -99,6 +99,11 @@ def plan_weights(run: Path, manifest: Manifest, config: Mapping[str, Any], at: i
     recorded = _read_training(run)
     changes = list(iterate_differences(identity(manifest.config), identity(dict(config))))
     checked = check(config)
+    if checked.method.restarts:
+        raise ConfigError(
+            f"method={checked.method.name}: expected a method that trains the same weights from the first step to the "
+            "last, got one that begins anew with each problem; start a new run"
+        )
     before, now = _get_trainer_settings(check(manifest.config)), _get_trainer_settings(checked)
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if at is None:
@@ -171,7 +176,7 @@ def _get_trainer_settings(config: RunConfig) -> dict[str, Any]:
     kept = {key: value for key, value in training.items() if key not in (*TRAINING_EXECUTION_KEYS, "max_lag")}
     settings = {f"training.{key}": value for key, value in kept.items()}
     lengths: Collection[str] = LENGTHS
-    if config.method.learns_from_problems:
+    if config.method.learns_from_rewards:
         objective = msgspec.to_builtins(config.method.make_objective(Path()))
         update = {**objective, **objective["settings"]}
         update = {key: value for key, value in update.items() if key not in ("type", "settings", "steps")}

@@ -249,6 +249,9 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             return [Part("generate", policy, test * method["samples"], limit)]
         case "rsa":
             return [Part("generate", policy, test * method["population"] * method["steps"], limit)]
+        case "ttt_discover":
+            played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)
+            return [Part("rollout", policy, played, limit)]
         case "best_of_n":
             free = method["choose"] == "oracle" or method.get("reward", "duels") != "duels"
             duels = 0 if free else method["rounds"] * method["duels"] * method["orders"]

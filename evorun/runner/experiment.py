@@ -201,7 +201,7 @@ async def _run(
             effects.traffic,
             loaded.task.scores[0],
             about=_about(directory),
-            trains=config.method.trains,
+            trains=config.method.trains and not config.method.restarts,
         )
         gold = effects.models[GOLD]
         tools = GraderTools(effects.tests, gold, config.seed, config.task.sampling.judge_max_tokens)

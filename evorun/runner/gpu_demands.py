@@ -184,13 +184,14 @@ def _training_demand(
 ) -> Demand:
     own = ServedModel(config.model, config.engine)
     shape = _read_shape(own, download=download)
-    method, learns = config.raw["method"], config.method.learns_from_problems
+    method, learns = config.raw["method"], config.method.learns_from_rewards
     longest = _longest_sequence(config, config.model.context_length)
     processes = training.num_processes or min(2, len(gpus))
     usable = USABLE * max(gpu.memory for gpu in gpus)
     objective = config.method.make_objective(Path()) if learns else None  # that of a fine-tuning reads data
     drawn = method.get("prompts") or method.get("draws") or 1
-    rows = method["problems_per_step"] * drawn * method["group"] // method["minibatches"] if learns else method["batch"]
+    groups = method["states"] if config.method.restarts else method.get("problems_per_step", 1) * drawn
+    rows = groups * method["group"] // method["minibatches"] if learns else method["batch"]
     own_engine = trainer_engine(config.engine)
     answered = _answered_by_trainer(config)
     decodes = bool(answered)

@@ -51,6 +51,7 @@ METHODS = {
     "rloo": "evorun.methods.learning.policy_gradient:Rloo",
     "self_consistency": "evorun.methods.search.chain_of_thought:SelfConsistency",
     "sft": "evorun.methods.learning.sft:Sft",
+    "ttt_discover": "evorun.methods.ttt_discover.ttt_discover:TttDiscover",
     "zero_shot": "evorun.methods.search.chain_of_thought:ZeroShot",
 }
 TASKS = {

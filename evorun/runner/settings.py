@@ -277,7 +277,7 @@ def _training(
     if training.max_lag and (budget.tokens or budget.tokens_per_problem or budget.limits_price):
         raise ConfigError("training.max_lag: expected 0 where the budget limits tokens or price; limit calls instead")
     if engine.simulated:
-        if not method.learns_from_problems:
+        if not method.learns_from_rewards:
             raise ConfigError(
                 f"engine=simulated: its policy learns only from rewards, and method={method.name} learns from other "
                 "data; expected engine=transformers"
@@ -296,7 +296,7 @@ def _training(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
             "that is quantised, under an adapter or behind an API"
         )
-    if method.learns_from_problems:
+    if method.learns_from_rewards:
         require_fitting(method.make_objective(Path()), training)  # the objective of a fine-tuning reads data
     if training.weights == "full" and not (engine.is_trainer or engine.replays or engine.takes_weights):
         raise ConfigError(
@@ -313,7 +313,7 @@ def _check_tinker(training: TrainingConfig, method: Method, model: ModelConfig, 
             f"engine={engine.name}: expected engine=tinker with training.backend=tinker, whose server keeps the weights"
         )
     require_supported(training, model)
-    if not method.learns_from_problems:
+    if not method.learns_from_rewards:
         raise ConfigError(
             f"training.backend=tinker: expected a method that learns from rewards, got method={method.name}; use "
             "training.backend=trl"

@@ -157,7 +157,7 @@ def trains_too_little(config: RunConfig) -> list[str]:
     """Return a warning if learning rate, scale and number of steps leave the adapter where it starts."""
     simulated = config.engine.simulated or config.engine.replays
     # The objective of a fine-tuning reads data, which decides its number of steps.
-    if config.training is None or simulated or not config.method.learns_from_problems:
+    if config.training is None or simulated or not config.method.learns_from_rewards:
         return []
     line = describe_short_reach(config.training, config.method.make_objective(Path()))
     return [] if line is None else [line]
@@ -168,7 +168,7 @@ def samples_from_other_weights(config: RunConfig) -> list[str]:
     elsewhere = config.engine.simulated or config.engine.replays or config.engine.is_trainer
     if config.training is None or config.training.quantise is None or elsewhere:
         return []
-    if not config.method.learns_from_problems:  # a fine-tuning asks for no completions
+    if not config.method.learns_from_rewards:  # a fine-tuning asks for no completions
         return []
     return [
         f"training.quantise={config.training.quantise} rounds the trainer's base weights, and not those of "

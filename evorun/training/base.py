@@ -36,6 +36,13 @@ class TrainedPolicy(Protocol):
         """
         ...
 
+    async def restart(self, step: int) -> None:
+        """Go back to the untrained weights and a new optimiser; later updates begin from there.
+
+        It takes the place of the step's update. All requests for earlier weights must have been answered.
+        """
+        ...
+
     async def export(self, step: int | None = None) -> Path:
         """Write the trained weights into artifacts/ and return their path. step: names a separate folder for them."""
         ...

@@ -142,6 +142,8 @@ class Policy:
             )
         self._oldest = self._checkpoints.oldest_version(self._resumed)
         """The oldest update whose weights the trainer has when it starts."""
+        self._restarted = 0
+        """The number of the latest restart, from which the updates since began; 0: there was none."""
         self._weights = self._resumed
         """The trainer's newest update, including one in progress."""
         self.issued = UpdatesByStep()
@@ -196,6 +198,22 @@ class Policy:
     async def train_step(self, step: int) -> dict[str, float]:
         """Make a fine-tuning step on the next conversations; return TRL's figures."""
         return (await self._learn(step)).figures
+
+    async def restart(self, step: int) -> None:
+        """Go back to the untrained weights and a new optimiser: the next command starts a trainer of its own.
+
+        A restart counts as an update. It needs no record, since the method's position implies it.
+        """
+        number = self.issued.issue(step)
+        async with self._updating, self._asking:
+            self.updates = number
+            if self._past is not None or number <= self._resumed:  # the checkpoint is of a later update
+                return
+            if self._process is not None:
+                await self._process.close()
+                self._process = None
+            self._restarted = self._weights = self._oldest = number
+            self._unsaved.clear()
 
     async def evaluate(self) -> dict[str, float]:
         """Return the size of the fine-tuning data and the loss on the held-out part (`FineTuner.evaluate`)."""
@@ -431,6 +449,7 @@ class Policy:
 
     def _job(self) -> Job:
         self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        began = self._resumed <= self._restarted  # from the untrained weights
         return Job(
             socket="",
             model=self._model,
@@ -439,8 +458,8 @@ class Policy:
             objective=self._objective,
             seed=self._seed,
             folder=str(self._checkpoints.folder.resolve()),
-            checkpoint=str(self._checkpoints.path(self._resumed).resolve()) if self._resumed else None,
-            updates=self._resumed,
+            checkpoint=None if began else str(self._checkpoints.path(self._resumed).resolve()),
+            updates=max(self._resumed, self._restarted),
             device=self._engine.device,
             attention=self._engine.attention,
             max_batch_size=self._reductions.max_batch_size,

@@ -71,6 +71,12 @@ class SimulatedPolicy:
             self._learned.append(self._learned[-1].updated(self._engine, texts, advantages))
         return figures
 
+    async def restart(self, step: int) -> None:
+        """Go back to the untrained model."""
+        self.issued.issue(step)
+        async with self._updating:
+            self._learned.append(Learned.initial(self._engine))
+
     async def generate(self, version: int, request: Request) -> Reply:
         """Answer a request with the skill after `version` updates."""
         if version >= len(self._learned):

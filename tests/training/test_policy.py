@@ -316,3 +316,40 @@ async def test_a_resumed_trainer_serves_the_reference_whatever_has_been_repeated
     await resumed.update(1, rows(1.0, 0.0))
     await resumed.current.at(1).complete(ASKED)
     assert resumed.asked == ["Generate", "Generate"]
+
+
+class Restarting(Noting):
+    """One whose trainer starts again from the untrained weights, too."""
+
+    async def restart(self, step: int) -> None:
+        await super().restart(step)
+        if self._restarted == self.updates:
+            self.has_weights_of = [self.updates]
+
+
+async def test_after_a_restart_the_weights_are_the_untrained_ones_also_in_a_resumed_run(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evorun.training.policy.resolve", lambda model: model.id)
+    policy = Restarting(run.path, run.journal)
+    await policy.update(1, rows(1.0, 0.0))
+    await policy.restart(2)
+    assert await said(policy.current.at(2), 1) == ["m@2"]
+    with pytest.raises(TrainingError, match="expected the trainer to have the weights of update 1"):
+        await policy.current.at(1).complete(ASKED)
+    assert (policy._job().checkpoint, policy._job().updates) == (None, 2)
+    killed = Restarting(run.path, run.journal)  # before the next update: the checkpoint is of the first one
+    await killed.update(1, rows(1.0, 0.0))
+    assert killed._job().updates == 1
+    await killed.restart(2)
+    assert (killed._job().checkpoint, killed._job().updates) == (None, 2)
+    await killed.update(3, rows(1.0, 0.0))
+    assert killed.asked == ["Train", "Save"]
+    resumed = Restarting(run.path, run.journal)
+    for step in (1, 3):
+        await resumed.update(step, rows(1.0, 0.0))
+        if step == 1:
+            await resumed.restart(2)
+    assert resumed.asked == []
+    assert str(resumed._job().checkpoint).endswith("update-3")
+    assert await said(resumed.current.at(3), 1) == ["m@3"]

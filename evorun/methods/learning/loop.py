@@ -94,7 +94,7 @@ class Learning(DatasetLevel):
             learned=self.trains,
             after_problem=self.after_problem,
         )
-        updates, divergence = _Updates(ctx, self.update_rule, rewards), Divergence(ctx.warn)
+        updates, divergence = Updates(ctx, self.update_rule, rewards), Divergence(ctx.warn)
         baseline_group = config.group if self.update_rule is None else self.update_rule.baseline_group
         async with run:
             yield await run.evaluate(prompts.evaluated)
@@ -203,7 +203,7 @@ class Learning(DatasetLevel):
         return None
 
 
-class _Updates:
+class Updates:
     """The updates of a run, and the records of their episodes."""
 
     def __init__(self, ctx: RunContext, update: UpdateRule | None, rewards: RewardSource) -> None:
