@@ -18,7 +18,7 @@ from evorun.runs.budget import Meter
 from evorun.runs.candidates import Feedback, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Prompt, Task, Tools
-from evorun.tasks.capabilities import Attempt, Explanation, Judgment, ScoredResponse
+from evorun.tasks.capabilities import Attempt, Explanation, Judgment, PairRating, ScoredResponse
 
 SEED_INSTRUCTION = "Answer."
 TOKENS = 8
@@ -67,6 +67,15 @@ class Quiz(Task):
     def parse_judgment(self, text: str) -> Judgment:
         verdict, _, reason = text.partition(":")
         return Judgment(verdict=verdict if verdict in ("A", "B", "T") else "invalid", reason=reason)  # type: ignore[arg-type]
+
+    def rating_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
+        return _prompt(ask="rate", problem=problem.id, a=_shown(first), b=_shown(second))
+
+    def parse_ratings(self, text: str) -> PairRating:
+        """Read `RATING RATING:REASON`."""
+        ratings, _, reason = text.partition(":")
+        numbers = [float(word) for word in ratings.split() if word.isascii() and word.isdecimal()]
+        return PairRating(ratings=(numbers[0], numbers[1]) if len(numbers) == 2 else None, reason=reason)
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
         shown = [[d.problem.id, d.answer, d.reasoning] for d in demonstrations]

@@ -47,6 +47,7 @@ def fit(
     losers: npt.ArrayLike,
     *,
     scores: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
     prior_sd: float = 1.0,
     init: npt.ArrayLike | None = None,
     solver: Solver = "newton",
@@ -62,13 +63,14 @@ def fit(
     search compares.
 
     `winners` and `losers` are integers of shape (duels,), indices of items. `scores`, of the same shape, are the
-    winners' shares of a win, in [0, 1]; the losers get the rest. Without `scores`, winners take all. `init` of shape
-    (m,), m <= n_items, starts the search, for example from an earlier fit; the remaining items start at 0. It changes
-    the time that a fit takes, not its result. Newton's method calls no multi-threaded BLAS: many processes can fit at
-    once, whatever OMP_NUM_THREADS.
+    winners' shares of a win, in [0, 1]; the losers get the rest. Without `scores`, winners take all. `weights`, of the
+    same shape and >= 0, say for how many duels each counts; without them, for one. `init` of shape (m,), m <= n_items,
+    starts the search, for example from an earlier fit; the remaining items start at 0. It changes the time that a fit
+    takes, not its result. Newton's method calls no multi-threaded BLAS: many processes can fit at once, whatever
+    OMP_NUM_THREADS.
 
-    Raises ValueError for arrays of other shapes or types and for indices or scores out of range. It also rejects an
-    item that duels itself, and a prior_sd that is not positive and finite.
+    Raises ValueError for arrays of other shapes or types and for indices, scores or weights out of range. It also
+    rejects an item that duels itself, and a prior_sd that is not positive and finite.
     """
     if not 0 < prior_sd < np.inf:
         raise ValueError(f"prior_sd: expected a positive finite number, got {prior_sd}")
@@ -80,9 +82,9 @@ def fit(
         raise ValueError(f"winners and losers: expected equal lengths, got {won.size} and {lost.size}")
     if (won == lost).any():
         raise ValueError(f"winners and losers: expected two items in each duel, got item {won[won == lost][0]} twice")
-    posterior = _LogPosterior(n_items, won, lost, _shares(scores, won.size), prior_sd)
+    posterior = _LogPosterior(n_items, won, lost, _shares(scores, won.size), _counts(weights, won.size), prior_sd)
     # Far from the mode the curvature vanishes and Newton's method needs hundreds of steps; from zeros it needs tens.
-    if start.any() and posterior.loss(start) > won.size * np.log(2):  # the loss at zeros
+    if start.any() and posterior.loss(start) > posterior.n_duels * np.log(2):  # the loss at zeros
         start = np.zeros(n_items)
     mode, iterations = (_newton if solver == "newton" else _lbfgs)(posterior, start)
     return Posterior(mode.utilities, 1 / np.sqrt(mode.diagonal), iterations)
@@ -124,6 +126,15 @@ def _shares(scores: npt.ArrayLike | None, n_duels: int) -> Floats | None:
     return shares
 
 
+def _counts(weights: npt.ArrayLike | None, n_duels: int) -> Floats:
+    counts = np.ones(n_duels) if weights is None else np.asarray(weights, dtype=np.float64)
+    if counts.shape != (n_duels,):
+        raise ValueError(f"weights: expected shape ({n_duels},), one per duel, got {counts.shape}")
+    if not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ValueError("weights: expected finite numbers >= 0")
+    return counts
+
+
 class _Point(NamedTuple):
     """Derivatives of the negative log posterior at some utilities.
 
@@ -140,16 +151,24 @@ class _Point(NamedTuple):
 class _LogPosterior:
     """Equation 4 of Duel-Evolve over duels counted by pair: the cost grows with pairs, not with duels."""
 
-    def __init__(self, n_items: int, winners: Indices, losers: Indices, scores: Floats | None, prior_sd: float) -> None:
-        self.n_items, self.prior_sd, self.n_duels = n_items, prior_sd, winners.size
+    def __init__(
+        self,
+        n_items: int,
+        winners: Indices,
+        losers: Indices,
+        scores: Floats | None,
+        weights: Floats,
+        prior_sd: float,
+    ) -> None:
+        self.n_items, self.prior_sd, self.n_duels = n_items, prior_sd, float(weights.sum())
         # One integer per pair, whichever item won: numpy counts integers faster than rows.
         keys = np.minimum(winners, losers) * n_items + np.maximum(winners, losers)
         pairs, pair_of_duel = np.unique(keys, return_inverse=True)
         self.low, self.high = np.divmod(pairs, max(n_items, 1))
-        self.duels = np.bincount(pair_of_duel, minlength=pairs.size).astype(np.float64)
+        self.duels = np.bincount(pair_of_duel, weights=weights, minlength=pairs.size)
         low_won = winners < losers
         low_share = low_won if scores is None else np.where(low_won, scores, 1 - scores)
-        self.low_wins = np.bincount(pair_of_duel, weights=low_share, minlength=pairs.size)
+        self.low_wins = np.bincount(pair_of_duel, weights=weights * low_share, minlength=pairs.size)
 
     def loss(self, utilities: Floats) -> float:
         """Return the negative log posterior, up to a constant."""

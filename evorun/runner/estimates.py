@@ -137,7 +137,7 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)
-    for key in ("samples", "rounds", "generations", "steps"):
+    for key in ("samples", "comparisons", "rounds", "generations", "steps"):
         if key in method and method[key] is None and not (key == "steps" and "problems_per_step" in method):
             if limit is None:
                 raise ConfigError(
@@ -151,7 +151,7 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     return method, limit
 
 
-IN_ORDER = ("few_shot", "best_of_n", "feedback_descent", "duel_evolve")
+IN_ORDER = ("few_shot", "best_of_n", "v1_infer", "feedback_descent", "duel_evolve")
 """Methods whose calls are counted in the order in which they make them, so that a budget leaves out the last ones."""
 
 
@@ -257,6 +257,10 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             duels = 0 if free else method["rounds"] * method["duels"] * method["orders"]
             drawn = Part("generate", policy, test * method["samples"], limit)
             return [drawn, Part("judge", judge, test * duels, method["judge_max_tokens"])]
+        case "v1_infer":
+            drawn = Part("generate", policy, test * method["samples"], limit)
+            rated = test * method["comparisons"] * method["orders"]
+            return [drawn, Part("judge", judge, rated, method["judge_max_tokens"])]
         case "feedback_descent":
             proposed = Part("generate", policy, test, limit)
             return [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from evorun.models.base import Reply, Request, make_rejection
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.runner.judges import make_verdict_reply
+from evorun.runner.judges import JUDGED, make_verdict_reply
 from evorun.runs.candidates import Response, Verdict
 from evorun.runs.scores import primary_score
 from evorun.tasks.base import GradingTools, LoadedTask
@@ -47,7 +47,7 @@ class OracleJudge:
     async def complete(self, request: Request) -> Reply:
         """Judge the two answers that the prompt of a `TextTask` carries in its `hints`."""
         hints = request.hints
-        if hints.get("role") != "judge":
+        if hints.get("role") not in JUDGED:
             return make_rejection(request, "judge=oracle answers judges' prompts only")
         first, second = await asyncio.gather(*(self._value(hints["problem"], answer) for answer in hints["answers"]))
         verdict: Verdict = "A" if first > second else "B" if second > first else "T"

@@ -52,6 +52,7 @@ METHODS = {
     "self_consistency": "evorun.methods.search.chain_of_thought:SelfConsistency",
     "sft": "evorun.methods.learning.sft:Sft",
     "ttt_discover": "evorun.methods.ttt_discover.ttt_discover:TttDiscover",
+    "v1_infer": "evorun.methods.duels.v1_infer:V1Infer",
     "zero_shot": "evorun.methods.search.chain_of_thought:ZeroShot",
 }
 TASKS = {

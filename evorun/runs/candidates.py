@@ -98,6 +98,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The judge's explanations, one per verdict."""
     votes: tuple[tuple[Verdict, ...], ...] | UnsetType = UNSET
     """For a panel, each judge's vote behind each verdict; the verdict is the majority's."""
+    ratings: tuple[float, float] | UnsetType = UNSET
+    """Mean ratings of `first` and `second`, from 1 to 10; unset where none was asked for or could be read."""
 
 
 class Step(msgspec.Struct, kw_only=True):

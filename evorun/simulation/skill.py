@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,12 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.simulation.principles import find_principles, merit_when_trained
 from evorun.simulation.settings import World
+
+_NORMAL = NormalDist()
+RATING_NOISE = 1.5
+"""Standard deviation of a simulated rating, in points (ours)."""
+_MIN_SHARE = 1e-6
+"""Distance from 0 and 1 that keeps a normal quantile finite."""
 
 
 class Skill(World):
@@ -51,10 +58,17 @@ class Skill(World):
 
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
         """Return whether a verdict on a right and a wrong response is right; both draws are uniform in [0, 1)."""
-        easier = self.own_chance(problem) - self.skill
+        return self._judge_draw(problem, luck, persistence) < self._judge_chance(problem)
+
+    def _judge_draw(self, problem: str, luck: float, persistence: float) -> float:
+        """Return the draw in [0, 1) that decides whether a verdict is right."""
         # Only the problem determines a persistent error, so that no number of verdicts averages it out.
-        drawn = _share(f"judge {problem}") if persistence < self.judge_persistence else luck
-        return drawn < min(1.0, max(0.0, self.judge_skill + self.judge_difficulty * easier))
+        return _share(f"judge {problem}") if persistence < self.judge_persistence else luck
+
+    def _judge_chance(self, problem: str) -> float:
+        """Return the probability that a verdict on a right and a wrong response is right."""
+        easier = self.own_chance(problem) - self.skill
+        return min(1.0, max(0.0, self.judge_skill + self.judge_difficulty * easier))
 
     def verdict(
         self, problem: str, first: bool, second: bool, luck: float, tie: float, persistence: float
@@ -69,6 +83,37 @@ class Skill(World):
                 return "T"
             return "A" if luck < 0.5 else "B"
         return "A" if self.judges_rightly(problem, luck, persistence) == first else "B"
+
+    def lead(self, problem: str, first: bool, second: bool, luck: float, tie: float, persistence: float) -> float:
+        """Return by how much a judge takes the first response for better, in standard deviations of its noise.
+
+        Its sign is that of `verdict` for the same arguments, 0 for a tie. A judge that compares two values with normal
+        noise gives such leads: one that is rarely wrong is so by larger margins.
+        """
+        bias = abs(self.position_bias)
+        if luck < bias:
+            return 1.0 if self.position_bias > 0 else -1.0
+        luck = (luck - bias) / (1 - bias)
+        if first == second:
+            return 0.0 if tie < self.tie_rate else -_quantile(luck)
+        margin = _quantile(self._judge_chance(problem)) - _quantile(self._judge_draw(problem, luck, persistence))
+        return margin if first else -margin
+
+    @staticmethod
+    def rate(quality: float, lead: float, level: float) -> tuple[int, int]:
+        """Return two ratings from 1 to 10: around 6 for a wrong response, 8 for a right one.
+
+        quality: of both responses together, from 0 to 2. lead: see `lead`. level: standard normal, the noise that both
+        ratings share. Their difference has at least one point wherever there is a lead.
+        """
+        middle = 6 + quality + level * RATING_NOISE / 2**0.5
+        half = lead * RATING_NOISE / 2**0.5
+        ratings = [min(10, max(1, round(rating))) for rating in (middle + half, middle - half)]
+        if ratings[0] == ratings[1] and lead:
+            winner = 0 if lead > 0 else 1
+            ratings[winner] += 1 if ratings[winner] < 10 else 0
+            ratings[1 - winner] -= 1 if ratings[0] == ratings[1] else 0
+        return ratings[0], ratings[1]
 
     def words(self, luck: float) -> int:
         """Return the number of words of reasoning to write: 0.5 to 1.5 times the mean."""
@@ -88,6 +133,10 @@ def _own_chance(problem: str, mean: float, spread: float) -> float:
     weight = 1 / spread - 1  # a Beta's variance is mean * (1 - mean) / (weight + 1)
     rng = np.random.default_rng(_number(problem))
     return float(rng.beta(mean * weight, (1 - mean) * weight))
+
+
+def _quantile(share: float) -> float:
+    return _NORMAL.inv_cdf(min(1 - _MIN_SHARE, max(_MIN_SHARE, share)))
 
 
 def _share(text: str) -> float:

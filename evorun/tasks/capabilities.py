@@ -83,6 +83,14 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict of each judge of a panel; empty for a single judge."""
 
 
+class PairRating(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion that rates two responses, parsed."""
+
+    ratings: tuple[float, float] | None
+    """Of the responses shown as A and as B, from 1 to 10; None where the text does not give both."""
+    reason: str = ""
+
+
 @runtime_checkable
 class SupportsRubrics(Protocol):
     """A response can be scored by a model under a rubric of the method's choice (MPO, section 2.3)."""
@@ -178,6 +186,19 @@ class SupportsJudging(Protocol):
 
     def parse_judgment(self, text: str) -> Judgment:
         """Parse the judge's completion; never raises."""
+        ...
+
+
+@runtime_checkable
+class SupportsPairRatings(Protocol):
+    """Two responses to a problem can be rated side by side by a model (pairwise self-verification)."""
+
+    def rating_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
+        """Ask for a rating of each response, from 1 to 10; `first` is shown as A and `second` as B."""
+        ...
+
+    def parse_ratings(self, text: str) -> PairRating:
+        """Parse the completion; never raises."""
         ...
 
 
@@ -318,6 +339,7 @@ DESCRIPTIONS: Mapping[type, str] = {
     SupportsEvolution: "evolution prompts",
     SupportsAggregation: "aggregation prompts",
     SupportsJudging: "pairwise judging",
+    SupportsPairRatings: "pairwise ratings",
     SupportsDemonstrations: "prompts with solved problems",
     SupportsRefinement: "refinement prompts",
     SupportsSystemPrompts: "system prompts",

@@ -7,7 +7,7 @@ The verdicts are Duel-Evolve's (B.1.4, B.2.4), errors and scores are those of Ly
 import re
 
 from evorun.runs.candidates import Verdict
-from evorun.tasks.capabilities import Judgment
+from evorun.tasks.capabilities import Judgment, PairRating
 from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import find_object, object_schema, read_object, replace_lone_surrogates
@@ -35,6 +35,7 @@ _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "t": "T", "tie": "T"}
 # `solution`, and other keys that judges use for it
 _KEYS = ("solution", "winner", "verdict")
 _DECORATION = re.compile(r"^(?:candidate|solution|response)\s+|[\s\"'`*().\[\]:]+")
+_WHOLE_NUMBER = re.compile(r"\d{1,2}", re.ASCII)
 _STATED = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*"([^"]{{0,40}})"', re.IGNORECASE)
 
 
@@ -74,6 +75,38 @@ def _normalize_verdict(value: object) -> Verdict:
         return "invalid"
     said = value.strip().lower()
     return _VERDICTS.get(said) or _VERDICTS.get(_DECORATION.sub("", said), "invalid")
+
+
+# --- ratings of two responses ---
+
+MIN_RATING, MAX_RATING = 1, 10
+_RATING = {"type": "integer", "minimum": MIN_RATING, "maximum": MAX_RATING}
+RATINGS_SCHEMA = object_schema(
+    reasoning={"type": "string", "maxLength": REASONED_VERDICT_CHARS}, rating_a=_RATING, rating_b=_RATING
+)
+"""Reasoning, then a rating of each response (V1-Infer, arXiv 2603.04304)."""
+
+
+def parse_ratings(text: str) -> PairRating:
+    """Return both ratings of a completion and its reason; no ratings unless both are from 1 to 10. Never raises.
+
+    The last JSON object with `rating_a` decides.
+    """
+    reply = read_object(without_thinking(text), "rating_a") or {}
+    ratings = [_read_rating(reply.get(key)) for key in ("rating_a", "rating_b")]
+    reason = reply.get("reasoning")
+    return PairRating(
+        ratings=None if ratings[0] is None or ratings[1] is None else (ratings[0], ratings[1]),
+        reason=replace_lone_surrogates(reason) if isinstance(reason, str) else "",
+    )
+
+
+def _read_rating(value: object) -> float | None:
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if MIN_RATING <= value <= MAX_RATING else None
 
 
 # --- errors and scores ---

@@ -44,6 +44,9 @@ class RandomSimulator:
             return reflect(_BLIND, request, rng)
         if role == "judge":
             return _json(reasoning="A coin was tossed.", solution="AB"[int(rng.integers(2))])
+        if role == "rate":
+            rating_a, rating_b = rng.integers(1, 11, 2).tolist()
+            return _json(reasoning="Two dice were rolled.", rating_a=rating_a, rating_b=rating_b)
         if role == "score":
             return points(rng.random(), request)
         if role == "plan":

@@ -35,7 +35,7 @@ _MAX_TRIED = 200
 # Parts of an answer, where a task scores by degrees: each is right with the same probability (ours)
 _PARTS = 8
 
-REVIEWS = ("judge", "score", "plan", *EVALUATIONS)
+REVIEWS = ("judge", "rate", "score", "plan", *EVALUATIONS)
 """Roles that assess responses to a problem and do not answer it."""
 
 
@@ -56,9 +56,9 @@ class _Scale(NamedTuple):
 class TextSimulator:
     """Answers, judges, scores and finds errors by coin tosses around the truth.
 
-    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
-    errors | score | plan), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
-    responses' in the order shown, or the evaluated response's. For requests without a `problem`, see
+    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | rate |
+    fitness | errors | score | plan), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the
+    two judged responses' in the order shown, or the evaluated response's. For requests without a `problem`, see
     `evorun.simulation.reflection` and `evorun.simulation.reviewing`.
     """
 
@@ -119,6 +119,10 @@ class TextSimulator:
             first, second = (self.value(problem, answer) for answer in hints["answers"])
             return self.judgment(skill.verdict(problem.id, first >= second, second >= first, luck, other, last))
         degrees = [self.degree(problem, answer) for answer in hints["answers"]]
+        if hints["role"] == "rate":
+            first, second = (self.value(problem, answer) for answer in hints["answers"])
+            lead = skill.lead(problem.id, first >= second, second >= first, luck, other, last)
+            return self.ratings(*skill.rate(sum(degrees), lead, rng.standard_normal()))
         if hints["role"] in ("score", *EVALUATIONS):
             judged = degrees[0] if skill.judges_rightly(problem.id, luck, last) else 1 - degrees[0]
             if hints["role"] == "score":
@@ -167,6 +171,10 @@ class TextSimulator:
     def judgment(self, verdict: str) -> str:
         """Return a judge's whole reply."""
         return msgspec.json.encode({"solution": verdict, "reasoning": self.verdict_reason}).decode()
+
+    def ratings(self, first: int, second: int) -> str:
+        """Return the whole reply of a judge that rates two responses."""
+        return msgspec.json.encode({"reasoning": self.verdict_reason, "rating_a": first, "rating_b": second}).decode()
 
     def attempt(
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator

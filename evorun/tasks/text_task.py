@@ -19,16 +19,26 @@ from evorun.errors import ConfigError
 from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
-from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
+from evorun.tasks.capabilities import (
+    Attempt,
+    AttemptOutcome,
+    Diagnosis,
+    Individual,
+    Judgment,
+    PairRating,
+    ScoredResponse,
+)
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.fitness_scores import read_fitness
 from evorun.tasks.json_text import read_object, replace_lone_surrogates
 from evorun.tasks.judging import (
     ERRORS_SCHEMA,
     FITNESS_SCHEMA,
+    RATINGS_SCHEMA,
     VERDICT_SCHEMA,
     format_as_bullets,
     parse_judgment,
+    parse_ratings,
     read_errors,
 )
 from evorun.tasks.prompt_files import PromptFiles
@@ -211,6 +221,9 @@ class TextTask(Task):
     def parse_judgment(self, text: str) -> Judgment:
         return parse_judgment(text)
 
+    def parse_ratings(self, text: str) -> PairRating:
+        return parse_ratings(text)
+
     def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
         errors = read_errors(text, max_errors)
         return None if errors is None else Diagnosis(text=format_as_bullets(errors), findings=tuple(errors))
@@ -252,6 +265,10 @@ class TextTask(Task):
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
         a, b = self.render_candidate(problem, first), self.render_candidate(problem, second)
         return self.ask("judge", "judge", problem, [first, second], VERDICT_SCHEMA, candidate_a=a, candidate_b=b)
+
+    def rating_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
+        a, b = self.render_candidate(problem, first), self.render_candidate(problem, second)
+        return self.ask("rate", "rating", problem, [first, second], RATINGS_SCHEMA, candidate_a=a, candidate_b=b)
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
         blocks = [
@@ -464,6 +481,7 @@ class TextTask(Task):
             self.aggregation_prompt(problem, [response])
             self.aggregation_prompt(problem, [response, response])
             self.judge_prompt(problem, response, response)
+            self.rating_prompt(problem, response, response)
             self.few_shot_prompt(problem, [solved] if gold else [])
             self.refinement_prompt(problem, response, [Attempt(response=response, outcome="won")])
             self.instructed_prompt(problem, "instruction")

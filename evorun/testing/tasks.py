@@ -39,6 +39,7 @@ from evorun.tasks.capabilities import (
     SupportsGeneration,
     SupportsJudging,
     SupportsModelOperators,
+    SupportsPairRatings,
     SupportsRefinement,
     SupportsRubrics,
     SupportsSystemPrompts,
@@ -252,6 +253,9 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
     if isinstance(task, SupportsJudging):
         judgment = task.parse_judgment(text)
         yield "parse_judgment", judgment, judgment.verdict in ("A", "B", "T", "invalid")
+    if isinstance(task, SupportsPairRatings):
+        ratings = task.parse_ratings(text).ratings
+        yield "parse_ratings", ratings, ratings is None or all(1 <= rating <= 10 for rating in ratings)
     if isinstance(task, SupportsFitnessScores):
         fitness = task.parse_fitness(text)
         yield "parse_fitness", fitness, fitness is None or 0 <= fitness <= 100
@@ -328,6 +332,9 @@ def _prompts(
     if isinstance(task, SupportsJudging):
         readable = task.judge_prompt(problem, case.right, case.wrong)
         yield "judge_prompt", readable, lambda text: task.parse_judgment(text).verdict != "invalid"
+    if isinstance(task, SupportsPairRatings):
+        rating = task.rating_prompt(problem, case.right, case.wrong)
+        yield "rating_prompt", rating, lambda text: task.parse_ratings(text).ratings is not None
     if isinstance(task, SupportsRubrics):
         for rubric in (task.starting_rubric("initial", task.rubric_key(problem)), _TWO_ITEMS):
             scoring = task.scoring_prompt(problem, case.wrong, rubric)

@@ -26,6 +26,7 @@ BASE: dict[str, dict[str, Any]] = {
     "few_shot": {"shots": 3},
     "self_consistency": {"samples": 4},
     "best_of_n": {"samples": 9, "rounds": 8, "duels": 4, "max_pool": 5},
+    "v1_infer": {"samples": 9, "comparisons": 40, "orders": 2, "retries": 1},
     "rsa": {"population": 5, "subset": 3, "steps": 4, "retries": 1},
     "feedback_descent": {"generations": 5, "window": 3},
     "gepa": {"generations": 3, "minibatch": 2},
@@ -41,6 +42,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("best_of_n", "dedup_attempts"): {"choose": "oracle"},
     ("best_of_n", "budget_share"): {"samples": None},
     ("self_consistency", "budget_share"): {"samples": None},
+    ("v1_infer", "budget_share"): {"samples": None},
     ("duel_evolve", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
@@ -48,7 +50,12 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 }
 """Where a field has an effect only beside another one."""
 
-OF_STEPS = {*(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share")), ("rsa", "choose")}
+OF_STEPS = {
+    *(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share")),
+    ("rsa", "choose"),
+    ("v1_infer", "estimate"),
+    ("v1_infer", "prior_sd"),
+}
 """Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
 
 CHANGED: dict[str, Any] = {
@@ -56,6 +63,7 @@ CHANGED: dict[str, Any] = {
     **{"judge_temperature": 0.23, "judge_max_tokens": 33, "duels": 3, "prior_sd": 3.0, "bound_width": 0.1},
     **{"duel_choice": "uniform", "orders": 1, "ties": "half", "rating": "win_rate", "pool_rank": "lower"},
     **{"parent_choice": "puct", "puct_exploration": 20.0, "subset": 2, "steps": 3},
+    **{"comparisons": 5, "min_opponents": 4, "min_weight": 0.9},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},
@@ -133,6 +141,8 @@ def varied(ask: Ask) -> str:
         return f"```\nPrompt {ask.step}.\n```"
     if ask.role == "judge":
         first, second = (ask.shown[side]["answer"] for side in "ab")
+        if ask.shown["ask"] == "rate":
+            return f"{1 + sum(map(ord, first)) % 10} {1 + sum(map(ord, second)) % 10}:"
         return "A:" if first > second else "B:" if second > first else "T:"
     if ask.attempt == 0 and (ask.index + int(ask.name.strip("p*") or 0)) % 3 == 1:
         return "?"

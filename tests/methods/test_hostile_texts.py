@@ -34,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "zero_shot": {},
     "few_shot": {"shots": 2, "tries": 2},
     "self_consistency": {"samples": 13},
+    "v1_infer": {"samples": 13, "comparisons": 13},
     "rsa": {"population": 13, "steps": 3},
     "best_of_n": {"samples": 13, "rounds": 3},
     "feedback_descent": {"generations": 13},

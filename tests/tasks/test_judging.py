@@ -2,7 +2,7 @@
 
 import pytest
 
-from evorun.tasks.judging import parse_judgment
+from evorun.tasks.judging import parse_judgment, parse_ratings
 
 VERDICTS = [
     ('{"solution": "A", "reasoning": "r"}', "A"),
@@ -128,3 +128,23 @@ def test_the_reason_is_kept_and_can_be_written() -> None:
     assert parse_judgment('{"solution": "A", "reasoning": "\\ud800"}').reason.encode()
     assert parse_judgment('{"solution": "A", "reasoning": 3}').reason == ""
     assert parse_judgment('{"reasoning": "It checks').reason == "It checks"  # cut off before the verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "ratings"),
+    [
+        ('{"reasoning": "both add up", "rating_a": 8, "rating_b": 3}', (8.0, 3.0)),
+        ('I start with {"rating_a": 2, "rating_b": 2}. Now: ```{"rating_a": "10", "rating_b": 1.0}```', (10.0, 1.0)),
+        ('<think>{"rating_a": 1, "rating_b": 9}</think>{"rating_b": 7, "rating_a": 6, }', (6.0, 7.0)),
+        ('{"rating_a": 8}', None),
+        ('{"rating_a": 0, "rating_b": 5}', None),
+        ('{"rating_a": 11, "rating_b": 5}', None),
+        ('{"rating_a": true, "rating_b": 5}', None),
+        ('{"rating_a": "\u0668", "rating_b": 5}', None),
+        ('{"rating_a": [8], "rating_b": {"a": 5}}', None),
+        ("A: 8, B: 3", None),
+        ("", None),
+    ],
+)
+def test_two_ratings_from_one_to_ten_are_read(text: str, ratings: tuple[float, float] | None) -> None:
+    assert parse_ratings(text).ratings == ratings

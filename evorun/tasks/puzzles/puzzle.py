@@ -188,7 +188,7 @@ class Puzzle(TextTask):
     def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
         prompt = super().ask(role, file, problem, *args, **values)
         # The paper's evaluators reason first and end with a fenced block or a number, so they get no schema.
-        return prompt if role == "judge" else msgspec.structs.replace(prompt, json_schema=None)
+        return prompt if role in ("judge", "rate") else msgspec.structs.replace(prompt, json_schema=None)
 
     def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
         """Parse the last readable fenced block: `unreadable`, `none`, or errors in the form of `error_format`."""
@@ -266,7 +266,7 @@ class PuzzleSimulator(TextSimulator):
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill
-        if "problem" not in hints or hints["role"] in ("judge", "plan"):
+        if "problem" not in hints or hints["role"] in ("judge", "rate", "plan"):
             return super().respond(request, rng)
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:

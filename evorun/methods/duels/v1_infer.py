@@ -1,0 +1,88 @@
+"""V1-Infer: pairwise self-verification of independent responses (arXiv 2603.04304).
+
+N responses, then B comparisons that rate both responses from 1 to 10: N + B calls, times `orders` for the latter.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
+from evorun.methods.duels.duels import warn_if_no_duels
+from evorun.methods.duels.pair_ratings import SwissSettings, hold_swiss_rounds
+from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
+from evorun.models.base import Sampling
+from evorun.ratings.bradley_terry import Posterior
+from evorun.rollouts.calls import Role
+from evorun.runs.candidates import Candidate, Comparison, Step
+from evorun.tasks.capabilities import SupportsGeneration, SupportsPairRatings
+
+
+@dataclass(kw_only=True)
+class V1InferConfig(SwissSettings, SampleSettings):
+    """Hyperparameters; `conf/method/v1_infer.yaml` gives each default and its source."""
+
+    name: str
+
+
+class V1Infer(PerProblem):
+    """Draws responses once and rates pairs of them, which a Swiss tournament chooses."""
+
+    name = "v1_infer"
+    description = "N independent responses, the best by ratings of pairs that a Swiss tournament chooses"
+    regime = "problem_only"
+    needs = (SupportsGeneration, SupportsPairRatings)
+    roles: ClassVar = {"judge": Role("judge")}
+    observes = True
+    Config = V1InferConfig
+    config: V1InferConfig
+
+    @property
+    def optional_limits(self) -> Mapping[str, int | None]:
+        return {"samples": self.config.samples, "comparisons": self.config.comparisons}
+
+    @property
+    def judge_sampling(self) -> Sampling | None:
+        return self.config.judge_sampling
+
+    def warnings(self, calls: int | None) -> list[str]:
+        if calls is None:
+            return []
+        return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders)
+
+    def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
+        places = {candidate.id: place for place, candidate in enumerate(candidates)}
+        rated = [
+            ((places[duel.first], places[duel.second]), duel.ratings) for duel in duels if duel.ratings is not UNSET
+        ]
+        posterior = super().rate_by_duels(candidates, duels)
+        # Verdicts, which another judge gave without ratings, count as they do elsewhere.
+        return posterior._replace(mean=self.config.rate(len(candidates), rated)) if rated else posterior
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw all responses in step 0, then rate one round of pairs per step; the answer has the highest estimate."""
+        proposed = await draw(ctx, self.config)
+        drawn = await add_feedback(ctx, proposed.parsed)
+
+        def report(step: int, mean: Sequence[float], comparisons: Sequence[Comparison]) -> Step:
+            # Nine decimals: later ones differ between machines, and records must not.
+            rated = [
+                replace(candidate, mean=round(value, 9), survivor=True)
+                for candidate, value in zip(drawn, mean, strict=True)
+            ]
+            return Step(
+                step=step,
+                best=rated[int(np.argmax(mean))] if rated else None,
+                candidates=[*rated, *proposed.unparsed],
+                comparisons=comparisons,
+                extra=proposed.diagnostics() if step == 0 else {},
+            )
+
+        yield report(0, self.config.rate(len(drawn), []).tolist(), [])
+        async for held in hold_swiss_rounds(ctx, drawn, self.config):
+            yield report(held.step, held.mean.tolist(), held.comparisons)
