@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorun.runs.journal_reader import read_journal
 from evorun_process import evorun_here
 
 RUN = (
@@ -82,6 +83,36 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added
     assert {(one["step"], one["candidate"]) for one in scores} == {
         (s, name) for s, ids in in_window.items() for name in ids
     }
+
+
+def test_a_test_time_method_answers_under_each_prompt_and_all_weights(run: Path) -> None:
+    """The prompt reaches every request as its system message, whatever template syntax is in it."""
+    words = ("method=self_consistency", "budget.calls_per_problem=5", "method.samples=null")
+    done = evorun_here("transplant", run, *words, cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    assert "transplant matrix, answers by self_consistency" in done.stdout
+    cells = {
+        (one["step"], one["candidate"]): one for one in read(run / "artifacts" / "transplant_self_consistency.json")
+    }
+    assert {step for step, _ in cells} == {0, 3, 6}
+    assert len(cells) == 3 * len({name for _, name in cells}) > 3
+    texts = {one["id"]: one["text"] for one in lines(run / "candidates.jsonl") if one["problem"] == "*"}
+    found = {}
+    for file in run.glob("transplant/step_*/*/run/predictions.jsonl"):
+        manifest = read(file.parent / "manifest.json")
+        if manifest["method"] != "self_consistency":
+            continue
+        [asked] = {
+            message["content"]
+            for effect in read_journal(file.parent / "journal.sqlite")
+            for message in json.loads(effect.request)["messages"]
+            if message["role"] == "system"
+        }
+        [prompt] = [name for name, text in texts.items() if text == asked and (int(file.parts[-4][5:]), name) in cells]
+        predictions = lines(file)
+        assert all(one["cost"]["generate"]["calls"] == 5 for one in predictions)
+        found[int(file.parts[-4][5:]), prompt] = np.mean([one["correct"] for one in predictions])
+    assert found == {key: pytest.approx(one["score"]) for key, one in cells.items()}
 
 
 def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evorun.cli.overrides import read_key
 from evorun.cli.usage import USAGES, Interrupted
 from evorun.errors import ConfigError
 from evorun.runs.directory import REPORT, load_manifest
@@ -36,11 +37,13 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
 
     Raises ConfigError for a wrong command line and for a run that has nothing to study.
     """
+    from evorun.cli.plain import composed
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.reports.evolution.section import make_principles_table
     from evorun.reports.html import write_report
 
     words = [word for word in arguments if word not in (TRUST, FLAGS.get(verb))]
+    answering = _take_answering(words) if verb == "transplant" else []
     own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]
     if not words or not all("=" in word for word in words[1:]) or not all(_fits(verb, word) for word in own):
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
@@ -51,7 +54,11 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
         config["method"] = {**config["method"], "eval_samples": numbers[SAMPLES]}
     require_trust(run, manifest, config, console, given=TRUST in arguments)
     if verb == "transplant":
-        table = transplant(run, config, console, window=WINDOW in arguments)
+        answers = None
+        if answering:
+            made = composed([*answering, f"task={manifest.task}"])
+            answers = {group: made[group] for group in ("method", "budget")}
+        table = transplant(run, config, console, window=WINDOW in arguments, answers=answers)
     elif verb == "rescore":
         command = ["evorun", "rescore", *arguments]
         table = _rescore(run, config, numbers.get(ANSWERS), every=EVERY in arguments, command=command, console=console)
@@ -126,15 +133,34 @@ def _rescore(
         raise Interrupted from None
 
 
-def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> "Table":
-    """Test a run's system prompts under its saved weights; return the matrix, which the run's report shows."""
-    from evorun.reports.evolution.section import make_transplant_table
-    from evorun.reports.population import load_population, load_transplant
+def transplant(
+    run: Path,
+    config: Mapping[str, Any],
+    console: Terminal,
+    *,
+    window: bool = False,
+    answers: Mapping[str, Any] | None = None,
+) -> "Table":
+    """Test a run's system prompts under its saved weights; return the matrix, which the run's report shows.
 
-    _studies(run, config, console).transplant(window=window)
-    matrix = load_transplant(run, load_population(run))
-    assert matrix is not None  # noqa: S101 - the study has just written it
+    answers: see `PromptStudies.transplant`.
+    """
+    from evorun.reports.evolution.section import make_transplant_table
+    from evorun.reports.population import load_population, load_transplants
+
+    _studies(run, config, console).transplant(window=window, answers=answers)
+    by_method = {matrix.method: matrix for matrix in load_transplants(run, load_population(run))}
+    matrix = by_method[None if answers is None else answers["method"]["name"]]
     return make_transplant_table(matrix, primary_score(load_manifest(run).scores))
+
+
+def _take_answering(words: list[str]) -> list[str]:
+    """Take the words that choose a method for the answers, and its budget, out of the words; empty without a method."""
+    if not any(word.startswith("method=") for word in words[1:]):
+        return []
+    taken = [word for word in words[1:] if read_key(word).partition(".")[0] in ("method", "budget")]
+    words[:] = [word for word in words if word not in taken]
+    return taken
 
 
 def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:

@@ -243,11 +243,12 @@ USAGES = {
         "studies:transplant_run",
         "evorun transplant RUN_DIR",
         "test a run's system prompts under its weights at several steps",
-        "evorun transplant RUN_DIR [--window] [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
+        "evorun transplant RUN_DIR [--window] [--trust] [method=NAME] [method.eval_samples=N] [KEY=VALUE ...]",
         "Tests the root, the best and the latest system prompt of a completed espl run on its test problems, under\n"
         "the weights of each evaluation (saved by method.transplant=true; otherwise only the base and final ones).\n"
-        "This shows how much of the gain lies in the prompt, in the weights, and in both. --window also tests the\n"
-        "system prompts in each step's window, to compare their ratings with test scores in the report.\n"
+        "This shows how much of the gain lies in the prompt, in the weights, and in both. method=NAME (with\n"
+        "method.KEY=VALUE and budget.KEY=VALUE) has a test-time method answer under each: a third axis. --window also\n"
+        "tests the system prompts in each step's window, to compare their ratings with test scores in the report.\n"
         "KEY=VALUE, --trust: as for evorun resume.",
     ),
     "delete-one": Usage(

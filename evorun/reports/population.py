@@ -199,6 +199,13 @@ class Transplant:
 
     chosen: CandidateId
     """The prompt whose gains are reported: the best one, if it was tested."""
+    method: str | None = None
+    """The method that gave the answers; None for single ones, as in the run's evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The name of its figure and its table."""
+        return "transplant" if self.method is None else f"transplant_{self.method}"
 
     @property
     def gains(self) -> tuple[float, float, float] | None:
@@ -215,11 +222,21 @@ class Transplant:
         return prompt - before, weights - before, both - before
 
 
-def load_transplant(run_dir: Path, population: Population | None) -> Transplant | None:
-    """Read the matrix; None for a run without it. Prompts are in order of creation. Raises DataError."""
-    found = read_artifact(run_dir, "transplant.json", list[PromptScore])
-    if not found:
-        return None
+def load_transplants(run_dir: Path, population: Population | None) -> list[Transplant]:
+    """Read the matrices, that of single answers first. Prompts are in order of creation. Raises DataError."""
+    files = sorted(
+        run_dir.glob("artifacts/transplant*.json"), key=lambda file: (len(file.stem.split("_")) > 1, file.stem)
+    )
+    found = []
+    for file in files:
+        cells = read_artifact(run_dir, file.name, list[PromptScore])
+        if cells:
+            method = file.stem.removeprefix("transplant").removeprefix("_") or None
+            found.append(_make_transplant(cells, method, population))
+    return found
+
+
+def _make_transplant(found: Sequence[PromptScore], method: str | None, population: Population | None) -> Transplant:
     members = population.members if population is not None else []
     order = {member.id: index for index, member in enumerate(members)}
     prompts = sorted({cell.candidate for cell in found}, key=lambda prompt: (order.get(prompt, len(order)), prompt))
@@ -236,4 +253,5 @@ def load_transplant(run_dir: Path, population: Population | None) -> Transplant 
         steps=sorted({cell.step for cell in found}),
         names={prompt: printable(prompt + marks.get(prompt, "")) for prompt in prompts},
         chosen=chosen,
+        method=method,
     )

@@ -1,10 +1,13 @@
 """Studies of a completed run's system prompts on its test problems, by runs of `method=fixed_prompts` (ours).
 
-The transplant matrix crosses saved weights with system prompts, to show how much of a gain lies in either. Delete-one
-measures each principle of the best system prompt. Their runs lie in the run's directory and resume as any run does.
+The transplant matrix crosses saved weights with system prompts, and with a method that answers at test time, to show
+how much of a gain lies in each. Delete-one measures each principle of the best system prompt. Their runs lie in the
+run's directory and resume as any run does.
 """
 
 import hashlib
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,9 +71,11 @@ class PromptStudies:
             )
         self._best = best
 
-    def transplant(self, *, window: bool = False) -> list[PromptScore]:
+    def transplant(self, *, window: bool = False, answers: Mapping[str, Any] | None = None) -> list[PromptScore]:
         """Test the root, the best and the latest system prompt under all saved weights; return the cells.
 
+        answers: the method that answers the test problems under each prompt, and its budget, as composed (`method`,
+        `budget`); artifacts/transplant_METHOD.json then has the cells. None: single answers, as in the evaluations.
         window: also test, under each step's weights, the system prompts in its window; prompt_scores.jsonl then holds
         the scores to compare with their ratings (figure 8). Writes artifacts/transplant.json. Raises a run's error.
         """
@@ -82,11 +87,17 @@ class PromptStudies:
         for step, where in weights.items():
             names = dict.fromkeys((*shown, *rated.get(step, ())))
             prompts = [GivenPrompt(name, self._prompts[name].text) for name in names]
-            for prompt, values in zip(prompts, self._tested(f"{TRANSPLANT}/step_{step}", prompts, where), strict=True):
+            study = f"{TRANSPLANT}/step_{step}"
+            if answers is None:
+                found = self._tested(study, prompts, where)
+            else:
+                found = [self._answered_by(answers, study, prompt, where) for prompt in prompts]
+            for prompt, values in zip(prompts, found, strict=True):
                 low, high = mean_interval(list(values.values())) or (None, None)
                 mean = sum(values.values()) / len(values)
                 cells.append(PromptScore(step=step, candidate=prompt.id, score=mean, low=low, high=high, n=len(values)))
-        write_json(self._run / "artifacts" / f"{TRANSPLANT}.json", cells)
+        name = TRANSPLANT if answers is None else f"{TRANSPLANT}_{answers['method']['name']}"
+        write_json(self._run / "artifacts" / f"{name}.json", cells)
         if window:
             in_window = [cell for cell in cells if cell.candidate in rated[cell.step]]
             write_records(self._run / f"{PROMPT_SCORES}.jsonl", in_window)
@@ -160,7 +171,14 @@ class PromptStudies:
             f"{study}: {len(prompts)} system prompts under {display(weights) if weights else 'the base weights'}",
             soft_wrap=True,
         )
-        config = check(self._composition(file, weights))
+        method = {
+            "name": "fixed_prompts",
+            "prompts": str(file.resolve()),
+            "principles_in": self._config["method"].get("principles_in", "system"),
+            **evaluation,
+        }
+        # the run's budget is for its own search
+        config = check(self._composition(weights) | {"method": method, "budget": {"name": "unlimited"}})
         self._runner(config, folder / "run", ["evorun", study], self._console).raise_error()
         primary = self._manifest.scores[0]
         sampled = mean_of_samples(primary)
@@ -172,9 +190,33 @@ class PromptStudies:
             scores[record.step][record.problem] = (primary.low or 0.0) if value is None else value
         return scores
 
-    def _composition(self, prompts: Path, weights: Path | None) -> dict[str, Any]:
-        """Return the configuration of a study's run."""
-        config, method = self._config, self._config["method"]
+    def _answered_by(
+        self, answers: Mapping[str, Any], study: str, prompt: GivenPrompt, weights: Path | None
+    ) -> dict[str, float]:
+        """Carry out a run of a method under a system prompt; return the score of each problem, by its id.
+
+        The prompt takes the place of the task's own system prompt, in every request for an answer.
+        """
+        digest = hashlib.sha256(msgspec.json.encode([prompt, answers], order="deterministic")).hexdigest()[:8]
+        folder = self._run / study / digest
+        task, own = dict(self._config["task"]), folder / "prompts"
+        own.mkdir(parents=True, exist_ok=True)
+        if task.get("prompts"):
+            shutil.copytree(Path(task["prompts"]).expanduser(), own, dirs_exist_ok=True)
+        # a string of the template language, so that nothing in the prompt is taken for a part of a template
+        (own / "system.md").write_text("{{ " + json.dumps(prompt.text) + " }}", encoding="utf-8")
+        task["prompts"] = str(own.resolve())
+        name = answers["method"]["name"]
+        self._console.print(f"{study}: {name} under system prompt {prompt.id}", soft_wrap=True)
+        config = check(self._composition(weights) | {"task": task, **answers})
+        self._runner(config, folder / "run", ["evorun", study], self._console).raise_error()
+        primary = self._manifest.scores[0]
+        values = {record.problem: primary.value_in(record) for record in read_predictions(folder / "run")}
+        return {problem: (primary.low or 0.0) if value is None else value for problem, value in values.items()}
+
+    def _composition(self, weights: Path | None) -> dict[str, Any]:
+        """Return the configuration of a study's run, without method and budget."""
+        config = self._config
         model, engine = dict(config["model"]), dict(config["engine"])
         if weights is not None and (weights / LEARNED).exists():
             engine["learned"] = msgspec.json.decode((weights / LEARNED).read_bytes())["learned"]
@@ -188,14 +230,6 @@ class PromptStudies:
             "engine": engine,
             "judge": {"name": "policy"},
             "judge_engine": {"name": "policy"},
-            # the run's budget is for its own search
-            "budget": {"name": "unlimited"},
-            "method": {
-                "name": "fixed_prompts",
-                "prompts": str(prompts.resolve()),
-                "principles_in": method.get("principles_in", "system"),
-                **{key: method[key] for key in EVALUATION},
-            },
         }
 
 

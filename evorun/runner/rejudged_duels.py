@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from evorun.errors import ConfigError, DataError
@@ -95,7 +96,7 @@ class RejudgedDuels(Rejudging):
         return {
             "duels": [[d.problem, d.step, d.first, d.second, len(d.verdicts)] for d, _, _ in self._duels],
             "texts": [digest(text) for text in shown.values()],
-            "sampling": asdict(self._sampling),
+            "sampling": to_builtins(self._sampling),
             "data": self._loaded.provenance.digest,
         }
 

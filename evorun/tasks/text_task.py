@@ -7,6 +7,7 @@ in `prompts/` beside this module. A family whose prompts show more than a questi
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
@@ -100,6 +101,7 @@ class TextTask(Task):
         self.shown_reasoning_chars = shown_reasoning_chars
         system = self.prompts.render("system")
         self._system = (Message(role="system", content=system),) if system else ()
+        self._has_own_system = prompts is not None and (Path(prompts).expanduser() / "system.md").is_file()
         # Problems are posed many times in a run, and some take long to write out (a graph's matrix, a program's tests).
         self._problem_values: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
         self._rendered_candidates: WeakKeyDictionary[Response, tuple[Problem, str]] = WeakKeyDictionary()
@@ -299,12 +301,19 @@ class TextTask(Task):
         return self.prompts.render("instruction", **self.shared_values())
 
     def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
-        # Simulated models answer better under other instructions than the seed: the hint identifies the instruction.
-        is_changed = instruction != self.seed_instruction()
-        hint = blake2b(instruction.encode("utf-8", "replace")).hexdigest() if is_changed else ""
-        prompt = self.ask("instruct", "instructed", problem, hints={"instruction": hint})
+        prompt = self.ask("instruct", "instructed", problem, hints={"instruction": self._hint(instruction)})
         system = Message(role="system", content=instruction)
         return msgspec.structs.replace(prompt, messages=(system, *prompt.messages[len(self._system) :]))
+
+    def _hint(self, instruction: str) -> str:
+        """Return the digest by which simulated models know an instruction other than the seed, and answer better."""
+        is_changed = instruction != self.seed_instruction()
+        return blake2b(instruction.encode("utf-8", "replace")).hexdigest() if is_changed else ""
+
+    @cached_property
+    def _own_system(self) -> Mapping[str, str]:
+        """The hint at the user's own system prompt; none without one."""
+        return {"instruction": self._hint(self._system[0]["content"])} if self._has_own_system and self._system else {}
 
     def reflection_record(
         self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None = None
@@ -431,7 +440,11 @@ class TextTask(Task):
         return Prompt(
             messages=(*self._system, Message(role="user", content=text)),
             json_schema=schema or self.reply_schema,
-            hints={"role": role, "problem": problem.id, "answers": [response.answer for response in seen], **hints},
+            hints={
+                **{"role": role, "problem": problem.id, "answers": [response.answer for response in seen]},
+                **self._own_system,
+                **hints,
+            },
         )
 
     def render_response(self, file: str, problem: Problem, response: Response, **values: Any) -> str:

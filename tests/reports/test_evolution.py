@@ -25,7 +25,7 @@ from evorun.reports.figures import RATINGS
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.plots import draw_training
-from evorun.reports.population import Population, load_population, load_transplant, summarise_rollouts
+from evorun.reports.population import Population, load_population, load_transplants, summarise_rollouts
 from evorun.reports.summary import print_summary
 from evorun.reports.text import number
 from evorun.reports.training import count_edits, describe_gradient_clipping, is_edit
@@ -288,13 +288,11 @@ def test_what_of_the_gain_lies_in_prompt_and_weights(run: Path, tmp_path: Path) 
     cells = [{"step": step, "candidate": who, "score": score, "n": 64} for (who, step), score in scores.items()]
     path = tmp_path / "artifacts" / "transplant.json"
     path.write_text(json.dumps(cells))
-    matrix = load_transplant(tmp_path, population)
-    assert matrix is not None
+    [matrix] = load_transplants(tmp_path, population)
     assert matrix.gains == pytest.approx((0.1, 0.3, 0.55))
     assert (matrix.prompts[0], matrix.steps, matrix.names["0.0"]) == ("0.0", [0, 12], "0.0 (root)")
     path.write_text(json.dumps([cell for cell in cells if (cell["candidate"], cell["step"]) != (best, 0)]))
-    without = load_transplant(tmp_path, population)
-    assert without is not None
+    [without] = load_transplants(tmp_path, population)
     assert without.gains is None
 
 

@@ -144,7 +144,7 @@ def draw_transplant(matrix: Transplant, score: Score, colours: Mapping[Candidate
             axes.plot(steps, scores, "o-", color=colour, label=matrix.names[prompt][:40] if prompt in named else None)
         score_axis(axes, score)
         title = f"Test {text.words(score.name)} by weights and prompt"
-        return finish_drawing(axes, "transplant", title, ("weights after step", text.label(score)))
+        return finish_drawing(axes, matrix.name, title, ("weights after step", text.label(score)))
 
 
 def draw_effects(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | None:

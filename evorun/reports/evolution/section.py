@@ -21,7 +21,7 @@ from evorun.reports.population import (
     average_rewards,
     count_item_words,
     load_population,
-    load_transplant,
+    load_transplants,
     parse_key,
     summarise_rollouts,
 )
@@ -140,7 +140,8 @@ class Sections:
 
     evolution: Evolution | None
     sample: RolloutSample | None
-    transplant: Table | None
+    transplants: Mapping[str, Table]
+    """Scores by prompt and weights, that of single answers first, by name."""
     principles: Table
     """The effect of each principle of the best system prompt."""
     plots: Mapping[str, Drawing | None]
@@ -158,15 +159,15 @@ def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = Tr
     population, rollouts = load_population(run_dir) if shared else None, read_rollouts(run_dir)
     members = population.members if population is not None else []
     blamed = choose_blamed(rollouts, [member.blamed for member in members])
-    transplant = load_transplant(run_dir, population)
+    transplants = load_transplants(run_dir, population)
     principles = read_artifact(run_dir, "delete_one.json", list[PrincipleEffect]) or []
     drawn: dict[str, Drawing | None] = {"principles": plots.draw_effects(principles, measure)}
     tables = [make_data_table("principles", PrincipleEffect.__struct_fields__, list(map(astuple, principles)))]
-    if transplant is not None:
-        colours = {} if population is None else plots.assign_colours(population)
-        drawn["transplant"] = plots.draw_transplant(transplant, measure, colours)
-        cells = list(map(astuple, transplant.cells.values()))
-        tables.append(make_data_table("transplant", PromptScore.__struct_fields__, cells))
+    colours = {} if population is None else plots.assign_colours(population)
+    for matrix in transplants:
+        drawn[matrix.name] = plots.draw_transplant(matrix, measure, colours)
+        cells = list(map(astuple, matrix.cells.values()))
+        tables.append(make_data_table(matrix.name, PromptScore.__struct_fields__, cells))
     evolution = None
     if population is not None:
         played = summarise_rollouts(rollouts)
@@ -193,7 +194,7 @@ def load_sections(run_dir: Path, measure: Score, step: str, *, shared: bool = Tr
     return Sections(
         evolution=evolution,
         sample=load_sample(run_dir, rollouts, blamed, position) if rollouts else None,
-        transplant=None if transplant is None else make_transplant_table(transplant, measure),
+        transplants={matrix.name: make_transplant_table(matrix, measure) for matrix in transplants},
         principles=make_principles_table(principles, measure),
         plots=drawn,
         tables={table.name: table for table in tables},
@@ -223,7 +224,7 @@ def make_transplant_table(matrix: Transplant, score: Score) -> Table:
             (matrix.names[prompt], *(format_cell(matrix.cells.get((prompt, step))) for step in matrix.steps))
             for prompt in matrix.prompts
         ],
-        title="transplant matrix",
+        title="transplant matrix" if matrix.method is None else f"transplant matrix, answers by {matrix.method}",
         caption=caption,
     )
 
