@@ -42,7 +42,7 @@ EXTENDABLE = ("method", "budget", "task")
 """Groups of settings whose change may leave what is recorded as it is."""
 ADDABLE = ("seed", "method", "task", "model", "judge")
 """Keys whose new values are new jobs of a sweep."""
-FORKABLE_ROLES = ("model", "judge", "reward", "meta", "reflection", "gold")
+FORKABLE_ROLES = ("model", "judge", "reward", "meta", "reflection", "generator", "gold")
 """Roles whose model a fork may choose anew."""
 
 _IGNORED_BY_SIMULATED = ("temperature", "top_p")

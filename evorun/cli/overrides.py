@@ -20,6 +20,7 @@ from evorun.cli.quoting import quoted
 from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
 from evorun.runner import registry
+from evorun.runner.served import PANEL_ROLES
 from evorun.runs.directory import TRAINING_EXECUTION_KEYS
 from evorun.runs.files import reject_links
 
@@ -57,7 +58,7 @@ def _quoted(argument: str) -> str:
 
 def words(argument: str) -> list[str]:
     """Return the overrides that an argument stands for: `judge=[a,b]` is short for a panel with these members."""
-    panel = re.fullmatch(r"(judge|judge_engine)=(\[.*)", argument)
+    panel = re.fullmatch(rf"((?:{'|'.join(PANEL_ROLES)})(?:_engine)?)=(\[.*)", argument)
     if panel is None:
         return [permit_unlisted_key(argument)]
     group, members = panel.groups()
@@ -65,7 +66,7 @@ def words(argument: str) -> list[str]:
     panels = value.list if isinstance(value, ChoiceSweep) else [value]
     if not all(isinstance(choice, list) for choice in panels):
         raise ConfigError(
-            f"{argument}: expected panels only; sweep single judges by themselves, or as hydra.sweeper.variants"
+            f"{argument}: expected panels only; sweep single models by themselves, or as hydra.sweeper.variants"
         )
     return [f"{group}=panel", permit_unlisted_key(f"{group}.members={members}")]
 

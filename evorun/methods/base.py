@@ -177,6 +177,13 @@ class Method(ABC):
         """
         raise NotImplementedError
 
+    def generators_obstacle(self, generators: int, task: type[Task]) -> str | None:
+        """Return why these hyperparameters do not fit this number of generators on a task; None when they do.
+
+        The reason is one line that names the key.
+        """
+        return None
+
     async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
         """Prepare the run once, before the first problem; all problems share the cost of its calls."""
 

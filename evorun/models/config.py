@@ -11,7 +11,7 @@ from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 
-OTHER_ROLES = ("judge", "reward", "meta", "reflection", "gold")
+OTHER_ROLES = ("judge", "reward", "meta", "reflection", "generator", "gold")
 """Roles of models in a run, other than the policy and its reference. Two configuration groups give such a role its
 model and engine (`judge=`, `judge_engine=`). `gold` grades for tasks whose grade is a judge's opinion; methods cannot
 ask it."""
@@ -98,8 +98,6 @@ class EngineConfig(Checked):
     """True if replies come from a recorded run."""
     is_trainer: ClassVar[bool] = False
     """True if the trainer itself samples from the weights under training; other engines receive each adapter."""
-    billed: ClassVar[bool] = False
-    """True if a vendor may bill the tokens."""
     served_by_vllm: ClassVar[bool] = False
     """True if vLLM serves the adapters that a run trains."""
     takes_weights: ClassVar[bool] = False
@@ -110,6 +108,11 @@ class EngineConfig(Checked):
     """True if the process that opens the engine holds the weights: runs side by side may share one such process."""
 
     name: str
+
+    @property
+    def billed(self) -> bool:
+        """True if a vendor may bill the tokens."""
+        return False
 
     @property
     def choice(self) -> str:

@@ -33,6 +33,7 @@ from evorun.runs.results import (
     metric_series,
     outcome_metrics,
     recorded_scores,
+    sum_by_model,
     training_series,
     with_prices,
 )
@@ -63,6 +64,8 @@ class Outcome:
     by_stratum: dict[str, dict[str, Metric]]
     cost: dict[str, RoleCost]
     """By role; the sum is under `total`."""
+    cost_by_model: dict[str, RoleCost]
+    """By model; empty where the policy answered all."""
     counts: dict[str, int]
     cost_note: str
     """A caveat on the cost; mostly empty."""
@@ -192,12 +195,14 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
             counts={"problems": len(predictions), **counts},
             refused=refused,
         )
+    cost = results.cost if results.price_date else with_prices(results.cost, manifest.prices)
     return Outcome(
         run_dir=run_dir,
         manifest=manifest,
         metrics=results.metrics,
         by_stratum=results.by_stratum,
-        cost=results.cost if results.price_date else with_prices(results.cost, manifest.prices),
+        cost=cost,
+        cost_by_model=sum_by_model(cost, manifest.answered_by),
         counts=results.counts,
         cost_note=cost_note,
         refused=results.refused,

@@ -9,7 +9,7 @@ from evorun.reports.figures import describe_figure
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, word_columns
 from evorun.reports.training import is_sign
-from evorun.runs.prices import UNKNOWN, Rates, find_rate
+from evorun.runs.prices import POLICY, UNKNOWN, Rates, find_rate
 from evorun.runs.schema import Metric, MetricPoint, RoleCost
 from evorun.runs.scores import Score
 
@@ -138,20 +138,29 @@ def make_cost_table(outcome: Outcome) -> Table:
     if outcome.price_date is not None:
         took.append(f"prices of {outcome.price_date}")
     cached = any(spent.cached_tokens for spent in outcome.cost.values())
-    rates = outcome.manifest.prices
+    rates, models = outcome.manifest.prices, outcome.manifest.answered_by
     columns = [
         *word_columns("role", format=text.role_words),
+        *(word_columns("model") if models else []),
         *figure_columns("calls", "prompt tokens", *(["of them cached"] if cached else []), format=text.count),
         *figure_columns("completion tokens", format=text.count),
         *(figure_columns("price", format=text.dollars) if rates else []),
         *figure_columns("model time,\nsummed over calls", format=text.duration),
     ]
-    fields = ["role", "calls", "prompt_tokens", *(["cached_tokens"] if cached else []), "completion_tokens"]
+    fields = [
+        "role",
+        *(["model"] if models else []),
+        "calls",
+        "prompt_tokens",
+        *(["cached_tokens"] if cached else []),
+        "completion_tokens",
+    ]
 
     def make_row(role: str, spent: RoleCost) -> tuple[Cell, ...]:
         of_prompt: list[Cell] = [spent.prompt_tokens, *([spent.cached_tokens] if cached else [])]
         price: list[Cell] = [_price_cell(rates, role, spent)] if rates else []
-        return (role, spent.calls, *of_prompt, spent.completion_tokens, *price, spent.seconds)
+        model: list[Cell] = [None if role == "total" else models.get(role, models[POLICY])] if models else []
+        return (role, *model, spent.calls, *of_prompt, spent.completion_tokens, *price, spent.seconds)
 
     return Table(
         columns,
@@ -160,6 +169,29 @@ def make_cost_table(outcome: Outcome) -> Table:
         name="cost",
         fields=(*fields, *(["price"] if rates else []), "seconds"),
         total=list(outcome.cost).index("total") if "total" in outcome.cost else None,
+    )
+
+
+def make_model_table(outcome: Outcome) -> Table:
+    """Return the cost of a run by model, grading apart; the names are those of the cost table."""
+    priced = bool(outcome.manifest.prices)
+    return Table(
+        [
+            *word_columns("model"),
+            *figure_columns("calls", "prompt tokens", "completion tokens", format=text.count),
+            *(figure_columns("price", format=text.dollars) if priced else []),
+        ],
+        [
+            (
+                name,
+                *(spent.calls, spent.prompt_tokens, spent.completion_tokens),
+                *([spent.price] if priced else []),
+            )
+            for name, spent in outcome.cost_by_model.items()
+            if spent.calls
+        ],
+        title="cost by model",
+        name="cost_by_model",
     )
 
 
@@ -216,6 +248,7 @@ def make_data_tables(
         make_data_table("curves", ("score", "stratum", step, *estimate, *costs), points),
         make_data_table("training", ("figure", "step", "value", "calls", "tokens"), training),
         make_cost_table(outcome),
+        make_model_table(outcome),
         Table(decides, list(settings), name="settings"),
     ]
     return {table.name: table for table in tables}

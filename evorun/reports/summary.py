@@ -11,7 +11,13 @@ from evorun.reports import text
 from evorun.reports.facts import list_warnings
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, describe_figure, make_figures_table
 from evorun.reports.overview import Outcome, load_outcome
-from evorun.reports.run_tables import make_cost_table, make_primary_table, make_scores_table, make_wasted_table
+from evorun.reports.run_tables import (
+    make_cost_table,
+    make_model_table,
+    make_primary_table,
+    make_scores_table,
+    make_wasted_table,
+)
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.reports.text import count, number, number_interval, percent
 from evorun.reports.training import (
@@ -42,6 +48,7 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
     console.print_table(make_primary_table(outcome).to_rich())
     console.print_table(make_scores_table(outcome).to_rich())
     console.print_table(make_cost_table(outcome).to_rich())
+    console.print_table(make_model_table(outcome).to_rich())
     if outcome.cost and outcome.cost_note:
         console.print(outcome.cost_note)
     console.print_table(make_wasted_table(outcome).to_rich())

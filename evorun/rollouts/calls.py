@@ -19,14 +19,18 @@ class Role(NamedTuple):
     """The model role that answers the calls of a call role."""
 
     model: str
-    """policy: with the weights of a step. reference: the policy before training. judge, reward, meta, reflection:
-    separate models. judge.0, judge.1, ...: the judges of a panel."""
+    """policy: with the weights of a step. reference: the policy before training. judge, reward, meta, reflection,
+    generator: separate models. judge.0, judge.1, ...: the judges of a panel; so with generators."""
     lag: int = 0
     """Steps by which the policy's weights lag behind the call's step. The step decides a call's weights, never the
     time: a call during the step's update uses the weights before it (1)."""
 
 
 POLICY = Role("policy")
+GENERATOR = "generator"
+"""The model role of the models that write responses, for methods that may choose between several."""
+GENERATE = "generate"
+"""The call role of a response."""
 
 
 class Caller(Protocol):
@@ -89,6 +93,14 @@ class Calls:
     def judges(self) -> list[str]:
         """The call roles of the judges: those of a panel, or `judge` alone."""
         return [role for role in self._roles if role.startswith("judge.")] or ["judge"]
+
+    @property
+    def generators(self) -> list[str]:
+        """The call roles of the generators, in the user's order: `generate.0`, ..., or `generate` alone.
+
+        A call under one of them is answered by that model, and its cost is counted there.
+        """
+        return [role for role in self._roles if role.startswith(f"{GENERATE}.")] or [GENERATE]
 
     @property
     def out_of_budget(self) -> bool:

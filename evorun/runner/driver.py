@@ -9,7 +9,7 @@ from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
-from evorun.rollouts.calls import Calls, Role
+from evorun.rollouts.calls import GENERATE, GENERATOR, Calls, Role
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
@@ -138,8 +138,14 @@ class Driver:
         return [everything]
 
     def _roles(self) -> dict[str, Role]:
-        """Return the model role of each call role; each judge of a panel has its own."""
-        roles = {**self.method.active_roles, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
+        """Return the model role of each call role; each judge of a panel and each of several generators has its own."""
+        judges = {name: Role(name) for name in self.models if name.startswith("judge.")}
+        generators = {
+            GENERATE + name.removeprefix(GENERATOR): Role(name)
+            for name in self.models
+            if name.startswith(f"{GENERATOR}.")
+        }
+        roles = {**self.method.active_roles, **judges, **generators}
         ahead = self.method.plays_ahead
         if self.policy is not None and ahead is not None:
             roles[ahead] = roles[ahead]._replace(lag=roles[ahead].lag + self.policy.max_lag)

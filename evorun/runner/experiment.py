@@ -19,7 +19,7 @@ from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
 from evorun.runner.gpu_plans import measure_gpus, note_gpus, place_run, show_gpus
-from evorun.runner.pricing import find_gpu_price, find_rates, require_prices
+from evorun.runner.pricing import find_gpu_price, find_rates, name_answering_models, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
 from evorun.runner.requirements import require_parts
@@ -99,7 +99,7 @@ def run_experiment(
     if begins:
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
-    manifest.origin, manifest.prices = origin, rates
+    manifest.origin, manifest.prices, manifest.answered_by = origin, rates, name_answering_models(config)
     if origin is not None:
         manifest.stages = load_manifest(Path(origin.run)).stages  # its calls were made with that student
     manifest.gpu_price = find_gpu_price(config, manifest.hardware.get("gpus"))
@@ -234,6 +234,7 @@ async def _run(
                 driver.refused,
                 shares[0].rates,
                 effects.traffic.sequential,
+                name_answering_models(config),
             )
     log.info("%s; %s", progress.title, progress.fields())
 

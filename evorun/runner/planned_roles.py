@@ -5,9 +5,11 @@ from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from evorun.methods.learning.scheduler import ROLLOUT
+from evorun.models.config import ServedModel
+from evorun.rollouts.calls import GENERATOR
 from evorun.runner.estimates import Part, limit_calls
 from evorun.runner.plan_records import PlannedRole, Source
-from evorun.runner.pricing import find_rates, serve_calls
+from evorun.runner.pricing import find_rates, name_answering_models, serve_calls
 from evorun.runner.recorded import Recorded
 from evorun.runner.settings import RunConfig
 from evorun.runner.trials import Trial
@@ -94,7 +96,7 @@ def plan_roles(
 
     last_step: the last one that these calls reach, in fractions of a step; None where nobody knows it.
     """
-    served, rates = serve_calls(config), find_rates(config)
+    served, rates, names = serve_calls(config), find_rates(config), name_answering_models(config)
     named = {one.role for one in calls}
     planned = []
     for asked in calls:
@@ -120,7 +122,7 @@ def plan_roles(
             PlannedRole(
                 role=role,
                 model_role=_find_model_role(config, role),
-                model="simulated" if answering.engine.simulated else answering.model.name,
+                model=_name_model(answering, names.get(role) if role in config.generators else None),
                 calls=number,
                 calls_by=asked.by,
                 prompt_tokens=prompt_tokens,
@@ -140,8 +142,17 @@ def _find_model_role(config: RunConfig, role: str) -> str:
     """Return the model role that answers a call role; the reference policy counts as the policy."""
     if role == GOLD or role in config.panel:
         return role.partition(".")[0]
+    if role in config.generators:
+        return GENERATOR
     played = config.method.active_roles.get(role)
     return POLICY if played is None or played.model == "reference" else played.model
+
+
+def _name_model(served: ServedModel, own_name: str | None) -> str:
+    """Return the name of the model that answers a role. own_name: that of one among several generators."""
+    if not served.engine.simulated:
+        return own_name or served.model.name
+    return f"simulated {own_name}" if own_name else "simulated"
 
 
 def _limit_tokens(trial: Trial, role: str) -> float:

@@ -1,5 +1,7 @@
 """The prices that a run is metered by: of the tokens of each call role, and of its GPUs."""
 
+from collections import Counter
+
 from evorun.errors import ConfigError
 from evorun.models.config import ServedModel
 from evorun.runner.settings import RunConfig
@@ -47,14 +49,36 @@ def require_prices(config: RunConfig, rates: dict[str, Rate]) -> None:
         )
 
 
+def name_answering_models(config: RunConfig) -> dict[str, str]:
+    """Return the name of the model that answers each call role; empty where the policy answers all of a method's.
+
+    Different models of one name (`api`) have their ids; those of one id, as simulated ones may be, their call roles.
+    """
+    first_roles: list[tuple[ServedModel, str]] = []
+    for role, served in serve_calls(config).items():
+        if all(other != served for other, _ in first_roles):
+            first_roles.append((served, role))
+    names, ids = (Counter(getattr(served.model, key) for served, _ in first_roles) for key in ("name", "id"))
+
+    def name(served: ServedModel) -> str:
+        if names[served.model.name] == 1:
+            return served.model.name
+        role = next(role for other, role in first_roles if other == served)
+        return served.model.id if ids[served.model.id] == 1 else f"{served.model.name} ({role})"
+
+    found = {role: name(served) for role, served in serve_calls(config).items()}
+    return found if len({model for role, model in found.items() if role != GOLD}) > 1 else {}
+
+
 def serve_calls(config: RunConfig) -> dict[str, ServedModel]:
     """Return the model that answers each call role, and the policy, which answers all others."""
     own = ServedModel(config.model, config.engine)
-    panel = config.panel
+    several = {role.partition(".")[0] for role in config.others if "." in role}
     roles = {call: played.model for call, played in config.method.active_roles.items()}
     found = (
         {POLICY: own}
-        | {call: config.others.get(role, own) for call, role in roles.items() if not (panel and role == "judge")}
-        | panel
+        | {call: config.others.get(role, own) for call, role in roles.items() if role not in several}
+        | config.panel
+        | config.generators
     )
     return {**found, GOLD: config.others.get(GOLD, own)}

@@ -33,16 +33,19 @@ SAME_AS_POLICY = "policy"
 """`judge=policy`: the policy's model judges; `judge_engine=policy`: on the policy's engine. This holds for any role."""
 
 PANEL = "panel"
-"""`judge=panel`, or `judge=[a,b,c]` for short: several judges decide by majority."""
+"""`judge=panel`, or `judge=[a,b,c]` for short: several judges decide by majority, or a method chooses a generator."""
+
+PANEL_ROLES = ("judge", "generator")
+"""Roles that several models may play."""
 
 
 @dataclass
 class PanelConfig:
-    """Schema of `conf/judge/panel.yaml` and `conf/judge_engine/panel.yaml`."""
+    """Schema of `panel.yaml` in the groups of `PANEL_ROLES`, such as `conf/judge` and `conf/judge_engine`."""
 
     name: str
     members: list[Any]
-    """The values of each judge's model, or engine, in order."""
+    """The values of each member's model, or engine, in order."""
 
 
 def read_engine(config: Mapping[str, Any], key: str) -> EngineConfig:
@@ -64,7 +67,7 @@ def read_engine(config: Mapping[str, Any], key: str) -> EngineConfig:
 def find_engine_key(config: Mapping[str, Any], role: str) -> str:
     """Return the configuration key of the engine that serves a role: its own, or the policy's.
 
-    role: `policy`, another one, or a judge of a panel (`judge.0`).
+    role: `policy`, another one, or a member of a panel (`judge.0`).
     """
     key = f"{role.partition('.')[0]}_engine"
     return key if key in config and not _is_policy(config[key], key) else "engine"
@@ -113,7 +116,7 @@ def read_other_roles(
 ) -> dict[str, ServedModel]:
     """Return the models of all roles that do not share the policy's model and engine.
 
-    own: the policy's model and the engine as configured. The judges of a panel are `judge.0`, `judge.1`, ...
+    own: the policy's model and the engine as configured. The members of a panel are `judge.0`, `judge.1`, ...
     Raises ConfigError for a role that the method does not use; every method accepts a judge and a gold judge.
     """
     others: dict[str, ServedModel] = {}
@@ -126,13 +129,18 @@ def read_other_roles(
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
         choice = read_name(config, role) if role in config else SAME_AS_POLICY
         other_calls = {call for call, played in roles.items() if played.model == role} - {role}
-        if other_calls and (choice == PANEL or is_judge_by_code(role, choice)):
+        if role == "judge" and other_calls and (choice == PANEL or is_judge_by_code(role, choice)):
             raise ConfigError(
                 f"{role}={choice}: gives verdicts on pairs only, and method={method.name} also asks its {role} model "
                 f"for {' and '.join(sorted(other_calls))}; expected one model"
             )
         by_code = is_judge_by_code(role, choice)
         served = [read_judge_by_code(config, role, task)] if by_code else _served(config, role, own)
+        if role == "generator" and served_by(own) not in served:
+            raise ConfigError(
+                f"generator: expected the policy among the generators, since tables name a run by it, got "
+                f"{' and '.join(member.model.name for member in served)}; write generator=[NAME,policy]"
+            )
         others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": member for i, member in enumerate(served)}
     return others
 
@@ -140,6 +148,10 @@ def read_other_roles(
 def role_warnings(others: Mapping[str, ServedModel], method: Method, task: TaskConfig) -> list[str]:
     """Return a warning for each judge or gold judge that a run never asks, and for a model twice in a panel."""
     lines = []
+    generators = [served for role, served in others.items() if role.startswith("generator.")]
+    for number, served in enumerate(generators):
+        if (seats := generators.count(served)) > 1 and served not in generators[:number]:
+            lines.append(f"generator: {served.model.name} is listed {seats} times with one engine: it is one model")
     panel = [served for role, served in others.items() if role.startswith("judge.")]
     for number, served in enumerate(panel):
         if (seats := panel.count(served)) > 1 and served not in panel[:number]:

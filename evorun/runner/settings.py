@@ -12,6 +12,7 @@ from evorun.errors import ConfigError
 from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.rollouts.calls import GENERATE, GENERATOR
 from evorun.runner import registry
 from evorun.runner.served import read_engine, read_other_roles, served_by
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
@@ -82,7 +83,7 @@ class RunConfig:
     engine: EngineConfig
     budget: BudgetConfig
     others: dict[str, ServedModel] = field(default_factory=dict)
-    """Models of other roles (`OTHER_ROLES`); the policy's model plays a role that is missing here. The judges of a
+    """Models of other roles (`OTHER_ROLES`); the policy's model plays a role that is missing here. The members of a
     panel are `judge.0`, `judge.1`, ..."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     training: TrainingConfig | None = None
@@ -102,6 +103,15 @@ class RunConfig:
     def panel(self) -> dict[str, ServedModel]:
         """The judges of a panel by role; empty without a panel."""
         return {role: served for role, served in self.others.items() if role.startswith("judge.")}
+
+    @property
+    def generators(self) -> dict[str, ServedModel]:
+        """Several generators by call role (`generate.0`, ...); empty where one model generates."""
+        return {
+            GENERATE + role.removeprefix(GENERATOR): served
+            for role, served in self.others.items()
+            if role.startswith(f"{GENERATOR}.")
+        }
 
     @property
     def regime(self) -> Regime:
@@ -163,6 +173,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
                 "budget.calls_per_problem=N"
             )
     others = read_other_roles(config, method, task, ServedModel(model, asked.engine))
+    several = sum(role.startswith(f"{GENERATOR}.") for role in others)
+    if (unfit := method.generators_obstacle(several or 1, task.task_class)) is not None:
+        raise ConfigError(unfit)
     if method.rubric_settings is not None and method.rubric_settings.reward_digits:
         _require_digits(others["reward"].engine if "reward" in others else engine)
     return RunConfig(

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from evorun.models.base import Wasted
 from evorun.runs.aggregates import write_aggregates
 from evorun.runs.budget import Usage, sum_usages
-from evorun.runs.prices import Rates, oldest_date, price_calls, to_dollars
+from evorun.runs.prices import POLICY, Rates, oldest_date, price_calls, to_dollars
 from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
@@ -45,6 +45,8 @@ TEXT_COUNTS = ("texts", "unparsable_texts", "rejected_requests", "truncated_text
 OVERLONG, SHORTENED, UNSURE = RARE_COUNTS = ("overlong_texts", "shortened_texts", "unsure_texts")
 """Counts that results name only where they are not 0: most engines honour `max_tokens`, and most tasks show whole
 texts."""
+
+SPENT = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 RESAMPLES_PER_POINT = 1_999
 """Resamples for a score along the run (ours): its band is plotted, so two figures suffice."""
@@ -96,12 +98,14 @@ def write_results(
     refused: Mapping[str, int] = MappingProxyType({}),
     rates: Rates = MappingProxyType({}),
     sequential: SequentialTokens | None = None,
+    answered_by: Mapping[str, str] = MappingProxyType({}),
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
     declared: the task's scores. wasted: attempts without an answer, by kind. planned_steps: the last step of the
     method's own schedule. gold: the cost of the gold judge. refused: requests that the engine refused, by role. rates:
-    prices by call role. sequential: the run's sequential tokens, where a journal holds its calls.
+    prices by call role. sequential: the run's sequential tokens, where a journal holds its calls. answered_by: names of
+    models by call role, where there are several.
     """
     steps = read_steps_without_texts(path)
     series = metric_series(steps, declared, rates=rates, sequential=sequential)
@@ -112,10 +116,12 @@ def write_results(
     search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
     totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in (*TEXT_COUNTS, *RARE_COUNTS)}
+    cost = with_prices(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), rates)
     results = Results(
         metrics={**metrics, **search},
         by_stratum=by_stratum,
-        cost=with_prices(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), rates),
+        cost=cost,
+        cost_by_model=sum_by_model(cost, answered_by),
         counts={
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
@@ -318,6 +324,27 @@ def with_prices(cost: Mapping[str, RoleCost], rates: Rates) -> dict[str, RoleCos
         role: replace(spent, price=to_dollars(price_calls(rates, metered if role == "total" else {role: spent})))
         for role, spent in cost.items()
     }
+
+
+def sum_by_model(cost: Mapping[str, RoleCost], answered_by: Mapping[str, str]) -> dict[str, RoleCost]:
+    """Return the cost by model in the order of `answered_by`, without the gold judge; empty where that is empty."""
+    by_model: dict[str, list[RoleCost]] = {name: [] for role, name in answered_by.items() if role != GOLD}
+    for role, spent in cost.items():
+        if by_model and role not in ("total", GOLD):
+            by_model[answered_by.get(role, answered_by[POLICY])].append(spent)
+    return {
+        name: RoleCost(
+            **{key: sum(getattr(one, key) for one in spent) for key in SPENT},
+            seconds=_sum_known([one.seconds for one in spent]),
+            price=_sum_known([one.price for one in spent]) if spent else None,
+        )
+        for name, spent in by_model.items()
+    }
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _gold_cost(spent: Usage | None) -> dict[str, RoleCost]:

@@ -207,6 +207,9 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Of one of the GPUs in `hardware`, as known when the run began; null without GPUs or a price for their kind."""
     gpus: list[GpuInRun] = []
     """The time in which each GPU had work; empty without GPUs, and where no plan gave them to engines and trainer."""
+    answered_by: dict[str, str] = {}
+    """Names of models by the call role that they answer; `policy` for all roles that are not listed. Empty where the
+    policy answers all, grading apart."""
     regime: str
     simulated: bool
     sandbox: SandboxInRun | None = None
@@ -581,6 +584,8 @@ class Results(msgspec.Struct, frozen=True):
     cost: dict[str, RoleCost]
     """By role; `total` is the sum without the gold judge, whose cost is under `gold`."""
     counts: dict[str, int]
+    cost_by_model: dict[str, RoleCost] = {}
+    """By the name of the model that answered, without the gold judge; empty where the policy answered all."""
     wasted: dict[str, Wasted] = {}
     """Attempts of model calls that gave no answer, by kind (`http_500`, `timed_out`, ...); not part of `cost`."""
     planned_steps: int | None = None

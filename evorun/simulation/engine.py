@@ -25,8 +25,8 @@ CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English text, which gives simulated texts a length in tokens."""
 _CONFIDENCE = 0xC0F1
 """Part of the seed of confidences."""
-SPEED = ("slots", "seconds_per_token", "seconds_per_update")
-"""Settings that affect the time of a simulated model's answers, never their content."""
+SPEED = ("slots", "seconds_per_token", "seconds_per_update", "priced")
+"""Settings that affect the time or the price of a simulated model's answers, never their content."""
 
 
 @dataclass
@@ -44,6 +44,12 @@ class SimulatedConfig(Skill, EngineConfig):
     Empty: only a request's seed matters."""
     seconds_per_update: NonNegativeFloat = 0.0
     """Latency of an update."""
+    priced: bool = False
+    """Bill the tokens at the price of the model that is simulated, for studies of accuracy against money."""
+
+    @property
+    def billed(self) -> bool:
+        return self.priced
 
     def for_seed(self, seed: int) -> "SimulatedConfig":
         return replace(self, principle_seed=seed if self.principle_seed is None else self.principle_seed)

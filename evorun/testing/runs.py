@@ -12,7 +12,7 @@ from unittest import mock
 
 from evorun.errors import EngineError
 from evorun.models.base import LanguageModel, Reply, Request
-from evorun.models.config import ModelConfig
+from evorun.models.config import ModelConfig, ServedModel
 from evorun.runner import experiment, work
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import RunConfig
@@ -136,7 +136,12 @@ def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None,
     """
     counted: CountedConfig | None = None
     if config.engine.simulated:
-        config.engine = counted = CountedConfig(**vars(config.engine), breaks_after=breaks_after)
+        counted = CountedConfig(**vars(config.engine), breaks_after=breaks_after)
+        own = ServedModel(config.model, config.engine)
+        config.others = {
+            role: served._replace(engine=counted) if served == own else served for role, served in config.others.items()
+        }
+        config.engine = counted
     with contextlib.ExitStack() as patches:
         if not real_programs:
             probed = mock.Mock(return_value=Probe("fake", True, ""))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
+from evorun.rollouts.calls import GENERATE
 from evorun.rollouts.episodes import Asked, Episode, max_turns_on
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
@@ -43,6 +44,8 @@ class Proposal(NamedTuple):
     prompt: Prompt
     parents: tuple[str, ...]
     """Ids of the candidates that the prompt shows."""
+    role: str = GENERATE
+    """The call role: one of `ctx.generators` where a method chooses between models."""
 
 
 class Proposed(NamedTuple):
@@ -79,7 +82,7 @@ async def propose(
 ) -> Proposed:
     """Ask for one candidate per proposal, concurrently, and retry unparsed texts up to `retries` times.
 
-    The calls have the role `generate`; on a task with tools each attempt is an episode. Candidate ids are `step.index`,
+    Each call has its proposal's role; on a task with tools each attempt is an episode. Candidate ids are `step.index`,
     with indices from `first`. Each retry has its own sampling seed. measure: a candidate's confidence.
     """
     episodes: dict[int, Episode] = {}
@@ -91,14 +94,15 @@ async def propose(
         answered = await respond(
             ctx,
             [Asked(ctx.problem, proposals[i - first].prompt) for i in pending],
-            role="generate",
+            role=[proposals[i - first].role for i in pending],
             step=step,
             sampling=settings.sampling,
             attempt=attempt,
             indices=pending,
         )
         unparsed = []
-        for i, episode in zip(pending, answered, strict=False):  # the budget may leave fewer
+        for episode in answered:  # the budget may leave fewer
+            i = episode.number
             attempts[i], episodes[i] = attempt + 1, episode
             reply, response = episode.replies[-1], episode.response
             texts.add(ctx.task, reply, response)

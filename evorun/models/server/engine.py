@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 class ServerConfig(EngineConfig):
     """Schema of `conf/engine/server.yaml`."""
 
-    billed = True
     served_by_vllm = True
 
     name: str = "server"
@@ -98,6 +97,10 @@ class ServerConfig(EngineConfig):
     @property
     def choice(self) -> str:
         return "openai" if any("//api.openai.com" in url for url in self.base_urls) else self.name
+
+    @property
+    def billed(self) -> bool:
+        return True
 
     @property
     def lacks_digits(self) -> str | None:

@@ -32,7 +32,6 @@ class Snapshot(msgspec.Struct, frozen=True):
 class TinkerConfig(EngineConfig):
     """Schema of `conf/engine/tinker.yaml`."""
 
-    billed = True
     on_tinker = True
 
     name: str = "tinker"
@@ -50,6 +49,10 @@ class TinkerConfig(EngineConfig):
     @property
     def trainer_url(self) -> str | None:
         return self.base_url
+
+    @property
+    def billed(self) -> bool:
+        return True
 
     @property
     def lacks_digits(self) -> str | None:
