@@ -15,7 +15,11 @@ from reference.markdown import code, prose, table
 
 EVOLVES = {
     **dict.fromkeys(
-        ("duel_evolve", "best_of_n", "feedback_descent", "lyria", "rsa", "ttt_discover", "v1_infer"), "responses"
+        (
+            *("duel_evolve", "best_of_n", "feedback_descent", "lyria", "rsa"),
+            *("squeeze_evolve", "ttt_discover", "v1_infer"),
+        ),
+        "responses",
     ),
     **dict.fromkeys(("zero_shot", "few_shot", "self_consistency", "fixed_prompts"), "nothing"),
     **dict.fromkeys(("gepa", "espl_evolution", "espl_self_reflection"), "system prompts"),

@@ -13,6 +13,7 @@ from evorun.errors import ConfigError
 from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
 from evorun.methods.search.proposals import MIN_SAMPLES
+from evorun.methods.search.squeeze_evolve import SqueezeEvolveConfig, count_groups
 from evorun.rollouts.rubric_settings import DIGIT_TOKENS
 from evorun.runner import registry
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
@@ -95,6 +96,14 @@ def name_model(config: Mapping[str, Any], role: str) -> str:
     return config["model"]["name"] if name == "policy" else name
 
 
+def name_generators(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of the generators' models in order; without several, that of the one."""
+    members = (config.get("generator") or {}).get("members")
+    if not members:
+        return [name_model(config, "generator")]
+    return [config["model"]["name"] if one["name"] == "policy" else one["name"] for one in members]
+
+
 def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
     """Return the numbers of training and test problems, or of a puzzle's training and evaluation instances.
 
@@ -147,8 +156,15 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
             if key == "samples":
                 method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit))
             else:
-                method[key] = max(1, limit // method["population"]) if key == "steps" else limit
+                method[key] = count_whole_steps(method, limit) if key == "steps" else limit
     return method, limit
+
+
+def count_whole_steps(method: Mapping[str, Any], limit: int) -> int:
+    """Return the steps of a method with populations that fit into `limit` calls per problem; the first one always."""
+    first: int = method["population"]
+    later: int = method.get("groups", first)
+    return 1 + max(0, limit - first) // later
 
 
 IN_ORDER = ("few_shot", "best_of_n", "v1_infer", "feedback_descent", "duel_evolve")
@@ -252,6 +268,17 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
         case "ttt_discover":
             played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)
             return [Part("rollout", policy, played, limit)]
+        case "squeeze_evolve":  # the dearest model's first population, then groups by the models' shares
+            names = name_generators(config)
+            roles = [f"generate.{number}" for number in range(len(names))] if len(names) > 1 else ["generate"]
+            cuts = typed(SqueezeEvolveConfig, method, "method").thresholds(len(names))
+            groups = count_groups(method["groups"], cuts)
+            groups[0] -= int(method["lite_fraction"] * groups[0])
+            steps = test * (method["steps"] - 1)
+            later = [
+                Part(role, name, steps * number, limit) for role, name, number in zip(roles, names, groups, strict=True)
+            ]
+            return [Part(roles[-1], names[-1], test * method["population"], limit), *later]
         case "best_of_n":
             free = method["choose"] == "oracle" or method.get("reward", "duels") != "duels"
             duels = 0 if free else method["rounds"] * method["duels"] * method["orders"]

@@ -48,6 +48,7 @@ METHODS = {
     "mpo": "evorun.methods.mpo.mpo:Mpo",
     "ppo": "evorun.methods.learning.ppo:Ppo",
     "rsa": "evorun.methods.search.rsa:Rsa",
+    "squeeze_evolve": "evorun.methods.search.squeeze_evolve:SqueezeEvolve",
     "rloo": "evorun.methods.learning.policy_gradient:Rloo",
     "self_consistency": "evorun.methods.search.chain_of_thought:SelfConsistency",
     "sft": "evorun.methods.learning.sft:Sft",

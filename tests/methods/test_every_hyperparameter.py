@@ -28,6 +28,7 @@ BASE: dict[str, dict[str, Any]] = {
     "best_of_n": {"samples": 9, "rounds": 8, "duels": 4, "max_pool": 5},
     "v1_infer": {"samples": 9, "comparisons": 40, "orders": 2, "retries": 1},
     "rsa": {"population": 5, "subset": 3, "steps": 4, "retries": 1},
+    "squeeze_evolve": {"population": 5, "groups": 4, "subset": 3, "steps": 4, "retries": 1},
     "feedback_descent": {"generations": 5, "window": 3},
     "gepa": {"generations": 3, "minibatch": 2},
     "lyria": {"population": 6, "generations": 3, "elites": 1, "external_mutation_rate": 0.5},
@@ -45,6 +46,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("v1_infer", "budget_share"): {"samples": None},
     ("duel_evolve", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "puct_exploration"): {"parent_choice": "puct"},
+    ("squeeze_evolve", "lite"): {"lite_fraction": 1.0},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
     ("lyria", "evaluator_max_tokens"): {"errors": "model"},
 }
@@ -55,6 +57,7 @@ OF_STEPS = {
     ("rsa", "choose"),
     ("v1_infer", "estimate"),
     ("v1_infer", "prior_sd"),
+    *(("squeeze_evolve", field) for field in ("choose", "percentiles")),
 }
 """Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
 
@@ -64,6 +67,7 @@ CHANGED: dict[str, Any] = {
     **{"duel_choice": "uniform", "orders": 1, "ties": "half", "rating": "win_rate", "pool_rank": "lower"},
     **{"parent_choice": "puct", "puct_exploration": 20.0, "subset": 2, "steps": 3},
     **{"comparisons": 5, "min_opponents": 4, "min_weight": 0.9},
+    **{"groups": 3, "update": "accumulate", "lite_fraction": 0.5, "lite": "random"},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},

@@ -20,6 +20,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "self_consistency": ("method.samples=4",),
     "v1_infer": ("method.samples=4", "method.comparisons=6"),
     "rsa": ("method.population=4", "method.subset=2", "method.steps=3"),
+    "squeeze_evolve": ("method.population=4", "method.groups=3", "method.subset=2", "method.steps=3"),
     "best_of_n": ("method.samples=4", "method.rounds=3", "method.duels=3"),
     "feedback_descent": ("method.generations=3",),
     "gepa": ("method.generations=3", "method.minibatch=2"),

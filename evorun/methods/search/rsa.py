@@ -95,15 +95,11 @@ class Rsa(PerProblem):
             population = proposed.parsed or population
             ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in population]
             votes = Counter(ballots)
-            # A candidate's belief is its answer's share of its own population.
-            rated = [
-                replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
-                for candidate, ballot in zip(population, ballots, strict=True)
-            ]
+            rated = rate_by_votes(population, ballots)
             if proposed.parsed:
                 everything.extend(replace(candidate, survivor=False) for candidate in rated)
             everything.extend(proposed.unparsed)
-            best = self._choose(ballots, ctx.rng("choice", step))
+            best = choose_answer(config.choose, ballots, ctx.rng("choice", step))
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
@@ -122,7 +118,18 @@ class Rsa(PerProblem):
         prompt = ctx.task.aggregation_prompt(ctx.problem, subset)
         return Proposal(prompt, tuple(candidate.id for candidate in subset))
 
-    def _choose(self, ballots: Sequence[str], rng: np.random.Generator) -> int | None:
-        if self.config.choose == "majority" or not ballots:
-            return majority(ballots, rng)
-        return int(rng.integers(len(ballots)))
+
+def rate_by_votes(population: Sequence[Candidate], ballots: Sequence[str]) -> list[Candidate]:
+    """Return the candidates with a belief each: the share of its answer in its own population."""
+    votes = Counter(ballots)
+    return [
+        replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
+        for candidate, ballot in zip(population, ballots, strict=True)
+    ]
+
+
+def choose_answer(rule: str, ballots: Sequence[str], rng: np.random.Generator) -> int | None:
+    """Return the index of the answer by the rule, `majority` or `uniform`; None without any."""
+    if rule == "majority" or not ballots:
+        return majority(ballots, rng)
+    return int(rng.integers(len(ballots)))
