@@ -27,7 +27,8 @@ async def respond(
     numbers = range(len(asked)) if indices is None else indices
     attempts = [attempt] * len(asked) if isinstance(attempt, int) else attempt
     roles = [role] * len(asked) if isinstance(role, str) else role
-    if isinstance(calls.task, HasTools):
+    has_tools = isinstance(calls.task, HasTools)
+    if has_tools:
         played = []
         for own in dict.fromkeys(roles):
             places = [place for place, other in enumerate(roles) if other == own]

@@ -46,7 +46,6 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("v1_infer", "budget_share"): {"samples": None},
     ("duel_evolve", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "puct_exploration"): {"parent_choice": "puct"},
-    ("squeeze_evolve", "lite"): {"lite_fraction": 1.0},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
     ("lyria", "evaluator_max_tokens"): {"errors": "model"},
 }
@@ -54,6 +53,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 
 OF_STEPS = {
     *(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share")),
+    *(("squeeze_evolve", field) for field in ("choose", "lite", "percentiles")),
     ("rsa", "choose"),
     ("v1_infer", "estimate"),
     ("v1_infer", "prior_sd"),

@@ -10,6 +10,7 @@ from building import composed, make_budget, make_method, simulated_run
 from evorun.cli.overrides import words
 from evorun.errors import ConfigError
 from evorun.methods.search.squeeze_evolve import SqueezeEvolve, count_groups, route
+from evorun.reports.html import render_report
 from evorun.runner.estimates import count_calls
 from evorun.runner.plans import make_plan
 from evorun.runner.served import role_warnings
@@ -78,7 +79,7 @@ def test_each_model_is_asked_under_its_own_role_and_its_cost_has_its_name(run: R
         paid = (prompt * cost["prompt_tokens"] + completion * cost["completion_tokens"]) / 1e6
         assert cost["price"] == pytest.approx(paid)
     assert sum(cost["price"] for cost in by_model.values()) == pytest.approx(results["cost"]["total"]["price"])
-    page = run.report()
+    page = render_report(run.path)
     assert "<td>small</td>" in page
 
 
@@ -128,17 +129,19 @@ def _shown(ask: Ask) -> list[str]:
     return [one["answer"] for one in ask.shown["candidates"]]
 
 
-async def test_settled_groups_cost_no_call_and_give_their_most_frequent_answer(tmp_path: Path) -> None:
-    method = squeeze(population=9, groups=8, lite_fraction=0.5, update="accumulate")
+@pytest.mark.parametrize("lite", ["majority", "random"])
+async def test_settled_groups_cost_no_call_and_give_an_answer_of_theirs(tmp_path: Path, lite: str) -> None:
+    method = squeeze(population=9, groups=8, lite_fraction=0.5, update="accumulate", lite=lite)
     driven = await drive(method, tmp_path, lambda ask: f"answer {ask.index % 3}", problems=1)
     assert Counter(ask.step for ask in driven.model.asked) == {0: 9, 1: 4, 2: 4, 3: 4}
     candidates = {record["id"]: record for record in driven.records("candidates")}
     settled = [record for record in candidates.values() if record["operator"] == "settle"]
     assert len(settled) == 3 * 4
-    for record in settled:
-        votes = Counter(candidates[parent]["answer"] for parent in record["parents"])
-        assert votes[record["answer"]] == max(votes.values())
-        assert (record["attempts"], record["call"]) == (0, None)
+    assert all((record["attempts"], record["call"]) == (0, None) for record in settled)
+    votes = [Counter(candidates[parent]["answer"] for parent in record["parents"]) for record in settled]
+    most = [count[record["answer"]] == max(count.values()) for record, count in zip(settled, votes, strict=True)]
+    assert all(count[record["answer"]] for record, count in zip(settled, votes, strict=True))
+    assert all(most) == (lite == "majority")
     assert [record["pool"] for record in driven.records("steps")] == [9, 17, 25, 33]
 
 

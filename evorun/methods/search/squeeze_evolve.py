@@ -96,7 +96,7 @@ def route(fitnesses: Sequence[float], percentiles: Sequence[float], rng: np.rand
     Ties are broken at random, so that each model has its share. The authors' thresholds send all groups at a threshold
     to the dearer model: with counts of answers those are most groups.
     """
-    order = np.lexsort((rng.random(len(fitnesses)), fitnesses))[::-1]
+    order = np.lexsort((rng.random(len(fitnesses)), np.array(fitnesses)))[::-1]
     tiers = [0] * len(fitnesses)
     models = [model for model, number in enumerate(count_groups(len(fitnesses), percentiles)) for _ in range(number)]
     for group, model in zip(order.tolist(), models, strict=True):
