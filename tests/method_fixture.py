@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from msgspec import UNSET
 
 from building import make_context, make_driver, toy_task
 from evorun.methods.base import Method, PerProblem
 from evorun.models import Completion, Message, Reply, Request
+from evorun.models.base import FinishReason
+from evorun.models.confidence import confidence_fields, find_end
 from evorun.rollouts.calls import Caller
 from evorun.runner.driver import Driver
 from evorun.runs.budget import Meter
@@ -164,8 +168,10 @@ Script = Callable[[Ask], str | Exception | None]
 class Scripted(Caller):
     """A model that says what its script says, and keeps what it was asked; each reply comes a turn later."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, confidence: Callable[["Ask"], Sequence[float]] | None = None) -> None:
+        """confidence: of each token, where a request asks for it."""
         self.script = script
+        self.confidence = confidence or _confidence
         self.asked: list[Ask] = []
 
     async def complete(self, key: str, request: Request, step: int) -> Reply:
@@ -179,6 +185,12 @@ class Scripted(Caller):
             refused = Completion(text="", finish_reason="rejected", tokens=0)
             return Reply(completions=(refused,), prompt_tokens=0, seconds=0.0, error="prompt too long")
         done = Completion(text=said, finish_reason="stop", tokens=3)
+        if (wanted := request.sampling.confidence) is not UNSET:
+            values = np.array(self.confidence(ask), np.float16)
+            end = find_end(values, wanted)
+            reason: FinishReason = "stop" if end is None else "low_confidence"
+            values = values[:end]
+            done = Completion(text=said, finish_reason=reason, tokens=len(values), **confidence_fields(values, wanted))
         return Reply(completions=(done,), prompt_tokens=TOKENS - 3, seconds=0.0)
 
     def of(self, role: str) -> list[Ask]:
@@ -188,6 +200,11 @@ class Scripted(Caller):
     def everything(self) -> list[tuple[Any, ...]]:
         """Return all that was asked, in an order that does not depend on who came first."""
         return sorted((*ask[:5], repr(ask.request)) for ask in self.asked)
+
+
+def _confidence(ask: "Ask") -> list[float]:
+    """Return different confidences of three tokens."""
+    return [5 + (7 * ask.index + 3 * place + ask.step) % 11 for place in range(3)]
 
 
 def _read_back(key: str, request: Request) -> Ask:

@@ -21,7 +21,7 @@ EVOLVES = {
         ),
         "responses",
     ),
-    **dict.fromkeys(("zero_shot", "few_shot", "self_consistency", "fixed_prompts"), "nothing"),
+    **dict.fromkeys(("zero_shot", "few_shot", "self_consistency", "deepconf", "fixed_prompts"), "nothing"),
     **dict.fromkeys(("gepa", "espl_evolution", "espl_self_reflection"), "system prompts"),
     **dict.fromkeys(("grpo", "cispo", "rloo", "ppo", "sft"), "weights"),
     "laft": "weights, then responses",

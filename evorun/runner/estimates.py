@@ -261,7 +261,7 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
         case "few_shot":  # an example takes several tries
             worked = method["shots"] * method["tries"]
             return [Part("demonstrate", policy, worked, limit), Part("generate", policy, test, limit)]
-        case "self_consistency":
+        case "self_consistency" | "deepconf":
             return [Part("generate", policy, test * method["samples"], limit)]
         case "rsa":
             return [Part("generate", policy, test * method["population"] * method["steps"], limit)]

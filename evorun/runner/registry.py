@@ -34,6 +34,7 @@ from evorun.tasks.judges import JudgeConfig
 METHODS = {
     "best_of_n": "evorun.methods.duels.best_of_n:BestOfN",
     "cispo": "evorun.methods.learning.policy_gradient:Cispo",
+    "deepconf": "evorun.methods.search.deepconf:DeepConf",
     "duel_evolve": "evorun.methods.duels.duel_evolve:DuelEvolve",
     "espl": "evorun.methods.espl.espl:Espl",
     "espl_evolution": "evorun.methods.espl.espl:EsplEvolution",

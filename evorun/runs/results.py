@@ -47,6 +47,8 @@ OVERLONG, SHORTENED, UNSURE = RARE_COUNTS = ("overlong_texts", "shortened_texts"
 texts."""
 
 SPENT = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
+SAVED = ("saved_calls", "saved_tokens")
+"""Step diagnostics of methods that end calls early, summed over the run likewise."""
 
 RESAMPLES_PER_POINT = 1_999
 """Resamples for a score along the run (ours): its band is plotted, so two figures suffice."""
@@ -115,8 +117,9 @@ def write_results(
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
-    totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in (*TEXT_COUNTS, *RARE_COUNTS)}
     cost = with_prices(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), rates)
+    counted = (*TEXT_COUNTS, *RARE_COUNTS, *SAVED)
+    totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in counted}
     results = Results(
         metrics={**metrics, **search},
         by_stratum=by_stratum,

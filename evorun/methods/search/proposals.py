@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
+from evorun.models.base import Sampling
 from evorun.rollouts.calls import GENERATE
 from evorun.rollouts.episodes import Asked, Episode, max_turns_on
 from evorun.rollouts.replies import TextCounts
@@ -78,12 +79,14 @@ async def propose(
     step: int,
     settings: ResponseSettings,
     first: int = 0,
+    sampling: Sampling | None = None,
     measure: Callable[[Episode], float | UnsetType] = mean_confidence,
 ) -> Proposed:
     """Ask for one candidate per proposal, concurrently, and retry unparsed texts up to `retries` times.
 
     Each call has its proposal's role; on a task with tools each attempt is an episode. Candidate ids are `step.index`,
-    with indices from `first`. Each retry has its own sampling seed. measure: a candidate's confidence.
+    with indices from `first`. Each retry has its own sampling seed. sampling: None for that of `settings`. measure: a
+    candidate's confidence.
     """
     episodes: dict[int, Episode] = {}
     attempts: dict[int, int] = {}
@@ -96,7 +99,7 @@ async def propose(
             [Asked(ctx.problem, proposals[i - first].prompt) for i in pending],
             role=[proposals[i - first].role for i in pending],
             step=step,
-            sampling=settings.sampling,
+            sampling=sampling or settings.sampling,
             attempt=attempt,
             indices=pending,
         )
