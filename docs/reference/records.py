@@ -15,6 +15,7 @@ import yaml
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.job_search import Overview
 from evorun.runs.live import ProgressRecord
+from evorun.runs.reselected import Selected
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -80,6 +81,7 @@ STUDIES: Mapping[str, type] = {
     "rejudge/DIGEST/figures.json": RejudgedFigure,
     "rejudge/DIGEST/ratings.jsonl": RefittedRating,
     "rejudge/DIGEST/choices.jsonl": RejudgedChoice,
+    "rejudge/DIGEST/selections.jsonl": Selected,
     "rejudge/DIGEST/rewards.jsonl": RejudgedReward,
     "rejudge/DIGEST/grades.jsonl": RejudgedGrade,
     "tournament.json": TournamentManifest,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ROLES: Mapping[str, Opinions] = {"judge": "duels", "reward": "rewards", "gold": "grades"}
 """The models that give opinions, and the opinions that they give."""
+SELECTORS, COMPARISONS = "selectors", "comparisons"
+"""Settings of a reselection beside those of its judge."""
 LIMITS = ("budget.calls", "budget.tokens")
 
 
@@ -42,7 +44,47 @@ def rejudge(arguments: Sequence[str], console: Terminal) -> int:
     require_trust(run, load_manifest(run), config, console, given=TRUST in arguments)
     settings |= {"rubric": rubric} if rubric is not None else {}
     settings |= {"max_price": limit} if limit is not None else {}
-    return _carry_out(run, config, kinds.pop(), settings, ["evorun", "rejudge", *arguments], console)
+    _carry_out(run, config, kinds.pop(), settings, ["evorun", "rejudge", *arguments], console)
+    return 0
+
+
+def reselect(arguments: Sequence[str], console: Terminal) -> int:
+    """Put every selector on the candidates of completed runs; print how well each chooses, then over all runs.
+
+    Raises ConfigError for a wrong command line and for a run without candidates.
+    """
+    given, limit = split_max_price([word for word in arguments if word != TRUST])
+    runs = [Path(word) for word in given if "=" not in word]
+    words = [word for word in given if "=" in word]
+    own = {key: word for word in words if (key := read_key(word)) in (*LIMITS, SELECTORS, COMPARISONS)}
+    changes = [word for word in words if word not in own.values()]
+    if not runs or any(read_key(word).partition(".")[0] not in ("judge", "judge_engine") for word in changes):
+        raise ConfigError(f"expected: {USAGES['reselect'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    if SELECTORS not in own and (own or changes):
+        raise ConfigError(
+            f"{next(iter([*own, *map(read_key, changes)]))}: expected {SELECTORS}=swiss,thompson,uniform, or one of "
+            "them, beside it; selectors that ask no judge take no settings"
+        )
+    settings: dict[str, Any] = {f"max_{key.partition('.')[2]}": _read_limit(own[key]) for key in LIMITS if key in own}
+    settings |= {COMPARISONS: _read_limit(own[COMPARISONS])} if COMPARISONS in own else {}
+    settings |= {SELECTORS: own[SELECTORS].partition("=")[2].strip("[]").split(",")} if SELECTORS in own else {}
+    settings |= {"max_price": limit} if limit is not None else {}
+    folders = []
+    for run in runs:
+        manifest = load_manifest(run)
+        config = with_choices(run, manifest, changes, ("judge",), ("judge",), "a reselection")
+        require_trust(run, manifest, config, console, given=TRUST in arguments)
+        command = ["evorun", "reselect", str(run), *(word for word in arguments if word not in map(str, runs))]
+        folders.append(_carry_out(run, config, "choices", settings, command, console))
+    if len(folders) > 1:
+        from evorun.reports.rejudged import pool_selections
+
+        section = pool_selections(runs, folders)
+        console.print(section.title)
+        for table in section.tables:
+            console.print_table(table.to_rich())
+        console.print(section.note)
+    return 0
 
 
 def resume_rejudge(folder: Path, changes: Sequence[str], console: Terminal, *, trust: bool) -> int:
@@ -55,7 +97,8 @@ def resume_rejudge(folder: Path, changes: Sequence[str], console: Terminal, *, t
     require_trust(folder, manifest, config, console, given=trust)
     run = folder.resolve().parents[1]
     command = [*manifest.command, *changes]
-    return _carry_out(run, config, manifest.kind, manifest.settings, command, console, resumed=folder)
+    _carry_out(run, config, manifest.kind, manifest.settings, command, console, resumed=folder)
+    return 0
 
 
 def report_rejudge(folder: Path, console: Terminal) -> None:
@@ -79,7 +122,8 @@ def _carry_out(
     command: Sequence[str],
     console: Terminal,
     resumed: Path | None = None,
-) -> int:
+) -> Path:
+    """Carry out a study, print its tables and return its folder."""
     from evorun.reports.html import write_report
     from evorun.reports.rejudged import load_judges
     from evorun.runner import registry
@@ -99,7 +143,7 @@ def _carry_out(
         for table in section.tables:
             console.print_table(table.to_rich())
     console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
-    return 0
+    return study.folder
 
 
 def _get_class(kind: Opinions) -> "type[Rejudging]":
@@ -111,6 +155,10 @@ def _get_class(kind: Opinions) -> "type[Rejudging]":
         from evorun.runner.rejudged_rewards import RejudgedRewards
 
         return RejudgedRewards
+    if kind == "choices":
+        from evorun.runner.reselection import Reselection
+
+        return Reselection
     from evorun.runner.rejudged_grades import RejudgedGrades
 
     return RejudgedGrades

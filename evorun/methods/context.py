@@ -35,10 +35,14 @@ class Context(Calls):
         remember: Remember,
         tools: Tools,
         archive: Archive | None = None,
+        name: str | None = None,
     ) -> None:
-        """archive: the run's archive, for candidates that leave a pool; None: a new one."""
+        """archive: the run's archive, for candidates that leave a pool; None: a new one.
+
+        name: of the keys and random streams; None: the problem's id.
+        """
         super().__init__(
-            name=problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles, remember=remember
+            name=name or problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles, remember=remember
         )
         self.problem = problem
         self.archive = archive or Archive()

@@ -5,12 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.errors import EvorunError
+from evorun.errors import ConfigError, EvorunError
 from evorun.reports import text
 from evorun.reports.judges import compare_judges
 from evorun.reports.tables import Cell, Table, figure_columns, word_columns
+from evorun.runs.directory import load_manifest
+from evorun.runs.reading import read_records
+from evorun.runs.reselected import SELECTIONS, Selected, drop_intervals, summarise
 from evorun.runs.schema import Metric
-from evorun.runs.scores import Score
+from evorun.runs.scores import Score, primary_score
 from evorun.runs.statistics import MIN_PROBLEMS
 from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 
@@ -24,6 +27,10 @@ _NOTES: dict[Opinions, str] = {
     "grades": "Recorded, now: mean scores. Agreement: the share of equal grades; of scores other than rates, the rank "
     "correlation.",
 }
+_NOTES["choices"] = (
+    "Score: of the candidates that each selector chooses, or its expectation where chance chooses. Difference: to the "
+    "run's own choices, paired by problem. Calls: per problem, beyond those of the run."
+)
 _JUDGES = (
     "Shares of the decided duels, those of unequal candidates for the better one. The last column of the first table "
     "has the score of the best candidates by each judge's own ratings."
@@ -53,11 +60,14 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
     verdicts = [figure for figure in figures if manifest.kind == "duels" and figure.by != "score"]
     others = [figure for figure in figures if figure not in verdicts]
     title = f"{manifest.kind} again: {manifest.asked or 'as recorded'}"
-    tables = [
-        _make_table(manifest.kind, heading, f"rejudged_{heading}_{folder.name}", part)
-        for heading, part in (("duels", verdicts), ("choices" if verdicts else manifest.kind, others))
-        if part
-    ]
+    if manifest.kind == "choices":
+        tables = [_make_selectors_table(f"selectors_{folder.name}", figures)]
+    else:
+        tables = [
+            _make_table(manifest.kind, heading, f"rejudged_{heading}_{folder.name}", part)
+            for heading, part in (("duels", verdicts), ("choices" if verdicts else manifest.kind, others))
+            if part
+        ]
     notes = [_NOTES[manifest.kind], _INTERVALS]
     if manifest.remark:
         notes.append(f"{manifest.remark}.")
@@ -99,6 +109,40 @@ def _find_completed(run: Path) -> list[tuple[Path, RejudgeManifest]]:
             found.append((file.parent, load_rejudge(file.parent)))
     completed = [study for study in found if study[1].status == "completed"]
     return sorted(completed, key=lambda study: study[1].started)
+
+
+def pool_selections(runs: Sequence[Path], folders: Sequence[Path]) -> RejudgedSection:
+    """Return the section of several runs' reselections together, given by their folders.
+
+    A problem that several runs share counts once. Raises ConfigError for runs of different tasks.
+    """
+    manifests = [load_manifest(run) for run in runs]
+    if len({manifest.task for manifest in manifests}) > 1:
+        raise ConfigError(f"expected runs of one task to pool, got {', '.join(sorted({m.task for m in manifests}))}")
+    selected = [list(read_records(folder / SELECTIONS, Selected)) for folder in folders]
+    figures = [drop_intervals(figure) for figure in summarise(selected, primary_score(manifests[0].scores))]
+    warning = _SIMULATED if any(manifest.simulated for manifest in manifests) else None
+    table = _make_selectors_table("selectors", figures)
+    return RejudgedSection(f"choices of {len(runs)} runs", warning, [table], f"{_NOTES['choices']} {_INTERVALS}")
+
+
+def _make_selectors_table(name: str, figures: Sequence[RejudgedFigure]) -> Table:
+    """Return a row per selector."""
+    columns = [*word_columns("selector"), *figure_columns("n", "score", "difference", "same\nchoice", "calls")]
+    table = Table(columns, name=name)
+    for figure in figures:
+        score = Score("", rate=figure.rate)
+        table.rows.append(
+            [
+                figure.group,
+                figure.n,
+                _format(score, figure.now),
+                _format_difference(score, figure.difference),
+                _format(Score("", rate=True), figure.agreement),
+                figure.calls,
+            ]
+        )
+    return table
 
 
 def _make_table(kind: Opinions, heading: str, name: str, figures: Sequence[RejudgedFigure]) -> Table:

@@ -12,8 +12,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-import msgspec
-
 from evorun.errors import ConfigError
 from evorun.models.config import ServedModel
 from evorun.runner.driver import first_error
@@ -28,8 +26,8 @@ from evorun.runs.paths import display
 from evorun.runs.prices import to_dollars
 from evorun.runs.reading import read_results
 from evorun.runs.records import write_json
-from evorun.runs.schema import Metric, Spent
-from evorun.runs.statistics import MIN_PROBLEMS
+from evorun.runs.reselected import drop_intervals
+from evorun.runs.schema import Spent
 from evorun.runs.studies import FIGURES, REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import LoadedTask
@@ -68,6 +66,8 @@ class Rejudging(RunStudy):
     verb = REJUDGED.removesuffix(".json")
     manifest_class = RejudgeManifest
     kind: ClassVar[Opinions]
+    command: ClassVar[str] = "rejudge"
+    """The verb that begins it."""
 
     def __init__(
         self,
@@ -229,11 +229,11 @@ class Rejudging(RunStudy):
         cost = (
             "" if price is None else f", price {price}" if price == "unknown" else f", at most {format_dollars(price)}"
         )
-        self._console.print(f"{self.verb}: {what}{f', by {by}' if by else ''}{cost}", soft_wrap=True)
+        self._console.print(f"{self.command}: {what}{f', by {by}' if by else ''}{cost}", soft_wrap=True)
 
     async def _write(self, directory: RunDirectory, effects: Effects) -> None:
         write_json(
-            directory.path / FIGURES, [_drop_intervals(figure) for figure in await self._judge(directory, effects)]
+            directory.path / FIGURES, [drop_intervals(figure) for figure in await self._judge(directory, effects)]
         )
 
     async def _ask_all(
@@ -279,15 +279,6 @@ def _identify(served: ServedModel) -> Any:
     """Return what a model's answers depend on, with the name that they have in a journal."""
     name, decisive = served.engine.journal_name(served.model), served.engine.judge_identity(served.model)
     return name if decisive == name else [name, decisive]
-
-
-def _drop_intervals(figure: RejudgedFigure) -> RejudgedFigure:
-    """Return a figure of fewer problems than `MIN_PROBLEMS` without its intervals, any other as it is."""
-    if figure.problems is None or figure.problems >= MIN_PROBLEMS:
-        return figure
-    named = ((name, getattr(figure, name)) for name in ("recorded", "now", "difference", "agreement"))
-    bare = {name: Metric(metric.value, None, metric.n) for name, metric in named if metric is not None}
-    return msgspec.structs.replace(figure, **bare)
 
 
 def take_turns(problems: Sequence[str]) -> list[int]:

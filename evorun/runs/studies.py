@@ -54,12 +54,13 @@ def load_rescore(folder: Path) -> RescoreManifest:
     return read_json(folder / RESCORED, RescoreManifest)
 
 
-Opinions = Literal["duels", "rewards", "grades"]
-"""The opinions that a rejudging gives again: verdicts on duels, rewards of rollouts, or grades of candidates."""
+Opinions = Literal["duels", "rewards", "grades", "choices"]
+"""The opinions that a rejudging gives again: verdicts on duels, rewards of rollouts, grades of candidates, or choices
+among them (`evorun reselect`)."""
 
 
 class RejudgeManifest(StudyManifest, kw_only=True):
-    """rejudge.json, in RUN_DIR/rejudge/DIGEST. Its settings: the maximum calls and tokens, and a rubric given."""
+    """rejudge.json, in RUN_DIR/rejudge/DIGEST. Its settings: the maximum calls and tokens, and what else was given."""
 
     kind: Opinions
     models: dict[str, ModelInRun]
@@ -73,9 +74,9 @@ class RejudgeManifest(StudyManifest, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """The settings that give the opinions: a rubric, and those that differ from the run's."""
-        rubric = self.settings.get("rubric")
-        return ", ".join([*([f"rubric={rubric}"] if rubric else []), *self.changes])
+        """The settings that give the opinions: a rubric or selectors, and those that differ from the run's."""
+        given = {"rubric": self.settings.get("rubric"), "selectors": ",".join(self.settings.get("selectors", ()))}
+        return ", ".join([*(f"{key}={value}" for key, value in given.items() if value), *self.changes])
 
 
 class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +99,8 @@ class RejudgedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of the paired differences, new less recorded."""
     agreement: Metric | None = None
     """The share of equal opinions; of rewards, and of scores other than rates, Spearman's rank correlation."""
+    calls: float | None = None
+    """Mean calls per problem that a selector's choice took beyond those of the run; null for other opinions."""
     rate: bool = True
     """True where the measure is a share, which readers see as a percentage."""
 

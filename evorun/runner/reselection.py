@@ -1,0 +1,243 @@
+"""A run's candidates under every selector: the same pool, and only the rule of choice changes.
+
+Most rules need no call. Those that ask a judge do so through a journal and within a budget, as all rejudgings.
+"""
+
+import contextlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from evorun.errors import ConfigError
+from evorun.methods.base import Method
+from evorun.methods.context import Context
+from evorun.methods.duels.pair_ratings import rate_by_pairs
+from evorun.models.base import Reply, Sampling
+from evorun.models.config import ServedModel
+from evorun.ratings.bradley_terry import win_probability
+from evorun.rollouts.calls import Role
+from evorun.runner.gold import MethodTools
+from evorun.runner.pair_judge import JUDGE
+from evorun.runner.rejudging import MostCalls, Rejudging
+from evorun.runner.run_study import digest
+from evorun.runner.selectors import ASKING, MIN_WEIGHT, Chosen, Pool, choose_by_asking, choose_freely
+from evorun.runner.tournament import JUDGE_MAX_TOKENS
+from evorun.runner.work import Effects
+from evorun.runs.budget import Meter, Usage
+from evorun.runs.candidates import Candidate, CandidateId
+from evorun.runs.directory import RunDirectory
+from evorun.runs.journal_reader import open_journal
+from evorun.runs.paths import display
+from evorun.runs.reading import read_predictions, read_records
+from evorun.runs.records import write_records
+from evorun.runs.reselected import OWN, SELECTIONS, Selected, summarise
+from evorun.runs.schema import CandidateRecord, ComparisonRecord
+from evorun.runs.scores import primary_score
+from evorun.runs.studies import RejudgedFigure
+from evorun.tasks.capabilities import SupportsJudging, SupportsPairRatings
+
+PER_CANDIDATE = 2
+"""Comparisons of a selector that asks, for each candidate of the largest pool (V1-Infer: 1, 2 or 3)."""
+
+
+class _Asked(NamedTuple):
+    """A problem under a selector that asks."""
+
+    problem: str
+    selector: str
+    meter: Meter
+
+
+class Reselection(Rejudging):
+    """Every selector on a run's recorded candidates."""
+
+    kind = "choices"
+    command = "reselect"
+
+    def __init__(
+        self,
+        run: Path,
+        config: Mapping[str, Any],
+        console: Any,
+        *,
+        selectors: Sequence[str] = (),
+        comparisons: int | None = None,
+        **limits: Any,
+    ) -> None:
+        """selectors: those of `ASKING` that are to ask. comparisons: prompts that each of them may send per problem.
+
+        Raises ConfigError for an unknown selector, a task that has no prompt for it, and a run without candidates.
+        """
+        super().__init__(run, config, console, **limits)
+        needed = {name: SupportsPairRatings if name == "swiss" else SupportsJudging for name in ASKING}
+        for name in selectors:
+            if name not in needed:
+                raise ConfigError(f"selectors: expected some of {', '.join(ASKING)}, got {name}")
+            if not isinstance(self._loaded.task, needed[name]):
+                raise ConfigError(f"selectors={name}: task={self._loaded.task.name} has no prompt for it; leave it out")
+        self._selectors = list(dict.fromkeys(selectors))
+        self._primary = primary_score(self._loaded.task.scores)
+        self._problems = {problem.id: problem for problem in self._loaded.problems}
+        self._scores: dict[tuple[str, CandidateId | None], float | None] = {}
+        self._candidates = defaultdict[str, list[Candidate]](list)
+        for record in read_records(run / "candidates.jsonl", CandidateRecord):
+            if record.kind == "response" and record.answer is not None and record.problem in self._problems:
+                # a record has scores, by which tasks cannot remember what they have rendered
+                plain = Candidate(**{name: getattr(record, name) for name in Candidate.__struct_fields__})
+                self._candidates[record.problem].append(plain)
+                self._scores[record.problem, record.id] = self._primary.value_in(record)
+        if not self._candidates:
+            raise ConfigError(f"{display(run)}: expected a run with candidates for its problems, it recorded none")
+        self._comparisons = comparisons or PER_CANDIDATE * max(map(len, self._candidates.values()))
+        self._own_settings |= {"selectors": self._selectors, "comparisons": comparisons}
+        limit = self._checked.task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
+        self._sampling = self._checked.method.judge_sampling or Sampling(temperature=0.7, max_tokens=limit)
+
+    def _models(self) -> dict[str, ServedModel]:
+        if not self._selectors:
+            return {}
+        return self._checked.panel or {JUDGE: self._get_served(JUDGE)}
+
+    def _count_calls(self) -> MostCalls:
+        asked = len(self._selectors) * len(self._candidates) * self._comparisons * len(self._models())
+        return MostCalls(asked, self._sampling.max_tokens, {JUDGE})
+
+    def _decides(self) -> dict[str, Any]:
+        return {
+            "pool": [[p, c.id, digest(c.text)] for p, members in self._candidates.items() for c in members],
+            "selectors": [*self._selectors, self._comparisons if self._selectors else 0],
+            "sampling": msgspec.to_builtins(self._sampling),
+            "data": self._loaded.provenance.digest,
+        }
+
+    async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
+        pools = self._make_pools()
+        found = {problem: choose_freely(pool) for problem, pool in pools.items()}
+        roles = {role: Role(role) for role in self._models()}
+        calls = self._comparisons * len(roles)
+
+        async def ask(asked: _Asked) -> int | None:
+            ctx = Context(
+                task=self._loaded.task,
+                problem=self._problems[asked.problem],
+                name=f"{asked.problem} {asked.selector}",
+                seed=self._checked.seed,
+                meter=asked.meter,
+                models=effects.models,
+                roles=roles,
+                remember=directory.journal.remember,
+                tools=MethodTools(effects.tests),
+            )
+            members = pools[asked.problem].candidates
+            return await choose_by_asking(ctx, members, asked.selector, self._comparisons, self._sampling)
+
+        items = [_Asked(problem, name, Meter(calls)) for name in self._selectors for problem in pools]
+        asking = f", at most {calls * len(items):,} judgments" if items else ""
+        self._announce(f"{sum(map(len, self._candidates.values())):,} candidates of {len(pools):,} problems{asking}")
+        chosen = await self._ask_all(items, lambda item: item.problem, calls, JUDGE, ask, self._charge)
+        spent = Counter[tuple[str, str]]()
+        for item, place in zip(items, chosen, strict=True):
+            if place is not None:
+                found[item.problem][item.selector] = place
+                spent[item.problem, item.selector] = item.meter.total.calls
+        records = self._record(pools, found, spent)
+        write_records(directory.path / SELECTIONS, records)
+        return summarise([records], self._primary)
+
+    def _charge(self, item: _Asked) -> None:
+        for role, usage in item.meter.by_role.items():
+            self._meter.by_role.setdefault(role, Usage()).add(usage)
+
+    def _make_pools(self) -> dict[str, Pool]:
+        """Return the pools by problem, with all rewards that the run recorded."""
+        duels = defaultdict[str, list[ComparisonRecord]](list)
+        for duel in read_records(self._run / "comparisons.jsonl", ComparisonRecord):
+            duels[duel.problem].append(duel)
+        members = [candidate for pool in self._candidates.values() for candidate in pool]
+        rated = any(duel.ratings is not UNSET for held in duels.values() for duel in held)
+        confidences = self._read_confidences()
+        pools = {}
+        for problem, candidates in self._candidates.items():
+            places = {candidate.id: place for place, candidate in enumerate(candidates)}
+            held = [duel for duel in duels[problem] if {duel.first, duel.second} <= places.keys()]
+            rewards: dict[str, Sequence[float]] = {}
+            if duels:
+                # Where pairs were rated, winners alone count here, and ratings as a selector of their own.
+                method = self._checked.method
+                rated_by = Method.rate_by_duels(method, candidates, held) if rated else None
+                utilities = rated_by or method.rate_by_duels(candidates, held)
+                rewards["duels"] = win_probability(utilities.mean.round(9), 0.0).tolist()
+            if any(candidate.feedback is not None for candidate in members):
+                rewards["public tests"] = [0.0 if c.feedback is None else c.feedback.score for c in candidates]
+            if any(candidate.fitness is not None for candidate in members):
+                rewards["fitness"] = [(candidate.fitness or 0.0) / 100 for candidate in candidates]
+            if confidences:
+                rewards["confidence"] = [confidences.get(candidate.call or "", 0.0) for candidate in candidates]
+            scores = [self._scores[problem, candidate.id] for candidate in candidates]
+            task = self._loaded.task
+            pools[problem] = Pool(
+                candidates,
+                None if task.free_text else [task.signature(self._problems[problem], c) for c in candidates],
+                rewards,
+                _rate(places, held) if rated else None,
+                [-math.inf if score is None else self._primary.utility(score) for score in scores],
+            )
+        return pools
+
+    def _read_confidences(self) -> dict[str, float]:
+        """Return the mean confidences of the candidates' completions by call; empty where none were recorded."""
+        calls = {candidate.call for pool in self._candidates.values() for candidate in pool}
+        found = dict[str, float]()
+        file = self._run / "journal.sqlite"
+        if not file.exists():
+            return found
+        with contextlib.closing(open_journal(file)) as journal:
+            for number, (name, _) in enumerate(journal.index()):
+                if name in calls:
+                    reply = msgspec.json.decode(journal.result(number), type=Reply)
+                    if reply.completions[0].confidence is None:
+                        return {}
+                    found[name] = reply.completions[0].confidence
+        return found
+
+    def _record(
+        self, pools: Mapping[str, Pool], found: Mapping[str, Mapping[str, Chosen]], spent: Mapping[tuple[str, str], int]
+    ) -> list[Selected]:
+        """Return the choices of all selectors by problem, the run's own first."""
+        returned = {prediction.problem: prediction.candidate for prediction in read_predictions(self._run)}
+        records = []
+        for problem, pool in pools.items():
+            scores = [self._scores[problem, candidate.id] for candidate in pool.candidates]
+            places = {candidate.id: place for place, candidate in enumerate(pool.candidates)}
+            own = places.get(returned.get(problem) or "")
+            for selector, chosen in {OWN: own, **found[problem]}.items():
+                records.append(
+                    Selected(
+                        problem=problem,
+                        selector=selector,
+                        candidate=pool.candidates[chosen].id if isinstance(chosen, int) else None,
+                        score=_expect(chosen, scores),
+                        calls=spent.get((problem, selector), 0),
+                    )
+                )
+        return records
+
+
+def _rate(places: Mapping[CandidateId, int], duels: Sequence[ComparisonRecord]) -> list[float]:
+    pairs = [((places[d.first], places[d.second]), d.ratings) for d in duels if d.ratings is not UNSET]
+    rates: list[float] = rate_by_pairs(len(places), pairs, MIN_WEIGHT).tolist()
+    return rates
+
+
+def _expect(chosen: Chosen, scores: Sequence[float | None]) -> float | None:
+    """Return the score of a choice, or its expectation where chance chooses; unknown scores are left out."""
+    if chosen is None or isinstance(chosen, int):
+        return None if chosen is None else scores[chosen]
+    known = [(chance, score) for chance, score in zip(chosen, scores, strict=True) if score is not None]
+    total = sum(chance for chance, _ in known)
+    return sum(chance * score for chance, score in known) / total if total else None

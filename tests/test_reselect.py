@@ -1,0 +1,190 @@
+"""`evorun reselect`: one recorded pool under every selector."""
+
+import json
+import math
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from building import simulated_run
+from evorun.cli.rejudging import reselect
+from evorun.cli.verbs import run_verb
+from evorun.errors import ConfigError
+from evorun.reports import html
+from evorun.reports.rejudged import load_rejudgings, pool_selections
+from evorun.runs.journal_reader import read_journal
+from evorun.runs.reselected import Selected, summarise
+from evorun.runs.scores import ACCURACY
+from evorun.runs.studies import load_figures
+from evorun.runs.terminal import Terminal
+
+TASK = ("task=mathbench", "task.source=sample", "task.limit=6")
+ASKING = ("selectors=swiss,thompson,uniform", "comparisons=12")
+
+
+@pytest.fixture(scope="module", name="rated")
+def _rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = ("method.samples=8", "method.comparisons=12")
+    return simulated_run(tmp_path_factory.mktemp("rated") / "run", "method=v1_infer", *TASK, *sizes).path
+
+
+@pytest.fixture(scope="module", name="dueled")
+def _dueled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = ("method.samples=8", "method.rounds=3", "method.duels=4", "seed=1")
+    return simulated_run(tmp_path_factory.mktemp("dueled") / "run", "method=best_of_n", *TASK, *sizes).path
+
+
+@pytest.fixture(autouse=True)
+def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "write_report", lambda run: None)  # which takes seconds
+
+
+def study(run: Path, *words: str) -> Path:
+    """Carry out a reselection and return its folder."""
+    assert reselect([str(run), *words], Terminal(quiet=True)) == 0
+    return max(run.glob("rejudge/*"), key=lambda folder: (folder / "rejudge.json").stat().st_mtime_ns)
+
+
+def records(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def pools(run: Path) -> dict[str, list[dict[str, Any]]]:
+    found = defaultdict(list)
+    for candidate in records(run, "candidates"):
+        if candidate["answer"] is not None:
+            found[candidate["problem"]].append(candidate)
+    return found
+
+
+def choices(folder: Path, selector: str) -> dict[str, dict[str, Any]]:
+    return {record["problem"]: record for record in records(folder, "selections") if record["selector"] == selector}
+
+
+def test_free_selectors_choose_as_an_enumeration_does_and_make_no_call(dueled: Path) -> None:
+    folder = study(dueled)
+    assert list(read_journal(folder / "journal.sqlite")) == []
+    predictions = {record["problem"]: record for record in records(dueled, "predictions")}
+    for problem, pool in pools(dueled).items():
+        right = [float(candidate["correct"]) for candidate in pool]
+        counts = Counter(candidate["answer"] for candidate in pool)
+        top = [answer for answer, count in counts.items() if count == max(counts.values())]
+        majority = next(candidate for candidate in pool if candidate["answer"] == top[0])
+        best = max(pool, key=lambda candidate: candidate["mean"])["id"]
+        assert choices(folder, "the run")[problem]["candidate"] == predictions[problem]["candidate"] == best
+        assert choices(folder, "best by duels")[problem]["candidate"] == best
+        assert choices(folder, "majority")[problem]["candidate"] == majority["id"]
+        assert choices(folder, "one at random")[problem]["score"] == pytest.approx(np.mean(right))
+        assert choices(folder, "oracle")[problem]["score"] == max(right)
+        weights: Counter[str] = Counter()
+        for candidate in pool:
+            weights[candidate["answer"]] += 1 / (1 + math.exp(-candidate["mean"]))  # type: ignore[assignment]
+        voted = max(weights, key=weights.__getitem__)
+        chosen = choices(folder, "weighted by duels")[problem]["candidate"]
+        assert next(candidate for candidate in pool if candidate["id"] == chosen)["answer"] == voted
+        # Two of eight, drawn with replacement: the better one of each draw.
+        order = sorted(pool, key=lambda candidate: -candidate["mean"])
+        best_of_two = [float(min(a, b, key=order.index)["correct"]) for a in pool for b in pool]
+        if len({candidate["mean"] for candidate in pool}) == len(pool):
+            assert choices(folder, "best of √N by duels")[problem]["score"] == pytest.approx(np.mean(best_of_two))
+
+
+def test_recorded_ratings_are_a_selector_beside_the_winners_alone(rated: Path) -> None:
+    folder = study(rated)
+    names = [figure.group for figure in load_figures(folder)]
+    assert "best by ratings" in names
+    assert "best by duels" in names
+    own = {record["problem"]: record["candidate"] for record in records(rated, "predictions")}
+    assert {p: record["candidate"] for p, record in choices(folder, "best by ratings").items()} == own
+
+
+def test_selectors_that_ask_pay_for_their_comparisons_once(rated: Path) -> None:
+    folder = study(rated, *ASKING)
+    asked = Counter(effect.key.split("|")[0].rsplit(" ")[-1] for effect in read_journal(folder / "journal.sqlite"))
+    assert asked == {"swiss": 6 * 12, "thompson": 6 * 12, "uniform": 6 * 12}
+    for selector in asked:
+        assert {record["calls"] for record in choices(folder, selector).values()} == {12}
+    assert {record["calls"] for record in choices(folder, "majority").values()} == {0}
+    before = (folder / "selections.jsonl").read_bytes()
+    assert study(rated, *ASKING) == folder
+    assert sum(1 for _ in read_journal(folder / "journal.sqlite")) == 3 * 6 * 12
+    assert (folder / "selections.jsonl").read_bytes() == before
+    assert json.loads((folder / "cost.json").read_text())["calls"] == 3 * 6 * 12
+
+
+def test_a_study_that_a_budget_ended_goes_on_to_the_same_choices(dueled: Path) -> None:
+    words = ("selectors=swiss", "comparisons=10")
+    folder = study(dueled, *words, "budget.calls=35")
+    assert len(choices(folder, "swiss")) == 3
+    assert "3 opinions out" in json.loads((folder / "rejudge.json").read_text())["ended_early"]
+    paid = {effect.key: effect.result for effect in read_journal(folder / "journal.sqlite")}
+    assert len(paid) == 30
+    assert run_verb("resume", [str(folder)]) == 0  # within the same budget
+    assert study(dueled, *words) == folder
+    effects = {effect.key: effect.result for effect in read_journal(folder / "journal.sqlite")}
+    assert len(effects) == 60
+    assert paid.items() <= effects.items()
+    assert len(choices(folder, "swiss")) == 6
+
+
+def test_a_judge_that_knows_the_truth_finds_what_there_is_to_find(dueled: Path) -> None:
+    folder = study(dueled, "selectors=swiss", "comparisons=40", "judge=oracle")
+    assert {p: record["score"] for p, record in choices(folder, "swiss").items()} == {
+        p: record["score"] for p, record in choices(folder, "oracle").items()
+    }
+
+
+def test_the_reports_have_the_table_and_several_runs_are_pooled(rated: Path, dueled: Path, tmp_path: Path) -> None:
+    folders = [study(run) for run in (rated, dueled)]
+    section = next(section for section in load_rejudgings(rated) if section.title == "choices again: as recorded")
+    assert section.tables[0].rows[0][:2] == ["the run", 6]
+    pooled = pool_selections([rated, dueled], folders).tables[0]
+    rows = {row[0]: row for row in pooled.rows}
+    assert (rows["oracle"][1], rows["best by ratings"][1]) == (12, 6)
+    assert reselect([str(rated), str(dueled)], Terminal(quiet=True)) == 0
+    other = simulated_run(tmp_path / "other", "method=self_consistency", "method.samples=4", "task=arithmetic").path
+    with pytest.raises(ConfigError, match=r"^expected runs of one task to pool, got arithmetic, mathbench$"):
+        reselect([str(rated), str(other)], Terminal(quiet=True))
+
+
+def test_a_row_compares_each_run_with_its_own_choices_and_counts_a_shared_problem_once() -> None:
+    def chose(problem: str, selector: str, score: float | None, calls: int = 0) -> Selected:
+        return Selected(problem=problem, selector=selector, candidate=selector, score=score, calls=calls)
+
+    first = [chose("a", "the run", 0), chose("a", "x", 1, 4), chose("b", "the run", 1), chose("b", "x", 1, 8)]
+    second = [chose("a", "the run", 1), chose("a", "x", 0, 6), chose("c", "the run", 1), chose("c", "y", None)]
+    own, x, y = summarise([first, second], ACCURACY)
+    assert (own.group, own.n, own.problems, own.difference, own.agreement) == ("the run", 4, 3, None, None)
+    assert own.now is not None
+    assert own.now.value == pytest.approx((0.5 + 1 + 1) / 3)
+    assert (x.n, x.problems, x.calls) == (3, 2, 6)
+    assert x.now is not None
+    assert x.difference is not None
+    assert (x.now.value, x.difference.value, x.difference.n) == (0.75, 0.0, 2)  # a: +1 and -1, b: 0
+    assert y.now is not None
+    assert y.now.value is None
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((), r"^expected: evorun reselect RUN_DIR\.\.\. .*; got: nothing$"),
+        (("RUN", "task.limit=3"), r"^expected: evorun reselect "),
+        (("RUN", "judge=oracle"), r"^judge: expected selectors=swiss,thompson,uniform, or one of them, beside it; "),
+        (("RUN", "selectors=elo"), r"^selectors: expected some of swiss, thompson, uniform, got elo$"),
+        (("RUN", "selectors=swiss", "comparisons=0"), r"^comparisons: expected a number >= 1, got 0$"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_a_line(dueled: Path, words: tuple[str, ...], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        reselect([str(dueled) if word == "RUN" else word for word in words], Terminal(quiet=True))
+
+
+def test_texts_that_are_never_equal_are_not_voted_on(tmp_path: Path) -> None:
+    sizes = ("method.samples=4", "method.rounds=2", "task=billsum", "task.source=sample", "task.limit=2")
+    run = simulated_run(tmp_path / "run", "method=best_of_n", *sizes).path
+    names = {figure.group for figure in load_figures(study(run))}
+    assert names == {"the run", "one at random", "best by duels", "best of √N by duels", "oracle"}
