@@ -14,6 +14,7 @@ from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
 from evorun.methods.search.proposals import MIN_SAMPLES
 from evorun.methods.search.squeeze_evolve import SqueezeEvolveConfig, count_groups
+from evorun.methods.tree.ab_mcts import AbMcts, AbMctsConfig
 from evorun.rollouts.rubric_settings import DIGIT_TOKENS
 from evorun.runner import registry
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
@@ -146,7 +147,7 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)
-    for key in ("samples", "comparisons", "rounds", "generations", "steps"):
+    for key in ("samples", "comparisons", "rounds", "generations", "steps", "nodes"):
         if key in method and method[key] is None and not (key == "steps" and "problems_per_step" in method):
             if limit is None:
                 raise ConfigError(
@@ -155,6 +156,8 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
                 )
             if key == "samples":
                 method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit))
+            elif key == "nodes":
+                method[key] = max(1, limit // _calls_per_node(config))
             else:
                 method[key] = count_whole_steps(method, limit) if key == "steps" else limit
     return method, limit
@@ -165,6 +168,11 @@ def count_whole_steps(method: Mapping[str, Any], limit: int) -> int:
     first: int = method["population"]
     later: int = method.get("groups", first)
     return 1 + max(0, limit - first) // later
+
+
+def _calls_per_node(config: Mapping[str, Any]) -> int:
+    method = AbMcts(typed(AbMctsConfig, config["method"], "method"))
+    return method.calls_per_node(registry.task_config_class(config["task"]["name"]).task_class)
 
 
 IN_ORDER = ("few_shot", "best_of_n", "v1_infer", "feedback_descent", "duel_evolve")
@@ -279,6 +287,13 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
                 Part(role, name, steps * number, limit) for role, name, number in zip(roles, names, groups, strict=True)
             ]
             return [Part(roles[-1], names[-1], test * method["population"], limit), *later]
+        case "ab_mcts":
+            nodes, names = test * method["nodes"], name_generators(config)
+            evaluated = [Part(role, judge, nodes, method["evaluator_max_tokens"]) for role in ("fitness", "errors")]
+            # The scores decide between several models; here each has an equal share.
+            roles = [f"generate.{number}" for number in range(len(names))] if len(names) > 1 else ["generate"]
+            responses = [Part(role, name, nodes / len(names), limit) for role, name in zip(roles, names, strict=True)]
+            return [*responses, *evaluated[: _calls_per_node(config) - 1]]
         case "best_of_n":
             free = method["choose"] == "oracle" or method.get("reward", "duels") != "duels"
             duels = 0 if free else method["rounds"] * method["duels"] * method["orders"]

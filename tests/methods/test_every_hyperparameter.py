@@ -31,6 +31,7 @@ BASE: dict[str, dict[str, Any]] = {
         **{"mode": "online", "samples": 14, "warmup": 5, "batch": 3, "window": 2, "keep": 0.6, "agreement": 0.7},
         **{"retries": 1},
     },
+    "ab_mcts": {"nodes": 24, "batch": 3, "retries": 1},
     "rsa": {"population": 5, "subset": 3, "steps": 4, "retries": 1},
     "squeeze_evolve": {"population": 5, "groups": 4, "subset": 3, "steps": 4, "retries": 1},
     "feedback_descent": {"generations": 5, "window": 3},
@@ -51,6 +52,11 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("deepconf", "budget_share"): {"samples": None},
     ("duel_evolve", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "puct_exploration"): {"parent_choice": "puct"},
+    ("ab_mcts", "evaluator_temperature"): {"score": "model"},
+    ("ab_mcts", "evaluator_max_tokens"): {"score": "model"},
+    ("ab_mcts", "beta_prior"): {"prior": "beta"},
+    ("ab_mcts", "breadth"): {"policy": "breadth_first"},
+    ("ab_mcts", "width"): {"policy": "best_first"},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
     ("lyria", "evaluator_max_tokens"): {"errors": "model"},
 }
@@ -61,6 +67,7 @@ OF_STEPS = {
     *(("squeeze_evolve", field) for field in ("choose", "lite", "percentiles")),
     *(("deepconf", field) for field in ("measure", "tail", "bottom", "agreement")),
     ("rsa", "choose"),
+    ("ab_mcts", "model_choice"),
     ("v1_infer", "estimate"),
     ("v1_infer", "prior_sd"),
     *(("squeeze_evolve", field) for field in ("choose", "percentiles")),
@@ -85,6 +92,8 @@ CHANGED: dict[str, Any] = {
     **{"crossover_rate": 0.2, "external_crossover_rate": 0.9, "mutation_rate": 0.9, "external_mutation_rate": 0.0},
     **{"fitness": "model", "errors": "model", "fitness_threshold": 20.0},
     **{"evaluator_temperature": 0.37, "evaluator_max_tokens": 44},
+    **{"policy": "ucb", "nodes": 9, "batch": 5, "score": "model", "prior": "beta", "prior_mean": 0.6, "breadth": 1},
+    **{"prior_mean_weight": 9.0, "prior_variance": 3.0, "prior_variance_weight": 30.0, "beta_prior": 9.0, "width": 3},
 }
 """Another value for each field; `demonstrations` gets a file."""
 

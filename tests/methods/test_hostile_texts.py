@@ -36,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "self_consistency": {"samples": 13},
     "v1_infer": {"samples": 13, "comparisons": 13},
     "deepconf": {"mode": "online", "samples": 13, "warmup": 5, "window": 2},
+    "ab_mcts": {"nodes": 13},
     "rsa": {"population": 13, "steps": 3},
     "squeeze_evolve": {"population": 13, "groups": 7, "steps": 3},
     "best_of_n": {"samples": 13, "rounds": 3},

@@ -23,6 +23,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
         *("method.samples=7", "method.mode=online", "method.warmup=3", "method.batch=2", "method.window=16"),
         "method.keep=0.5",
     ),
+    "ab_mcts": ("method.nodes=7", "method.batch=3"),
     "rsa": ("method.population=4", "method.subset=2", "method.steps=3"),
     "squeeze_evolve": ("method.population=4", "method.groups=3", "method.subset=2", "method.steps=3"),
     "best_of_n": ("method.samples=4", "method.rounds=3", "method.duels=3"),

@@ -254,7 +254,8 @@ class Lyria(PerProblem):
             sampling=self.config.sampling,
             dedup_attempts=self.config.dedup_attempts,
         )
-        new = [child for child in bred.children if child.plan.copy is None]
+        # By key: offspring with the same answer in a phase are evaluated once.
+        new = {child.key: child.response for child in bred.children if child.plan.copy is None}
         # A step's crossover and mutation share the evaluator's role and step, so their calls differ by index.
         first_call = self.config.population if role == "mutate" else 0
         await state.evaluator.evaluate(ctx, new, step=step, first_call=first_call)

@@ -124,7 +124,7 @@ async def breed(
                 response, call = episode.response, episode.call
                 offspring.texts.add(ctx.task, episode.replies[-1], response)
             if response is not None:
-                slots[index] = Child(filling, response, _answer_key(ctx, response), attempt, call)
+                slots[index] = Child(filling, response, answer_key(ctx, response), attempt, call)
         # If the budget did not allow a call, its slot stays as it was: a repeat, or empty.
         pending = [] if len(episodes) < len(requests) else _find_repeats(indices, slots, dedup_attempts, taken)
         offspring.duplicates += len(pending)
@@ -133,7 +133,7 @@ async def breed(
     return offspring
 
 
-def _answer_key(ctx: Context, response: Response) -> bytes:
+def answer_key(ctx: Context, response: Response) -> bytes:
     """Return a key that is equal for equal answers, and without an answer for equal texts."""
     # Two notations of an answer count as the same answer.
     same = f"?{response.text}" if response.answer is None else f"={ctx.task.signature(ctx.problem, response)}"
@@ -178,13 +178,14 @@ class Evaluator:
     _offsets: dict[bytes, int] = field(default_factory=dict)
     """Each evaluation's offset in the archive, by the answer's key."""
 
-    async def evaluate(self, ctx: Context, children: Sequence[Child], *, step: int, first_call: int) -> None:
-        """Evaluate children whose answers are new; model calls take indices from `first_call` on.
+    async def evaluate(
+        self, ctx: Context, answers: Mapping[bytes, Response], *, step: int, first_call: int = 0
+    ) -> None:
+        """Evaluate responses, by their answers' keys, that are new; model calls take indices from `first_call` on.
 
-        When the budget ends, children that could not be evaluated get fitness 0 and no errors.
+        When the budget ends, responses that could not be evaluated get fitness 0 and no errors.
         """
-        # By key: offspring with the same answer in a phase are evaluated once.
-        new = {child.key: child.response for child in children if child.key not in self._offsets}
+        new = {key: response for key, response in answers.items() if key not in self._offsets}
         if not new:
             return
         responses = list(new.values())
