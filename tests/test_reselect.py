@@ -188,3 +188,38 @@ def test_texts_that_are_never_equal_are_not_voted_on(tmp_path: Path) -> None:
     run = simulated_run(tmp_path / "run", "method=best_of_n", *sizes).path
     names = {figure.group for figure in load_figures(study(run))}
     assert names == {"the run", "one at random", "best by duels", "best of √N by duels", "oracle"}
+
+
+def test_recorded_confidences_vote_as_the_method_that_asked_for_them(tmp_path: Path) -> None:
+    sizes = ("method.samples=20", "method.keep=0.1", "engine.confidence_skill=0.9")
+    run = simulated_run(tmp_path / "run", "method=deepconf", *TASK, *sizes).path
+    folder = study(run)
+    own = {record["problem"]: record["candidate"] for record in records(run, "predictions")}
+    assert {p: record["candidate"] for p, record in choices(folder, "deepconf").items()} == own
+    assert "majority of bests by confidence" in {figure.group for figure in load_figures(folder)}
+
+
+def test_best_of_n_chooses_by_votes_as_the_same_votes_do_afterwards(dueled: Path, tmp_path: Path) -> None:
+    sizes = ("method.samples=8", "method.rounds=3", "method.duels=4", "seed=1")
+    folder = study(dueled)
+    for choose, selector in (("majority_of_bests", "majority of bests"), ("weighted", "weighted")):
+        run = simulated_run(tmp_path / choose, "method=best_of_n", *TASK, *sizes, f"method.choose={choose}").path
+        own = {record["problem"]: record["candidate"] for record in records(run, "predictions")}
+        assert {p: r["candidate"] for p, r in choices(folder, f"{selector} by duels").items()} == own
+
+
+@pytest.mark.parametrize(
+    ("world", "wins"),
+    [
+        (("engine.skill=0.45", "engine.judge_skill=0.55", "engine.typical_mistake=0.2"), True),
+        (("engine.skill=0.25", "engine.judge_skill=0.9", "engine.typical_mistake=0.7"), False),
+    ],
+    ids=["weak judge", "typical mistake"],
+)
+def test_votes_beat_the_best_by_duels_or_lose_to_it(tmp_path: Path, world: tuple[str, ...], wins: bool) -> None:
+    sizes = ("method.samples=16", "method.rounds=2", "method.duels=16", "task.limit=40")
+    run = simulated_run(tmp_path / "run", "method=best_of_n", *TASK, *sizes, *world).path
+    share = {figure.group: figure.now.value for figure in load_figures(study(run)) if figure.now is not None}
+    for votes in ("weighted by duels", "majority of bests by duels"):
+        gain = (share[votes] or 0) - (share["best by duels"] or 0)
+        assert (gain > 0.1) if wins else (gain < -0.05)

@@ -10,6 +10,8 @@ from fractions import Fraction
 from math import isqrt
 from typing import TypeVar
 
+import numpy as np
+
 Number = TypeVar("Number", float, Fraction)
 
 SHRINKAGE = Fraction(3, 4)
@@ -88,6 +90,15 @@ def best_of_majority(answers: Sequence[str], rewards: Sequence[float], min_share
     kept = [index for index, answer in enumerate(answers) if answer in frequent]
     chosen = _choose([answers[i] for i in kept], [means[i] for i in kept], [rewards[i] for i in kept])
     return kept[chosen]
+
+
+def find_surest(confidences: Sequence[float], keep: float) -> list[bool]:
+    """Return which samples are among the share `keep` of the surest (DeepConf, arXiv 2508.15260, section 3.2).
+
+    keep: in (0, 1]; those at the percentile of the confidences are kept, too.
+    """
+    least = float(np.percentile(confidences, 100 * (1 - keep))) if confidences else 0.0
+    return [confidence >= least for confidence in confidences]
 
 
 def best(rewards: Sequence[float]) -> int | None:

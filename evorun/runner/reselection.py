@@ -3,7 +3,6 @@
 Most rules need no call. Those that ask a judge do so through a journal and within a budget, as all rejudgings.
 """
 
-import contextlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.methods.context import Context
 from evorun.methods.duels.pair_ratings import rate_by_pairs
-from evorun.models.base import Reply, Sampling
+from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
 from evorun.ratings.bradley_terry import win_probability
 from evorun.rollouts.calls import Role
@@ -31,7 +30,6 @@ from evorun.runner.work import Effects
 from evorun.runs.budget import Meter, Usage
 from evorun.runs.candidates import Candidate, CandidateId
 from evorun.runs.directory import RunDirectory
-from evorun.runs.journal_reader import open_journal
 from evorun.runs.paths import display
 from evorun.runs.reading import read_predictions, read_records
 from evorun.runs.records import write_records
@@ -160,7 +158,7 @@ class Reselection(Rejudging):
             duels[duel.problem].append(duel)
         members = [candidate for pool in self._candidates.values() for candidate in pool]
         rated = any(duel.ratings is not UNSET for held in duels.values() for duel in held)
-        confidences = self._read_confidences()
+        sure = any(candidate.confidence is not UNSET for candidate in members)
         pools = {}
         for problem, candidates in self._candidates.items():
             places = {candidate.id: place for place, candidate in enumerate(candidates)}
@@ -176,8 +174,8 @@ class Reselection(Rejudging):
                 rewards["public tests"] = [0.0 if c.feedback is None else c.feedback.score for c in candidates]
             if any(candidate.fitness is not None for candidate in members):
                 rewards["fitness"] = [(candidate.fitness or 0.0) / 100 for candidate in candidates]
-            if confidences:
-                rewards["confidence"] = [confidences.get(candidate.call or "", 0.0) for candidate in candidates]
+            if sure:
+                rewards["confidence"] = [0.0 if c.confidence is UNSET else c.confidence for c in candidates]
             scores = [self._scores[problem, candidate.id] for candidate in candidates]
             task = self._loaded.task
             pools[problem] = Pool(
@@ -188,22 +186,6 @@ class Reselection(Rejudging):
                 [-math.inf if score is None else self._primary.utility(score) for score in scores],
             )
         return pools
-
-    def _read_confidences(self) -> dict[str, float]:
-        """Return the mean confidences of the candidates' completions by call; empty where none were recorded."""
-        calls = {candidate.call for pool in self._candidates.values() for candidate in pool}
-        found = dict[str, float]()
-        file = self._run / "journal.sqlite"
-        if not file.exists():
-            return found
-        with contextlib.closing(open_journal(file)) as journal:
-            for number, (name, _) in enumerate(journal.index()):
-                if name in calls:
-                    reply = msgspec.json.decode(journal.result(number), type=Reply)
-                    if reply.completions[0].confidence is None:
-                        return {}
-                    found[name] = reply.completions[0].confidence
-        return found
 
     def _record(
         self, pools: Mapping[str, Pool], found: Mapping[str, Mapping[str, Chosen]], spent: Mapping[tuple[str, str], int]

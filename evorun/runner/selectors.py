@@ -16,6 +16,8 @@ Chosen = int | Sequence[float] | None
 
 MIN_SHARE = 0.1
 """Gate of best_of_majority, as in conf/method/best_of_n.yaml."""
+KEEP = 0.1
+"""Share of the surest candidates that vote, as in conf/method/deepconf.yaml."""
 MIN_WEIGHT = 0.1
 """Weight of a comparison with equal ratings, as in conf/method/v1_infer.yaml."""
 ASKING = ("swiss", "thompson", "uniform")
@@ -53,6 +55,10 @@ def choose_freely(pool: Pool) -> dict[str, Chosen]:
             chosen[f"weighted by {name}"] = selection.weighted_vote(pool.answers, rewards)
             chosen[f"majority of bests by {name}"] = selection.majority_of_bests(pool.answers, rewards)
             chosen[f"best of majority by {name}"] = selection.best_of_majority(pool.answers, rewards, MIN_SHARE)
+    if "confidence" in pool.rewards and pool.answers is not None:
+        weights = pool.rewards["confidence"]
+        sure = [w if keeps else 0.0 for w, keeps in zip(weights, selection.find_surest(weights, KEEP), strict=True)]
+        chosen["deepconf"] = selection.weighted_vote(pool.answers, sure)
     if pool.win_rates is not None:
         chosen["best by ratings"] = selection.best(pool.win_rates)
     chosen["oracle"] = selection.best(pool.utilities)

@@ -72,6 +72,12 @@ def test_a_frequency_gate_drops_the_lucky_outlier_and_no_answer_is_too_rare_wher
     assert selection.best_of_majority(list("ABCD"), rewards, 0.5) == 3
 
 
+def test_the_surest_tenth_is_kept_with_those_at_its_percentile() -> None:
+    assert [sum(selection.find_surest(list(range(20)), keep)) for keep in (0.1, 0.5, 1.0)] == [2, 10, 20]
+    assert selection.find_surest([3.0, 3.0, 1.0], 0.1) == [True, True, False]
+    assert selection.find_surest([], 0.1) == []
+
+
 @given(SAMPLES)
 def test_votes_are_scorios(samples: list[tuple[str, float]]) -> None:
     """It breaks equal rewards by their order, where here they share; so these are made different."""

@@ -20,7 +20,7 @@ from evorun.methods.context import Context
 from evorun.methods.search.proposals import Proposal, Proposed, SampleSettings, propose
 from evorun.models.base import Confidence, Sampling
 from evorun.models.confidence import MEASURES, measure, read_confidences
-from evorun.ratings.selection import weighted_vote
+from evorun.ratings.selection import find_surest, weighted_vote
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.replies import TextCounts
 from evorun.runs.candidates import Candidate, Step
@@ -267,9 +267,7 @@ class Pool:
     def _find_voters(self, weights: Sequence[float]) -> list[bool]:
         """Return which parsed traces vote; all do if none would."""
         if self._config.mode == "offline":
-            # Paper, section 3.2: a percentile of the measure among the traces with an answer.
-            least = float(np.percentile(weights, 100 * (1 - self._config.keep))) if weights else 0.0
-            return [weight >= least for weight in weights]
+            return find_surest(weights, self._config.keep)
         lowest = [self._traces[int(candidate.id.partition(".")[2])].lowest for candidate in self.parsed]
         votes = [self.threshold is None or value >= self.threshold for value in lowest]
         return votes if any(votes) else [True] * len(votes)
