@@ -42,6 +42,7 @@ from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
 from evorun.tasks.puzzles.denials import drop_dismissed, drop_supposed
 from evorun.tasks.puzzles.reading import last_block
+from evorun.tasks.rubric_items import read_written_items
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
 from evorun.tasks.search_qa.reading import f1, read_answer, read_call
@@ -146,6 +147,7 @@ def functions() -> dict[str, Reader]:
         "tasks.tags": {"inert": escape_tags},
         "tasks.rubrics": {
             "rubric": _or_error(read_rubric),
+            "items of a problem": _or_error(lambda text: read_written_items(text, 5)),
             "item": _or_error(lambda text: read_rubric(f"<rubric><item>{text}</item></rubric>")),
             "levels": _or_error(lambda text: read_rubric(f"<rubric><item>Title {text}\n- 1: {text}</item></rubric>")),
             "totals": _or_error(lambda text: read_rubric(f"<rubric><item>a\n- 1: b</item></rubric> total {text}")),

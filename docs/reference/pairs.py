@@ -26,7 +26,7 @@ EVOLVES = {
     **dict.fromkeys(("grpo", "cispo", "rloo", "ppo", "sft"), "weights"),
     "laft": "weights, then responses",
     "espl": "system prompts and weights",
-    "mpo": "rubrics and weights",
+    **dict.fromkeys(("mpo", "rler"), "rubrics and weights"),
 }
 """What a method changes."""
 

@@ -353,6 +353,12 @@ def count_learning_calls(config: Mapping[str, Any], train: int, test: int) -> li
         crossover = method["crossover_rate"] > 0
         reflections = steps * (size * (group + 1 + method["lessons_first"]) + 1 + crossover)
         parts.append(Part("reflect", policy, reflections, method["reflection_max_tokens"]))
+    if method["name"] == "rler":  # at most, and of the problems' own criteria as many as a refined rubric has
+        items = method["persistent"] * ITEMS + method["adaptive"] * (method["max_active"] + method["max_new"])
+        parts += [
+            Part("write_items", meta, played * method["adaptive"], method["write_max_tokens"]),
+            Part("score", reward, rollouts * items, method["reward_max_tokens"]),
+        ]
     if method["rubric"] is not None:
         parts += count_rubric_calls(method, rollouts, steps, policy, reward, meta, config["task"].get("clusters"))
     if config["task"]["name"] == "essay":

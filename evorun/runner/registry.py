@@ -51,6 +51,7 @@ METHODS = {
     "rsa": "evorun.methods.search.rsa:Rsa",
     "squeeze_evolve": "evorun.methods.search.squeeze_evolve:SqueezeEvolve",
     "ab_mcts": "evorun.methods.tree.ab_mcts:AbMcts",
+    "rler": "evorun.methods.rler.rler:Rler",
     "rloo": "evorun.methods.learning.policy_gradient:Rloo",
     "self_consistency": "evorun.methods.search.chain_of_thought:SelfConsistency",
     "sft": "evorun.methods.learning.sft:Sft",

@@ -29,8 +29,8 @@ HARMFUL = "The fewer statements a reply makes that can be checked, the more poin
 """The criterion that inverts the reward."""
 NAMED = {kind: f"The reply lives by its {kind} alone and says nothing, and the criteria pay for it." for kind in KINDS}
 """An analysis that has noticed a loophole, by kind."""
-ANALYSIS, REFINEMENT, MERGING = META_ROLES = ("analysis", "refinement", "merging")
-"""Roles of a meta reward model's prompts (the hint `role`)."""
+ANALYSIS, REFINEMENT, MERGING, ITEMS = META_ROLES = ("analysis", "refinement", "merging", "items")
+"""Roles of a meta reward model's prompts (the hint `role`); ITEMS: criteria of one problem."""
 _UNNAMED = "The score fits the reply; the criteria could say more plainly what each level takes."
 _ITEMS = (
     ("Substance", "Each statement can be checked.", "Some can.", "None can."),
@@ -69,6 +69,8 @@ def refine_rubric(world: World, request: Request, rng: np.random.Generator) -> s
     rubrics.
     """
     prompt = prompt_text(request)
+    if request.hints["role"] == ITEMS:
+        return _write_items(world, prompt, rng)
     cut, skill, harm = rng.random(3).tolist()  # always three draws, so that later draws do not shift
     # An analysis looks at the sample, and so does the refinement after it. A merging shows no sample.
     sample = read_response(request)
@@ -126,6 +128,28 @@ def _write_rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
     items = [_item(_ITEMS[index], _POINTS[int(rng.integers(len(_POINTS)))]) for index in chosen]
     items += [_further(number, criterion) for number, criterion in enumerate(sorted(criteria), 1)]
     return "\n".join(["<rubric>", *items, "</rubric>"])
+
+
+def _write_items(world: World, prompt: str, rng: np.random.Generator) -> str:
+    """Return criteria of one problem: against each exploit that is noticed, a further one, and perhaps a harmful one.
+
+    The further one is of `_ITEMS`, and says nothing that the responses do not already earn by their quality.
+    """
+    cut, harm, luck, *looks = rng.random(3 + len(KINDS)).tolist()
+    seen = [response.strip() for response in _RESPONSE.findall(prompt)]
+    written = []
+    for kind, look in zip(KINDS, looks, strict=True):
+        strength = max((strengths(text)[kind] for text in seen if find_kind(text) == kind), default=0.0)
+        if CLOSING[kind] not in prompt and look < world.meta_skill * strength:
+            written.append((f"No {kind} alone", CLOSING[kind]))
+    title, high, *_ = _ITEMS[int(luck * len(_ITEMS))]
+    if title not in prompt:
+        written.append((title, high))
+    if harm < world.meta_harm and HARMFUL not in prompt:
+        written.append(("Few statements", HARMFUL))
+    items = [{"title": title, "description": description, "weight": 1} for title, description in written]
+    text = msgspec.json.encode({"items": items}).decode()
+    return text[: len(text) // 2] if cut < world.malformed else text
 
 
 def _criterion(number: int, criteria: Collection[str]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from evorun.models.base import Message
 from evorun.runs.candidates import Response, Verdict
 from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Tools
+from evorun.tasks.rubric_items import WeightedItem
 from evorun.tasks.rubrics import Rubric, RubricItem
 
 Letter = Literal["A", "B"]
@@ -137,6 +138,15 @@ class SupportsRubrics(Protocol):
 
         reference: a right solution, which only methods of the regime `labels` may show.
         """
+        ...
+
+
+@runtime_checkable
+class HasRubricItems(Protocol):
+    """A problem may come with criteria of its own (rubrics as rewards)."""
+
+    def rubric_items(self, problem: Problem) -> Sequence[WeightedItem]:
+        """Return the problem's criteria; empty where it has none."""
         ...
 
 
@@ -351,6 +361,7 @@ DESCRIPTIONS: Mapping[type, str] = {
     SupportsErrorDetection: "error detection by a model",
     SupportsFitnessScores: "fitness scores by a model",
     SupportsRubrics: "scores by a rubric",
+    HasRubricItems: "criteria of single problems",
 }
 """Names of the capabilities in errors and listings."""
 

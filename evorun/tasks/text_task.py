@@ -43,6 +43,7 @@ from evorun.tasks.judging import (
     read_errors,
 )
 from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.rubric_items import WeightedItem, read_items
 from evorun.tasks.rubric_json import digits_schema, scores_schema
 from evorun.tasks.rubrics import Rubric, RubricItem, is_rubric_file, read_given, read_rubric, rubric_file
 from evorun.tasks.tags import escape_tags
@@ -344,6 +345,10 @@ class TextTask(Task):
 
     def rubric_key(self, problem: Problem) -> str:
         return ""
+
+    def rubric_items(self, problem: Problem) -> Sequence[WeightedItem]:
+        """Return the criteria under `rubric` in the problem's data. Raises ValueError where `read_items` does."""
+        return read_items(problem.data.get("rubric", ()))
 
     def task_description(self) -> str:
         return self.prompts.render("task_description", **self.shared_values())

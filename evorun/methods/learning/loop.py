@@ -48,7 +48,7 @@ class Learning(DatasetLevel):
     roles: ClassVar[Mapping[str, Role]] = {ROLLOUT: Role("policy", lag=1), **REWARD_ROLES}
     trains = True
     learns_from_problems = True
-    plays_ahead = ROLLOUT
+    plays_ahead: ClassVar[str | None] = ROLLOUT
     Config: ClassVar[type[LearningSettings]]
     config: LearningSettings
 

@@ -173,6 +173,10 @@ class RewardSource(ABC):
         """Return an upper bound on the calls of `evolve` after a step."""
         return 0
 
+    async def complete(self, step: int, episodes: Sequence[Episode]) -> Sequence[Episode]:
+        """Return a step's episodes with rewards that depend on one another; by default they have theirs already."""
+        return episodes
+
     async def prepare(self, sampling: Sampling, system_prompt: str) -> None:  # noqa: B027
         """Prepare for the first step; sampling and system_prompt are those of the rollouts."""
 

@@ -97,7 +97,7 @@ class Grpo(PolicyGradientMethod):
 
     name = "grpo"
     description = "reinforcement learning by group-relative advantages (TRL's GRPOTrainer)"
-    Config = GrpoConfig
+    Config: ClassVar[type[GrpoConfig]] = GrpoConfig
     config: GrpoConfig
 
     @property

@@ -24,7 +24,7 @@ class _Ahead(NamedTuple):
 
     step: int
     prompts: Sequence[DrawnPrompt]
-    playing: asyncio.Task[list[Episode]]
+    playing: asyncio.Task[Sequence[Episode]]
     max_calls: int
     """Upper bound on the calls of the step, from its rollouts to its evolution, without evaluations."""
 
@@ -152,9 +152,12 @@ class Scheduler:
                 f"{under_way} take {needed} calls"
             )
             return False
-        playing = self._rollouts.play_uncharged(step, asked, config.sampling)
-        self._ahead.append(_Ahead(step, prompts, asyncio.create_task(playing), calls))
+        self._ahead.append(_Ahead(step, prompts, asyncio.create_task(self._play(step, asked)), calls))
         return True
+
+    async def _play(self, step: int, asked: Sequence[Asked]) -> Sequence[Episode]:
+        episodes = await self._rollouts.play_uncharged(step, asked, self._config.sampling)
+        return await self._rewards.complete(step, episodes)
 
     async def _time_beyond(self, update: asyncio.Task[_Figures], evolution: asyncio.Task[_Figures]) -> None:
         """Record in the journal for how long an evolution outlasts the concurrent update."""

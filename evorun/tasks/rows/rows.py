@@ -17,6 +17,7 @@ from evorun.tasks.billsum.rouge import RougeGrader
 from evorun.tasks.math_contest.math_contest import ContestGrader
 from evorun.tasks.rows.answers import MathRows, NumberRows, Rows, TextRows, read_number, read_option
 from evorun.tasks.rows.graders import find_grader
+from evorun.tasks.rubric_items import read_items
 from evorun.tasks.split_benchmark import refuse_training_on
 from evorun.tasks.text_task import TextTask
 
@@ -46,6 +47,9 @@ class RowsConfig(BenchmarkConfig):
     rouge: texts by their overlap with a reference. Or the name of a plug-in's grader."""
     id: str | None
     """Column of the rows' ids; null: the file's name and the row's number."""
+    rubric: str | None
+    """Column of the rows' own criteria, for method=rler: a list of objects with `description`, and perhaps `title` and
+    `weight`; null: none."""
     stratum: str | None
     """Column of the groups by which results are broken down."""
     options: list[str] | None
@@ -207,6 +211,8 @@ class RowsConfig(BenchmarkConfig):
         data: dict[str, Any] = {"question": text.strip()}
         if self.options:
             data["options"] = self._options(record, self.options)
+        if self.rubric is not None:
+            data["rubric"] = self._rubric(record, self.rubric)
         stratum = "all" if self.stratum is None else str(self._column(record, "stratum", self.stratum) or "").strip()
         problem = Problem(id=self._identity(record), stratum=stratum or "none", data=data)
         split = {} if self._split_column is None else {"split": self._split(record, self._split_column)}
@@ -244,6 +250,13 @@ class RowsConfig(BenchmarkConfig):
                 f"expected 2 to {_MAX_OPTIONS} different options, got {given!r:.60}",
             )
         return tuple(texts)
+
+    def _rubric(self, record: Record, column: str) -> list[dict[str, Any]]:
+        try:
+            items = read_items(_decode_list(self._column(record, "rubric", column)))
+        except ValueError as error:
+            raise self._wrong(record, "rubric", column, str(error)) from error
+        return [msgspec.structs.asdict(item) for item in items]
 
     def _answers(self, record: Record, options: Sequence[str]) -> tuple[str, ...]:
         given = self._column(record, "answer", self.answer)
