@@ -24,7 +24,7 @@ from evorun.cli.overrides import words
 from evorun.cli.sweeper import _by_key, make_overrides
 from evorun.cli.tournament import _composed, _sorted
 from evorun.cli.usage import USAGES
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, ToolError
 from evorun.models.server.engine import ServerConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import check
@@ -159,8 +159,9 @@ def lacks_nothing_else(job: list[str], loaded: dict[str, str | None], monkeypatc
         # Of most models vLLM takes no adapter there (`require_served_targets`, which needs the model's own files).
         assert "lm_head" not in config.training.target_modules, job
     missing = what_is_missing(config.task, loaded)
-    # the line names the files, the data set or the package
-    named = r"were not found: |cannot fetch the data set '.+/.+'|expected .*\.(jsonl|parquet)|pip install 'evorun\["
+    # the line names the files, the data set, the server or the package
+    named = r"were not found: |cannot fetch the data set '.+/.+'|expected .*\.(jsonl|parquet)"
+    named += r"|does not answer|pip install 'evorun\["
     assert missing is None or re.search(named, missing)
 
 
@@ -176,7 +177,7 @@ def what_is_missing(task: Any, loaded: dict[str, str | None]) -> str | None:
         try:
             task.load()
             loaded[repr(task)] = None
-        except (DataError, ConfigError) as error:
+        except (DataError, ConfigError, ToolError) as error:
             loaded[repr(task)] = str(error)
     return loaded[repr(task)]
 

@@ -19,7 +19,7 @@ from evorun.rollouts.rewards import Reward, Rewards
 from evorun.runs.candidates import CandidateId, Response
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Problem, Prompt, Task
-from evorun.tasks.capabilities import HasTools
+from evorun.tasks.capabilities import HasEpisodes, HasTools
 from evorun.training.wire import Row, TokenAdvantages
 
 NO_REWARD = Reward(None)
@@ -268,7 +268,7 @@ class Rollouts:
             said = Message(role="assistant", content=reply.completions[0].text)
             ended = reply.error is not None or reply.completions[0].finish_reason == "low_confidence"
             last = ended or turn + 1 == (attempt + 1) * max_turns
-            answer = None if last else await self._answer(step, index, turn, asked.problem, said)
+            answer = None if last else await self._answer(step, index, turn, asked.problem, said, turns)
             if answer is None:
                 break
             turns.append(answer)
@@ -277,6 +277,8 @@ class Rollouts:
             ids = reply.completions[0].token_ids
             seen = (*reply.prompt_ids, *ids) if reply.prompt_ids and ids is not None else None
         response = read_reply(self.task, asked.problem, reply)
+        if isinstance(self.task, HasEpisodes) and reply.error is None:
+            response = self.task.parse(asked.problem, self.task.join_turns(_model_turns(turns)))
         reward = NO_REWARD
         # A refusal for a reason other than length is not the model's fault: a chat template may lack a tool's turn.
         overflowed = reply.completions[0].truncated or (reply.outgrew_context and len(turns) > 1)
@@ -286,7 +288,9 @@ class Rollouts:
             reward = await self.rewards.reward(step, index, asked.problem, response)
         return Episode(asked, tuple(turns), response, reward, index, self.calls.key(step, self.role, index, turn))
 
-    async def _answer(self, step: int, index: int, turn: int, problem: Problem, said: Message) -> Message | None:
+    async def _answer(
+        self, step: int, index: int, turn: int, problem: Problem, said: Message, turns: Sequence[Reply | Message]
+    ) -> Message | None:
         """Return the tools' answer; None when none was used. A failing tool answers with its error."""
         task = self.task
         if not isinstance(task, HasTools):
@@ -294,7 +298,10 @@ class Rollouts:
 
         async def compute() -> list[Message]:
             try:
-                answer = await task.answer_tools(problem, said)
+                if isinstance(task, HasEpisodes):
+                    answer = await task.answer_episode(problem, _model_turns(turns))
+                else:
+                    answer = await task.answer_tools(problem, said)
             except EvorunError:
                 raise
             except Exception as error:  # a tool's failure at a model's words concerns only this episode
@@ -308,6 +315,10 @@ class Rollouts:
             step, f"{self.role}-tools", about, compute, list[Message], index=index, attempt=turn
         )
         return found[0] if found else None
+
+
+def _model_turns(turns: Sequence[Reply | Message]) -> list[str]:
+    return [turn.completions[0].text for turn in turns if isinstance(turn, Reply)]
 
 
 def max_turns_on(task: Task, problem: Problem) -> int:

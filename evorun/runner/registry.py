@@ -67,6 +67,7 @@ TASKS = {
     "billsum": "evorun.tasks.billsum.billsum:BillSumConfig",
     "circle_packing": "evorun.tasks.constructions.circle_packing.circle_packing:CirclePackingConfig",
     "dapo_aime25": "evorun.tasks.math_contest.problems:MathContestConfig",
+    "environment": "evorun.tasks.environment.config:EnvironmentConfig",
     "essay": "evorun.tasks.essay.essay:EssayConfig",
     "ethics": "evorun.tasks.ethics.ethics:EthicsConfig",
     "graph_coloring": "evorun.tasks.graph_coloring.instances:GraphColoringConfig",

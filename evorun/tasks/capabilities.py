@@ -283,6 +283,19 @@ class HasTools(Protocol):
 
 
 @runtime_checkable
+class HasEpisodes(HasTools, Protocol):
+    """What the tools answer, and the grade, depend on all turns of the model: the response is made of all of them."""
+
+    async def answer_episode(self, problem: Problem, turns: Sequence[str]) -> Message | None:
+        """Return the tools' answer to the last of these turns, as `HasTools.answer_tools` does for one."""
+        ...
+
+    def join_turns(self, turns: Sequence[str]) -> str:
+        """Return the turns as one text, which `parse` reads as the response."""
+        ...
+
+
+@runtime_checkable
 class SupportsModelOperators(Protocol):
     """A model can merge two responses and improve a single one (Lyria, sections 4.1.6 and 4.1.7)."""
 

@@ -24,6 +24,7 @@ from evorun.tasks.capabilities import (
     Attempt,
     Diagnosis,
     Explanation,
+    HasEpisodes,
     HasPublicTests,
     HasStartingResponse,
     HasSymbolicOperators,
@@ -176,10 +177,14 @@ def _parse(task: Any, problem: Problem, text: str) -> Response:
 
 
 def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
-    """Return the last turn of the simulator's reply to a prompt; the task's tools answer earlier turns."""
+    """Return the simulator's response to a prompt: its last turn, or all turns of an episode.
+
+    The task's tools answer earlier turns.
+    """
     task, simulator, messages = loaded.task, loaded.simulator.with_skill(skill), prompt.messages
     turns = task.max_turns(problem) if isinstance(task, HasTools) else 1
     expect(turns >= 1, f"max_turns: expected at least 1, found {turns}")
+    said_so_far: list[str] = []
     for turn in range(turns):
         request = Request(messages=messages, json_schema=prompt.json_schema, hints=prompt.hints)
         try:
@@ -190,7 +195,12 @@ def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: 
                 "reply; of errors, `read` raises ValueError"
             ) from error
         said = Message(role="assistant", content=text)
-        if not isinstance(task, HasTools) or (answer := asyncio.run(task.answer_tools(problem, said))) is None:
+        said_so_far.append(text)
+        if isinstance(task, HasEpisodes):
+            text, answer = task.join_turns(said_so_far), asyncio.run(task.answer_episode(problem, said_so_far))
+        else:
+            answer = asyncio.run(task.answer_tools(problem, said)) if isinstance(task, HasTools) else None
+        if answer is None:
             return text
         expect_equal(answer["role"], "tool", "answer_tools: role of the message")
         messages = (*messages, said, answer)

@@ -1,11 +1,8 @@
 """The settings of `task=inspect`: a function that returns an inspect_ai task, and which of its samples a run has."""
 
-import importlib
 import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from evorun.errors import ConfigError, DataError, EvorunError, first_line
@@ -13,6 +10,7 @@ from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem, Provenance, Row, TaskConfig
 from evorun.tasks.benchmark import encode_content, hash_content
+from evorun.tasks.functions import import_function
 from evorun.tasks.inspect.task import (
     FORMS,
     InspectGrader,
@@ -164,12 +162,10 @@ class InspectConfig(TaskConfig):
             )
         if importlib.util.find_spec("inspect_ai") is None:
             raise ConfigError("task=inspect needs inspect_ai: pip install 'evorun[inspect]'")
-        place, _, name = self.function.rpartition(":")
+        function: Callable[..., Any] = import_function("task.function", self.function)
         try:
-            function: Callable[..., Any] = getattr(_import(place), name)
             made = function(**self.arguments)
-        # A user's module may do anything when it is imported, `sys.exit` included.
-        except (Exception, SystemExit) as error:
+        except Exception as error:  # of the user's own code
             raise ConfigError(f"task.function={self.function}: cannot be called: {first_line(error)}") from error
         from inspect_ai import Task
 
@@ -231,20 +227,6 @@ class InspectConfig(TaskConfig):
             raise ConfigError(
                 f"task.function={self.function}: expected a scorer that scores each reply, got {grade.detail}"
             )
-
-
-def _import(place: str) -> Any:
-    """Import a module by its name, or a file by its path."""
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    path = Path(place).expanduser().resolve()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _join(messages: Sequence[Sequence[str]]) -> str:

@@ -174,8 +174,8 @@ def test_tasks_of_more_than_one_call_are_refused_in_a_line(why: str) -> None:
     ("settings", "line"),
     [
         ({"function": None}, "task.function: expected package.module:function"),
-        ({"function": "no_such_module:f"}, "cannot be called: ModuleNotFoundError"),
-        ({"function": f"{TASKS}:absent"}, "cannot be called: AttributeError"),
+        ({"function": "no_such_module:f"}, "cannot be imported: ModuleNotFoundError"),
+        ({"function": f"{TASKS}:absent"}, "cannot be imported: AttributeError"),
         ({"function": "math:floor", "arguments": {"x": 2.5}}, "cannot be called: TypeError"),
         ({"function": "collections:Counter"}, r"expected an inspect_ai Task, got Counter\(\)"),
         ({"function": f"{TASKS}:sums", "scorer": 1}, "task.scorer: expected an index below 1"),

@@ -1,0 +1,1 @@
+"""Agent environments: Python objects with tools and a reward, and OpenEnv servers."""
