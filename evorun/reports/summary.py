@@ -31,7 +31,7 @@ from evorun.reports.training import (
 )
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
-from evorun.runs.results import OVERLONG, SHORTENED, UNSURE
+from evorun.runs.results import OVERLONG, SAVED, SHORTENED, UNSURE
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion
@@ -116,9 +116,8 @@ def _make_effect_table(
 def _make_diagnostics_table(outcome: Outcome) -> Table:
     search, judge = (make_figures_table(outcome.metrics, words) for words in (SEARCH, JUDGE))
     # without intervals: texts of one problem are not independent, and those above are over problems
-    losses = [
-        (name, percent(share.value), None, share.n) for name, share in _compute_losses(outcome).items() if share.n
-    ]
+    shares = {**_compute_savings(outcome), **_compute_losses(outcome)}
+    losses = [(name, percent(share.value), None, share.n) for name, share in shares.items() if share.n]
     known = {*SEARCH, *JUDGE, *RATINGS, *(score.name for score in outcome.scores)}
     others = [
         (name, number(metric.value), number_interval(metric.ci95), metric.n)
@@ -127,6 +126,15 @@ def _make_diagnostics_table(outcome: Outcome) -> Table:
     ]
     title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
     return replace(search, rows=[*search.rows, *judge.rows, *losses, *others], title=title)
+
+
+def _compute_savings(outcome: Outcome) -> Mapping[str, Proportion]:
+    """Return the shares of calls and completion tokens that a method saved by ending early, if it did."""
+    spent = [usage for role, usage in outcome.cost.items() if role != "total"]
+    whole = (sum(usage.calls for usage in spent), sum(usage.completion_tokens for usage in spent))
+    names = ("calls saved", "completion tokens saved (estimate)")
+    saved = [outcome.counts.get(name, 0) for name in SAVED]
+    return {name: Proportion(part, part + n) for name, part, n in zip(names, saved, whole, strict=True) if part > 0}
 
 
 def _compute_losses(outcome: Outcome) -> Mapping[str, Proportion]:

@@ -89,6 +89,13 @@ def served_by(asked: ServedModel) -> ServedModel:
     return ServedModel(asked.model, SimulatedConfig(name="simulated"))
 
 
+def with_confidences(served: ServedModel, method: Method) -> ServedModel:
+    """Return a generator on an engine that gives the confidences that a method asks for. Raises ConfigError."""
+    if not method.asks_confidence:
+        return served
+    return ServedModel(served.model, served.engine.for_confidence(ends_early=method.ends_early))
+
+
 def in_manifest(served: ServedModel) -> ModelInRun:
     """Return the manifest's entry for a model."""
     shared = find_shared(served)
@@ -136,6 +143,8 @@ def read_other_roles(
             )
         by_code = is_judge_by_code(role, choice)
         served = [read_judge_by_code(config, role, task)] if by_code else _served(config, role, own)
+        if role == "generator":
+            served = [with_confidences(member, method) for member in served]
         if role == "generator" and served_by(own) not in served:
             raise ConfigError(
                 f"generator: expected the policy among the generators, since tables name a run by it, got "

@@ -14,7 +14,7 @@ from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.rollouts.calls import GENERATE, GENERATOR
 from evorun.runner import registry
-from evorun.runner.served import read_engine, read_other_roles, served_by
+from evorun.runner.served import read_engine, read_other_roles, served_by, with_confidences
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runner.typed import read_name, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
@@ -163,9 +163,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"method={method.name}: {obstacle}")
     if any(played.model == GOLD for played in method.active_roles.values()):
         raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
-    if method.asks_confidence:
-        asked = ServedModel(asked.model, asked.engine.for_confidence(ends_early=method.ends_early))
-        engine = served_by(asked).engine
+    asked = with_confidences(asked, method)
+    engine = served_by(asked).engine
     for key, limit in method.optional_limits.items():
         if limit is None and not budget.limited:
             raise ConfigError(

@@ -65,9 +65,9 @@ async def test_the_surest_traces_vote_with_their_confidence(measure: str, keep: 
 
 async def test_online_the_engine_ends_traces_below_the_warm_ups_threshold() -> None:
     model = Scripted(answer, trace)
-    history = await solve(deepconf(mode="online", agreement=None, measure="min_window"), model)
+    history = await solve(deepconf(mode="online", agreement=None, measure="min_window", keep=0.7), model)
     lowest = [expected_weight(trace(ask), "min_window") for ask in model.asked]
-    threshold = float(np.percentile(lowest[:4], 50))
+    threshold = float(np.percentile(lowest[:4], 30))
     asked: list[Any] = [ask.request.sampling.confidence for ask in model.asked]
     assert [confidence.minimum for confidence in asked] == [None] * 4 + [pytest.approx(threshold)] * 8
     assert {(confidence.top, confidence.window, confidence.tokens) for confidence in asked} == {(20, 3, True)}

@@ -94,6 +94,19 @@ def test_texts_that_an_engine_let_go_on_are_a_loss_of_their_own(tmp_path: Path) 
     assert " ".join(_summary(run).split()).count("texts cut beyond max_tokens 5.0 %") == 1
 
 
+def test_what_a_method_saved_is_a_share_of_what_it_would_have_cost(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "calls saved" not in _summary(run)
+    results = json.loads((run / "results.json").read_text())
+    spent = [usage for role, usage in results["cost"].items() if role != "total"]
+    results["counts"]["saved_calls"] = sum(usage["calls"] for usage in spent) // 3
+    results["counts"]["saved_tokens"] = sum(usage["completion_tokens"] for usage in spent)
+    (run / "results.json").write_text(json.dumps(results))
+    shown = " ".join(_summary(run).split())
+    assert "calls saved 25.0 %" in shown
+    assert "completion tokens saved (estimate) 50.0 %" in shown
+
+
 def test_attempts_without_an_answer_are_shown_by_cause(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     assert "without an answer" not in _summary(run)

@@ -261,7 +261,8 @@ class Pool:
         ]
         electors = [index for index, votes in enumerate(voters) if votes]
         elected = weighted_vote([self.ballots[i] for i in electors], [weights[i] for i in electors])
-        agreement = max(_share(self.ballots, weights).values(), default=0.0)
+        # Rounded, so that equal answers agree wholly.
+        agreement = round(max(_share(self.ballots, weights).values(), default=0.0), 9)
         return rated, None if elected is None else electors[elected], agreement
 
     def _find_voters(self, weights: Sequence[float]) -> list[bool]:
