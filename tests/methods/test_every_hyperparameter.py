@@ -50,6 +50,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("self_consistency", "budget_share"): {"samples": None},
     ("v1_infer", "budget_share"): {"samples": None},
     ("deepconf", "budget_share"): {"samples": None},
+    ("squeeze_evolve", "selection"): {"fitness": "confidence"},
     ("duel_evolve", "puct_exploration"): {"parent_choice": "puct"},
     ("lyria", "puct_exploration"): {"parent_choice": "puct"},
     ("ab_mcts", "evaluator_temperature"): {"score": "model"},
@@ -64,13 +65,12 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 
 OF_STEPS = {
     *(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share")),
-    *(("squeeze_evolve", field) for field in ("choose", "lite", "percentiles")),
     *(("deepconf", field) for field in ("measure", "tail", "bottom", "agreement")),
+    *(("squeeze_evolve", field) for field in ("choose", "fitness", "lite", "percentiles", "zeta")),
     ("rsa", "choose"),
     ("ab_mcts", "model_choice"),
     ("v1_infer", "estimate"),
     ("v1_infer", "prior_sd"),
-    *(("squeeze_evolve", field) for field in ("choose", "percentiles")),
 }
 """Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
 
@@ -80,9 +80,9 @@ CHANGED: dict[str, Any] = {
     **{"duel_choice": "uniform", "orders": 1, "ties": "half", "rating": "win_rate", "pool_rank": "lower"},
     **{"parent_choice": "puct", "puct_exploration": 20.0, "subset": 2, "steps": 3},
     **{"comparisons": 5, "min_opponents": 4, "min_weight": 0.9},
-    **{"groups": 3, "update": "accumulate", "lite_fraction": 0.5, "lite": "random"},
     **{"mode": "offline", "measure": "min_window", "keep": 0.2, "top": 5, "window": 3, "warmup": 4, "batch": 4},
     **{"agreement": 0.5, "tail": 1, "bottom": 0.9},
+    **{"groups": 3, "selection": "weighted", "update": "accumulate", "lite_fraction": 0.5, "lite": "random"},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},

@@ -1,7 +1,9 @@
 """Squeeze-Evolve and runs with several generators: routing, calls and costs by model."""
 
 from collections import Counter
+from itertools import permutations
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from building import composed, make_budget, make_method, simulated_run
 from evorun.cli.overrides import words
 from evorun.errors import ConfigError
-from evorun.methods.search.squeeze_evolve import SqueezeEvolve, count_groups, route
+from evorun.methods.search.squeeze_evolve import SqueezeEvolve, count_groups, draw_weighted, route
 from evorun.reports.html import render_report
 from evorun.runner.estimates import count_calls
 from evorun.runner.plans import make_plan
@@ -164,7 +166,7 @@ async def test_a_budget_buys_whole_steps(tmp_path: Path) -> None:
         (["generator=[gemma3_4b,policy]", "method.percentiles=[30,60]"], r"method.percentiles: expected 1 rising "),
         (
             ["generator=[gemma3_4b,policy]", "task=essay", "method.choose=uniform"],
-            r"method=squeeze_evolve routes groups by",
+            r"method.fitness=diversity counts ",
         ),
         (
             ["method=duel_evolve", "+generator=policy", "++generator.name=api", "++generator.id=x"],
@@ -176,6 +178,33 @@ def test_wrong_generators_are_one_line(arguments: list[str], expected: str) -> N
     method = [] if arguments[0].startswith("method=") else ["method=squeeze_evolve"]
     with pytest.raises(ConfigError, match=f"^{expected}"):
         check(composed("engine=simulated", *method, *arguments))
+
+
+def test_weighted_selection_draws_by_the_softmax_of_those_that_are_left() -> None:
+    logits, rng = [0.0, 1.0, -0.5, 0.3], np.random.default_rng(1)
+    drawn = Counter(tuple(draw_weighted(logits, 2, rng)) for _ in range(20_000))
+    weights = np.exp(logits)
+    for first, second in permutations(range(4), 2):
+        chance = weights[first] / weights.sum() * weights[second] / (weights.sum() - weights[first])
+        assert drawn[first, second] / 20_000 == pytest.approx(chance, abs=5 * (chance / 20_000) ** 0.5)
+    assert sorted(draw_weighted([1e6, 0.0, -1e6], 3, rng)) == [0, 1, 2]
+
+
+def test_confident_groups_go_to_the_cheap_model(tmp_path: Path, prices: str) -> None:
+    confident = ("method.fitness=confidence", "method.selection=weighted", "method.zeta=5", "task.limit=4")
+    run = simulated_run(tmp_path / "run", "method=squeeze_evolve", *SIZES, *confident, *pair(prices))
+    assert run.outcome == COMPLETED
+    candidates = {(record["problem"], record["id"]): record for record in run.records("candidates")}
+    means: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for (problem, _), record in candidates.items():
+        if record["parents"]:
+            role = record["call"].split("|")[2]
+            shown = [candidates[problem, parent]["confidence"] for parent in record["parents"]]
+            means.setdefault((problem, record["generation"]), {}).setdefault(role, []).append(fmean(shown))
+    assert len(means) == 4 * 3
+    assert all(min(found["generate.0"]) >= max(found["generate.1"]) for found in means.values())
+    with pytest.raises(ConfigError, match=r"^method.selection=weighted: expected method.fitness=confidence"):
+        squeeze(selection="weighted")
 
 
 def test_a_model_that_is_listed_twice_is_said_to_be_one() -> None:

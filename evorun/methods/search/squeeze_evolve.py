@@ -8,18 +8,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from math import floor
+from statistics import fmean
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from msgspec import Meta
+from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
-from evorun.fields import OneOf, PositiveInt
+from evorun.errors import ConfigError
+from evorun.fields import OneOf, PositiveFloat, PositiveInt
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.search.chain_of_thought import majority
 from evorun.methods.search.proposals import Proposal, Proposed, ResponseSettings, propose
 from evorun.methods.search.rsa import choose_answer, rate_by_votes
+from evorun.models.base import Confidence, Sampling
 from evorun.rollouts.calls import GENERATE, GENERATOR, Role
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runs.archive import ArchivedCandidates, Snapshot
@@ -42,9 +45,16 @@ class SqueezeEvolveConfig(ResponseSettings):
     steps: PositiveInt | None
     """Steps with the first draw, at N and then M calls (times the turns on a task with tools), less the groups that are
     settled without a call; None: until the budget has no room for another step."""
+    fitness: Annotated[str, OneOf(("confidence", "diversity"))]
+    """confidence: a group is the easier, the higher its members' mean confidence, each of the model that wrote it (no
+    further pass). diversity: the fewer different answers it has."""
     percentiles: list[float] | None
     """Percentiles of a problem's group fitnesses, one fewer than models, rising: groups at or below the lowest go to
     the dearest model, those above all to the cheapest. None: even shares."""
+    selection: Annotated[str, OneOf(("uniform", "weighted"))]
+    """uniform: all candidates are equally likely to enter a group. weighted: by the softmax of their confidence."""
+    zeta: PositiveFloat
+    """Temperature of that softmax, in nats."""
     update: Annotated[str, OneOf(("replace", "accumulate"))]
     """replace: the completions are the next population. accumulate: they join it."""
     lite_fraction: Annotated[float, Meta(ge=0, le=1)]
@@ -53,6 +63,18 @@ class SqueezeEvolveConfig(ResponseSettings):
     """majority: such a group gives a candidate with its most frequent answer. random: any of its candidates."""
     choose: Annotated[str, OneOf(("majority", "uniform"))]
     """majority: the most frequent answer of the last population. uniform: one of its candidates, drawn at random."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.selection == "weighted" and self.fitness != "confidence":
+            raise ConfigError(
+                f"method.selection=weighted: expected method.fitness=confidence, by which it weighs, got {self.fitness}"
+            )
+
+    @property
+    def sampling(self) -> Sampling:
+        sampling = super().sampling
+        return replace(sampling, confidence=Confidence()) if self.fitness == "confidence" else sampling
 
     def thresholds(self, generators: int) -> list[float]:
         """Return the percentiles between this many models."""
@@ -70,14 +92,20 @@ class Group(NamedTuple):
     child: int
     """Number of the group in its step."""
 
-    @property
-    def fitness(self) -> float:
-        """Minus the number of different answers: the higher, the easier.
+    def rate(self, fitness: str) -> float:
+        """Return the fitness of the group: the higher, the easier.
 
-        The authors' code takes the number itself, which sends groups that disagree to the cheap model, against the
-        paper's words.
+        Of diversity, minus the number of different answers. The authors' code takes the number itself, which sends
+        groups that disagree to the cheap model, against the paper's words.
         """
-        return -float(len(set(self.ballots)))
+        if fitness == "diversity":
+            return -float(len(set(self.ballots)))
+        return fmean(read_confidence(member) for member in self.members)
+
+
+def read_confidence(candidate: Candidate) -> float:
+    """Return a candidate's confidence; 0, the least, where its engine gave none."""
+    return 0.0 if candidate.confidence is UNSET else candidate.confidence
 
 
 def count_groups(groups: int, percentiles: Sequence[float]) -> list[int]:
@@ -104,6 +132,15 @@ def route(fitnesses: Sequence[float], percentiles: Sequence[float], rng: np.rand
     return tiers
 
 
+def draw_weighted(logits: Sequence[float], size: int, rng: np.random.Generator) -> list[int]:
+    """Return different indices, drawn one after another by the softmax of the logits of those that are left.
+
+    The largest sums with Gumbel noise are such a draw (Kool, van Hoof and Welling 2019, arXiv 1903.06059).
+    """
+    keys = np.array(logits) + rng.gumbel(size=len(logits))
+    return [int(index) for index in np.argsort(-keys, kind="stable")[:size]]
+
+
 class SqueezeEvolve(PerProblem):
     """Combines random groups of a population into the next one, each by a model that its fitness calls for."""
 
@@ -123,11 +160,15 @@ class SqueezeEvolve(PerProblem):
     def last_step(self) -> int | None:
         return None if self.config.steps is None else self.config.steps - 1
 
+    @property
+    def asks_confidence(self) -> bool:
+        return self.config.fitness == "confidence"
+
     def generators_obstacle(self, generators: int, task: type[Task]) -> str | None:
-        if generators > 1 and task.free_text:
+        if generators > 1 and task.free_text and self.config.fitness == "diversity":
             return (
-                f"method={self.name} routes groups by their number of different answers, and no two texts of "
-                f"task={task.name} are the same; expected one generator, or a task whose answers can be compared"
+                f"method.fitness=diversity counts different answers, and no two texts of task={task.name} are the "
+                "same; set method.fitness=confidence"
             )
         cuts = self.config.thresholds(generators)
         if len(cuts) == generators - 1 and cuts == sorted(cuts) and all(0 <= cut <= 100 for cut in cuts):
@@ -170,9 +211,9 @@ class SqueezeEvolve(PerProblem):
             settled: list[Candidate] = []
             if population:
                 groups = self._draw_groups(ctx, population, step)
-                fitnesses = [group.fitness for group in groups]
+                fitnesses = [group.rate(config.fitness) for group in groups]
                 tiers = route(fitnesses, config.thresholds(len(models)), ctx.rng("ties", step))
-                lite = self._find_lite(groups, tiers)
+                lite = self._find_lite(fitnesses, tiers)
                 settled = [self._settle(ctx, groups[child], step) for child in sorted(lite)]
                 asked = [child for child in range(len(groups)) if child not in lite]
                 proposed = await self._combine(ctx, [groups[i] for i in asked], [models[tiers[i]] for i in asked], step)
@@ -206,16 +247,19 @@ class SqueezeEvolve(PerProblem):
         size = min(self.config.subset, len(population))
         groups = []
         for child in range(self.config.groups):
-            chosen = ctx.rng("subset", step, child).choice(len(population), size, replace=False)
+            rng = ctx.rng("subset", step, child)
+            if self.config.selection == "weighted":
+                chosen = draw_weighted([read_confidence(one) / self.config.zeta for one in population], size, rng)
+            else:
+                chosen = rng.choice(len(population), size, replace=False).tolist()
             groups.append(Group([population[i] for i in chosen], [ballots[i] for i in chosen], child))
         return groups
 
-    def _find_lite(self, groups: Sequence[Group], tiers: Sequence[int]) -> set[int]:
+    def _find_lite(self, fitnesses: Sequence[float], tiers: Sequence[int]) -> set[int]:
         """Return the numbers of the groups that are settled without a call: the cheapest model's easiest ones."""
-        easiest = sorted(
-            (group for group, tier in zip(groups, tiers, strict=True) if tier == 0), key=lambda group: -group.fitness
-        )
-        return {group.child for group in easiest[: int(self.config.lite_fraction * len(easiest))]}
+        cheapest = [group for group, tier in enumerate(tiers) if tier == 0]
+        easiest = sorted(cheapest, key=lambda group: -fitnesses[group])
+        return set(easiest[: int(self.config.lite_fraction * len(easiest))])
 
     def _settle(self, ctx: Context, group: Group, step: int) -> Candidate:
         """Return a member of a group, with its most frequent answer or at random, as a candidate of this step."""
