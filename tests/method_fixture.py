@@ -65,6 +65,13 @@ class Quiz(Task):
     def aggregation_prompt(self, problem: Problem, responses: Sequence[Response]) -> Prompt:
         return _prompt(ask="aggregate", problem=problem.id, candidates=[_shown(response) for response in responses])
 
+    def distillation_prompt(self, problem: Problem, responses: Sequence[Response], max_tokens: int) -> Prompt:
+        shown = [_shown(response) for response in responses]
+        return _prompt(ask="distill", problem=problem.id, candidates=shown, most=max_tokens)
+
+    def distilled_prompt(self, problem: Problem, notes: str, responses: Sequence[Response]) -> Prompt:
+        return _prompt(ask="distilled", problem=problem.id, notes=notes)
+
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
         return _prompt(ask="judge", problem=problem.id, a=_shown(first), b=_shown(second))
 

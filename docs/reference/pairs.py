@@ -17,7 +17,7 @@ EVOLVES = {
     **dict.fromkeys(
         (
             *("duel_evolve", "best_of_n", "feedback_descent", "lyria", "rsa"),
-            *("squeeze_evolve", "ab_mcts", "ttt_discover", "v1_infer"),
+            *("pdr", "squeeze_evolve", "ab_mcts", "ttt_discover", "v1_infer"),
         ),
         "responses",
     ),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from evorun.errors import ConfigError
 from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
+from evorun.methods.search.pdr import PdrConfig
 from evorun.methods.search.proposals import MIN_SAMPLES
 from evorun.methods.search.squeeze_evolve import SqueezeEvolveConfig, count_groups
 from evorun.methods.tree.ab_mcts import AbMcts, AbMctsConfig
@@ -147,14 +148,16 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)
-    for key in ("samples", "comparisons", "rounds", "generations", "steps", "nodes"):
+    for key in ("samples", "comparisons", "rounds", "generations", "steps", "drafts", "nodes"):
         if key in method and method[key] is None and not (key == "steps" and "problems_per_step" in method):
             if limit is None:
                 raise ConfigError(
                     f"method.{key}: expected a number, or a limit on calls, got null and none; set method.{key}=N or "
                     "budget.calls_per_problem=N"
                 )
-            if key == "samples":
+            if key == "drafts":
+                method[key] = typed(PdrConfig, method, "method").fit_drafts(limit)
+            elif key == "samples":
                 method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit))
             elif key == "nodes":
                 method[key] = max(1, limit // _calls_per_node(config))
@@ -276,6 +279,13 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
         case "ttt_discover":
             played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)
             return [Part("rollout", policy, played, limit)]
+        case "pdr":
+            drafts, distiller = method["drafts"], method["distiller"]
+            drawn = Part("generate", policy, test * sum(drafts), limit)
+            if distiller == "summary":
+                return [drawn, Part("distill", policy, test * (len(drafts) - 1), method["summary_tokens"])]
+            rated = sum(drafts[:-1]) if distiller == "top_k" else 0
+            return [drawn, Part("fitness", judge, test * rated, method["evaluator_max_tokens"])]
         case "squeeze_evolve":  # the dearest model's first population, then groups by the models' shares
             names = name_generators(config)
             roles = [f"generate.{number}" for number in range(len(names))] if len(names) > 1 else ["generate"]

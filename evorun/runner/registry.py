@@ -49,6 +49,7 @@ METHODS = {
     "mpo": "evorun.methods.mpo.mpo:Mpo",
     "ppo": "evorun.methods.learning.ppo:Ppo",
     "rsa": "evorun.methods.search.rsa:Rsa",
+    "pdr": "evorun.methods.search.pdr:Pdr",
     "squeeze_evolve": "evorun.methods.search.squeeze_evolve:SqueezeEvolve",
     "ab_mcts": "evorun.methods.tree.ab_mcts:AbMcts",
     "rler": "evorun.methods.rler.rler:Rler",

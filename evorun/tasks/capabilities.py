@@ -187,6 +187,22 @@ class SupportsAggregation(Protocol):
 
 
 @runtime_checkable
+class SupportsDistillation(Protocol):
+    """Responses can be summed up, and the task answered with the notes alone in view (parallel-distill-refine)."""
+
+    def distillation_prompt(self, problem: Problem, responses: Sequence[Response], max_tokens: int) -> Prompt:
+        """Ask for notes on the responses, within a number of tokens."""
+        ...
+
+    def distilled_prompt(self, problem: Problem, notes: str, responses: Sequence[Response]) -> Prompt:
+        """Ask for an answer in view of notes.
+
+        responses: what the notes sum up, for simulators' hints; the prompt does not show them.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsJudging(Protocol):
     """Two responses to a problem can be compared by a model."""
 
@@ -361,6 +377,7 @@ DESCRIPTIONS: Mapping[type, str] = {
     HasStartingResponse: "a response to start from",
     SupportsEvolution: "evolution prompts",
     SupportsAggregation: "aggregation prompts",
+    SupportsDistillation: "notes on responses",
     SupportsJudging: "pairwise judging",
     SupportsPairRatings: "pairwise ratings",
     SupportsDemonstrations: "prompts with solved problems",

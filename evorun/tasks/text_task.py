@@ -265,6 +265,18 @@ class TextTask(Task):
         count = len(candidates)
         return self.ask("aggregate", "aggregation", problem, responses, task=task, candidates=candidates, count=count)
 
+    def distillation_prompt(self, problem: Problem, responses: Sequence[Response], max_tokens: int) -> Prompt:
+        task = self.prompts.render("generation", **self.cached_problem_values(problem))
+        candidates = [self.render_candidate(problem, response) for response in responses]
+        words, count = max_tokens * 2 // 3, len(candidates)
+        shown: dict[str, Any] = {"task": task, "candidates": candidates, "count": count, "words": words}
+        # Notes are free text, and no answer.
+        return msgspec.structs.replace(self.ask("plan", "distillation", problem, responses, **shown), json_schema=None)
+
+    def distilled_prompt(self, problem: Problem, notes: str, responses: Sequence[Response]) -> Prompt:
+        task = self.prompts.render("generation", **self.cached_problem_values(problem))
+        return self.ask("aggregate", "distilled", problem, responses, task=task, notes=escape_tags(notes))
+
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
         a, b = self.render_candidate(problem, first), self.render_candidate(problem, second)
         return self.ask("judge", "judge", problem, [first, second], VERDICT_SCHEMA, candidate_a=a, candidate_b=b)
@@ -498,6 +510,8 @@ class TextTask(Task):
             self.evolution_prompt(problem, [ScoredResponse(response=response, score=0.5)])
             self.aggregation_prompt(problem, [response])
             self.aggregation_prompt(problem, [response, response])
+            self.distillation_prompt(problem, [response], 100)
+            self.distilled_prompt(problem, "notes", [response])
             self.judge_prompt(problem, response, response)
             self.rating_prompt(problem, response, response)
             self.few_shot_prompt(problem, [solved] if gold else [])

@@ -34,6 +34,7 @@ from evorun.tasks.capabilities import (
     ScoredResponse,
     SupportsAggregation,
     SupportsDemonstrations,
+    SupportsDistillation,
     SupportsErrorDetection,
     SupportsEvolution,
     SupportsFitnessScores,
@@ -323,6 +324,8 @@ def _prompts(
     if isinstance(task, SupportsAggregation):
         for shown in (responses[:1], responses):
             yield "aggregation_prompt", task.aggregation_prompt(problem, shown), answered
+    if isinstance(task, SupportsDistillation):
+        yield "distilled_prompt", task.distilled_prompt(problem, "The first draft is wrong.", responses), answered
     if isinstance(task, SupportsRefinement):
         attempts = [
             Attempt(response=response, outcome="lost", judged=Explanation(reason="It is wrong."))

@@ -38,6 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "deepconf": {"mode": "online", "samples": 13, "warmup": 5, "window": 2},
     "ab_mcts": {"nodes": 13},
     "rsa": {"population": 13, "steps": 3},
+    "pdr": {"drafts": [13, 5, 1]},
     "squeeze_evolve": {"population": 13, "groups": 7, "steps": 3},
     "best_of_n": {"samples": 13, "rounds": 3},
     "feedback_descent": {"generations": 13},

@@ -25,6 +25,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     ),
     "ab_mcts": ("method.nodes=7", "method.batch=3"),
     "rsa": ("method.population=4", "method.subset=2", "method.steps=3"),
+    "pdr": ("method.drafts=[3,2,1]",),
     "squeeze_evolve": ("method.population=4", "method.groups=3", "method.subset=2", "method.steps=3"),
     "best_of_n": ("method.samples=4", "method.rounds=3", "method.duels=3"),
     "feedback_descent": ("method.generations=3",),
