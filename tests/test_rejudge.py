@@ -42,6 +42,13 @@ def _duels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulated_run(tmp_path_factory.mktemp("duels") / "run", *DUELS).path
 
 
+@pytest.fixture(scope="module", name="ratings")
+def _ratings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = ("method.samples=5", "method.comparisons=9", "method.orders=2", "task.limit=4")
+    words = ("method=v1_infer", "task=mathbench", "task.source=sample", *sizes)
+    return simulated_run(tmp_path_factory.mktemp("ratings") / "run", *words).path
+
+
 @pytest.fixture(scope="module", name="rewards")
 def _rewards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulated_run(tmp_path_factory.mktemp("rewards") / "run", *REWARDS).path
@@ -73,6 +80,15 @@ def keys(folder: Path) -> list[str]:
 
 
 # --- duels ---
+
+
+def test_a_run_that_rates_pairs_has_them_rated_again(ratings: Path) -> None:
+    folder = study(ratings, "judge=policy")
+    assert records(folder, "comparisons") == records(ratings, "comparisons")
+    assert row(folder, "accuracy: the run's choices").agreement.value == 1
+    again = records(study(ratings, *WEAK), "comparisons")
+    assert all(duel["ratings"] for duel in again)
+    assert again != records(ratings, "comparisons")
 
 
 def test_the_recorded_judge_gives_the_recorded_verdicts_ratings_and_choices(duels: Path) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 from msgspec.structs import asdict
 
 from evorun.errors import ConfigError, DataError
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import judge_pairs
+from evorun.methods.duels.pair_ratings import rate_pairs
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Role
@@ -102,6 +103,8 @@ class RejudgedDuels(Rejudging):
 
     async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
         roles = {role: Role(role) for role in self._models()}
+        # A run that rates pairs has ratings from the new judge, too.
+        rated = any(duel.record.ratings is not UNSET for duel in self._duels)
 
         async def ask(duel: _Duel) -> ComparisonRecord:
             record = duel.record
@@ -116,7 +119,7 @@ class RejudgedDuels(Rejudging):
                 tools=MethodTools(effects.tests),
             )
             candidates = self._candidates[record.problem]
-            [again] = await judge_pairs(
+            [again] = await (rate_pairs if rated else judge_pairs)(
                 ctx,
                 [candidates[record.first], candidates[record.second]],
                 [(0, 1)],

@@ -120,10 +120,12 @@ async def rate_pairs(
     orders: int,
     step: int,
     sampling: Sampling,
+    judged_before: int = 0,
 ) -> list[Comparison]:
     """Rate each pair in `orders` orders of presentation, by every judge; when the budget ends, only the first ones.
 
-    A comparison's ratings are the means over all that could be read; the higher one wins.
+    A comparison's ratings are the means over all that could be read; the higher one wins. judged_before: number of
+    pairs that earlier calls have rated within the step.
     """
     pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     judges = ctx.judges
@@ -134,7 +136,7 @@ async def rate_pairs(
         role=judges * len(prompts),
         step=step,
         sampling=sampling,
-        indices=[index for index in range(len(prompts)) for _ in judges],
+        indices=[orders * judged_before + index for index in range(len(prompts)) for _ in judges],
     )
     found = [
         ctx.task.parse_ratings(reply.completions[0].text)

@@ -61,7 +61,7 @@ class V1Infer(PerProblem):
             ((places[duel.first], places[duel.second]), duel.ratings) for duel in duels if duel.ratings is not UNSET
         ]
         posterior = super().rate_by_duels(candidates, duels)
-        # Verdicts, which another judge gave without ratings, count as they do elsewhere.
+        # Without a readable rating there are no weights.
         return posterior._replace(mean=self.config.rate(len(candidates), rated)) if rated else posterior
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
