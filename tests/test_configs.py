@@ -199,10 +199,11 @@ def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("method", ["duel_evolve", "feedback_descent", "gepa", "lyria"])
+@pytest.mark.parametrize("method", ["duel_evolve", "feedback_descent", "gepa", "islands", "lyria"])
 def test_every_method_with_generations_keeps_a_budget_of_them(method: str) -> None:
     def generations(*words: str) -> Any:
-        return check(composed(f"method={method}", "task=arithmetic", "method.generations=9", *words)).method.last_step
+        task = "circle_packing" if method == "islands" else "arithmetic"
+        return check(composed(f"method={method}", f"task={task}", "method.generations=9", *words)).method.last_step
 
     assert [generations(f"budget.generations={number}") for number in (0, 4, 12)] == [0, 4, 9]
     assert generations() == 9
@@ -211,7 +212,7 @@ def test_every_method_with_generations_keeps_a_budget_of_them(method: str) -> No
 def test_no_other_method_has_generations() -> None:
     """The key that budgets limit has this name in every method that loops over generations."""
     having = {name for name, method in registry.methods().items() if "generations" in _names_of(method.Config)}
-    assert having == {"duel_evolve", "feedback_descent", "gepa", "laft", "lyria"}
+    assert having == {"duel_evolve", "feedback_descent", "gepa", "islands", "laft", "lyria"}
 
 
 def _names_of(schema: Any) -> set[str]:

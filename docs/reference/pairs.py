@@ -16,7 +16,7 @@ from reference.markdown import code, prose, table
 EVOLVES = {
     **dict.fromkeys(
         (
-            *("duel_evolve", "best_of_n", "feedback_descent", "lyria", "rsa"),
+            *("duel_evolve", "best_of_n", "feedback_descent", "islands", "lyria", "rsa"),
             *("pdr", "squeeze_evolve", "ab_mcts", "ttt_discover", "v1_infer"),
         ),
         "responses",

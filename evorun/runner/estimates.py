@@ -276,6 +276,8 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             return [Part("generate", policy, test * method["samples"], limit)]
         case "rsa":
             return [Part("generate", policy, test * method["population"] * method["steps"], limit)]
+        case "islands":  # the most where each try is new and parses
+            return [Part("generate", policy, test * method["generations"] * method["children"], limit)]
         case "ttt_discover":
             played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)
             return [Part("rollout", policy, played, limit)]

@@ -44,6 +44,7 @@ METHODS = {
     "gepa": "evorun.methods.gepa.gepa:Gepa",
     "fixed_prompts": "evorun.methods.search.fixed_prompts:FixedPrompts",
     "grpo": "evorun.methods.learning.policy_gradient:Grpo",
+    "islands": "evorun.methods.islands.islands:Islands",
     "laft": "evorun.methods.lyria.lyria:Laft",
     "lyria": "evorun.methods.lyria.lyria:Lyria",
     "mpo": "evorun.methods.mpo.mpo:Mpo",

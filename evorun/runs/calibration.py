@@ -27,7 +27,7 @@ RESAMPLES = 100
 SCRATCH = "init"
 """The operator of responses from scratch."""
 
-BRED = ("evolve", "aggregate", "refine", "crossover", "mutation")
+BRED = ("evolve", "aggregate", "refine", "crossover", "mutation", "diff", "full", "cross")
 """The operators by which a model makes a response in view of others."""
 
 # Number of equally likely values that stand for the distribution of a problem's probability (ours)

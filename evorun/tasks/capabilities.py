@@ -16,6 +16,9 @@ from evorun.tasks.rubric_items import WeightedItem
 from evorun.tasks.rubrics import Rubric, RubricItem
 
 Letter = Literal["A", "B"]
+PatchForm = Literal["diff", "full", "cross"]
+"""The form of a changed program. diff: blocks that replace lines. full: the whole program. cross: a whole program that
+combines the parent with another."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +168,22 @@ class HasStartingResponse(Protocol):
 
     def starting_response(self, problem: Problem) -> Response:
         """Return the response, which has an answer."""
+        ...
+
+
+@runtime_checkable
+class SupportsPatches(Protocol):
+    """A program can be changed in parts or as a whole, with other programs in view."""
+
+    def patch_prompt(self, problem: Problem, parent: Response, others: Sequence[Response], form: PatchForm) -> Prompt:
+        """Ask for a program that is better than the parent; with `cross`, `others` holds the partner alone."""
+        ...
+
+    def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
+        """Return the changed program, given the reply as `parse` read it; with the reason in `error` if there is none.
+
+        A whole program is accepted where changes were asked for. Never raises.
+        """
         ...
 
 
@@ -375,6 +394,7 @@ class SupportsFitnessScores(Protocol):
 DESCRIPTIONS: Mapping[type, str] = {
     SupportsGeneration: "generation prompts",
     HasStartingResponse: "a response to start from",
+    SupportsPatches: "changes to programs",
     SupportsEvolution: "evolution prompts",
     SupportsAggregation: "aggregation prompts",
     SupportsDistillation: "notes on responses",

@@ -107,8 +107,8 @@ def fields(method: type[Method]) -> list[str]:
     return [field.name for field in dataclasses.fields(method.Config) if field.name != "name"]
 
 
-ELSEWHERE = ("laft", "fixed_prompts")
-"""Lyria under another name; tests/test_prompt_studies.py."""
+ELSEWHERE = ("laft", "fixed_prompts", "islands")
+"""Lyria under another name; tests/test_prompt_studies.py; tests/methods/test_islands.py."""
 
 ANY_NUMBER = ("mu0",)
 """Fields without a range: the rating to begin with has no zero point."""

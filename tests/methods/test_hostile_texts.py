@@ -61,7 +61,8 @@ def hostile(ask: Ask) -> str:
 WITHOUT_TRAINING = sorted(
     name
     for name in registry.METHODS
-    if not (registry.method_class(name).trains or registry.method_class(name).learns_from_problems)
+    if name != "islands"  # programs alone: tests/methods/test_islands.py
+    and not (registry.method_class(name).trains or registry.method_class(name).learns_from_problems)
 )
 """The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py."""
 

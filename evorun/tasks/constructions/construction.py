@@ -22,14 +22,15 @@ from evorun.fields import PositiveInt
 from evorun.runs.candidates import Feedback, Response
 from evorun.runs.scores import Score
 from evorun.sandbox.base import Case, Limits, Program, Suite
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, LoadedTask, Problem, Provenance, TaskConfig, Tools
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, LoadedTask, Problem, Prompt, Provenance, TaskConfig, Tools
 from evorun.tasks.benchmark import hash_content
-from evorun.tasks.capabilities import Diagnosis, Verification
+from evorun.tasks.capabilities import Diagnosis, PatchForm, Verification
 from evorun.tasks.constructions.ladder import VARIANTS, LadderSimulator, write_program
 from evorun.tasks.livecodebench.feedback import shorten
 from evorun.tasks.livecodebench.programs import signature
-from evorun.tasks.livecodebench.reading import read_program, read_reasoning
+from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES, read_program, read_reasoning
 from evorun.tasks.loading import load_rows
+from evorun.tasks.patches import apply_patch
 from evorun.tasks.text_task import TextTask
 
 ENTRY = "build"
@@ -173,6 +174,26 @@ class Construction(TextTask):
             "program": response.answer or self.excerpt(response.text),
             "found": response.feedback.text if response.feedback else unseen,
         }
+
+    def patch_prompt(self, problem: Problem, parent: Response, others: Sequence[Response], form: PatchForm) -> Prompt:
+        shown = self.render_response("candidate", problem, parent)
+        blocks = [self.render_response("candidate", problem, other) for other in others]
+        hints = {"patch": parent.answer} if form == "diff" else {}
+        seen = [parent, *others]
+        return self.ask("evolve", "patch", problem, seen, hints=hints, parent=shown, others=blocks, form=form)
+
+    def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
+        if form != "diff":
+            return response
+        try:
+            program = apply_patch(parent.answer or "", response.text)
+        except ValueError as error:
+            # Models that write the whole program anyway have answered.
+            return response if response.answer is not None else replace(response, error=str(error))
+        if len(program.encode(errors="replace")) > MAX_SOURCE_BYTES:
+            return replace(response, answer=None, error="too_long: the changed program is too long")
+        reasoning = response.text.partition("<<<<<<<")[0].strip()
+        return replace(response, answer=program, reasoning=reasoning, error=None)
 
     def read(self, problem: Problem, text: str) -> str:
         return read_program(text)

@@ -4,8 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
+from evorun.models.base import Request
 from evorun.simulation.simulator import Filler
 from evorun.tasks.base import Problem, Row
+from evorun.tasks.patches import write_patch
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -23,7 +27,10 @@ def write_program(built: Any, variant: int) -> str:
 
 
 class LadderSimulator(TextSimulator):
-    """Writes programs that return objects of the task's ladder; of other programs it knows nothing."""
+    """Writes programs that return objects of the task's ladder; of other programs it knows nothing.
+
+    Where changes are asked for (the hint `patch`, with the parent), it gives them as a patch.
+    """
 
     filler: ClassVar[Filler] = Filler(
         "Look at what limits the score, move what is nearest to the limit and keep the move where the score gains."
@@ -39,6 +46,16 @@ class LadderSimulator(TextSimulator):
         super().__init__(task, rows)
         self._known: dict[str, Mapping[str, float]] = {}
 
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        text, parent = super().respond(request, rng), request.hints.get("patch")
+        if parent is None:
+            return text
+        program = self._task.parse(self._rows[request.hints["problem"]].problem, text).answer
+        if program is None:
+            return text
+        idea, *_ = text.partition("```")
+        return f"{idea}{write_patch(parent, program)}"
+
     def value(self, problem: Problem, answer: str | None) -> float:
         task: Any = self._task
         if problem.id not in self._known:
@@ -49,4 +66,5 @@ class LadderSimulator(TextSimulator):
                 for built, degree in zip(ladder, degrees, strict=True)
                 for variant in range(VARIANTS)
             }
-        return self._known[problem.id].get(answer or "", 0.0)
+        # Programs of others, such as the seed, are worth half: neither praised nor blamed.
+        return 0.0 if answer is None else self._known[problem.id].get(answer, 0.5)

@@ -16,6 +16,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.constructions.matrix_product.matrix_product import Shape, write_kernel
+from evorun.testing.tasks import ODD_TEXTS
 
 TOUCHING = (2 - math.sqrt(2)) / 2 / 1.0000000001  # of two circles on the diagonal, a little less than 0.29289
 
@@ -198,6 +199,22 @@ def test_hostile_programs_get_the_worst_score_and_their_fault() -> None:
     for name, grade in grades.items():
         assert grade.scores == {"sum_of_radii": 0, "valid": 0}, name
         assert re.match(HOSTILE[name][1], grade.detail), (name, grade.detail)
+
+
+def test_a_changed_program_is_read_from_its_patch_or_written_in_full() -> None:
+    task, problem, _ = loaded("circle_packing")
+    seed = task.starting_response(problem)
+    patch = (
+        "Smaller.\n<<<<<<< SEARCH\n    radius = 0.5 / side - 1e-9\n=======\n    radius = 0.4 / side\n>>>>>>> REPLACE"
+    )
+    changed = task.read_patch(problem, seed, task.parse(problem, patch), "diff")
+    assert changed.answer == seed.answer.replace("0.5 / side - 1e-9", "0.4 / side")
+    assert (changed.reasoning, changed.error) == ("Smaller.", None)
+    whole = task.parse(problem, "```python\ndef build(n):\n    return []\n```")
+    assert task.read_patch(problem, seed, whole, "diff") == whole
+    for text in ODD_TEXTS:
+        response = task.read_patch(problem, seed, task.parse(problem, text), "diff")
+        assert (response.answer is None) == (response.error is not None)
 
 
 # --- seeds, ladders, settings ---

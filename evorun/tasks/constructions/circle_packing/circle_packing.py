@@ -24,7 +24,7 @@ from evorun.tasks.constructions.construction import VALID, Construction, Constru
 from evorun.tasks.constructions.ladder import RUNGS
 
 # Moves of one centre between two rungs of the simulated model's ladder (ours)
-_MOVES = 60
+_MOVES = 120
 # What rounding a centre and a radius to six decimals can add to an overlap
 _ROUNDING = 4e-6
 
@@ -94,13 +94,13 @@ def climb(count: int) -> Sequence[Sequence[Sequence[float]]]:
     rng = stream(0, "circle packings", str(count))
     centres = rng.random((count, 2))
     radii, ladder = _largest_radii(centres), []
-    for _ in range(RUNGS):
+    for rung in range(RUNGS):
         rounded = np.maximum(0, np.round(radii - _ROUNDING, 6))
         ladder.append(np.column_stack([np.round(centres, 6), rounded]).tolist())
         for _ in range(_MOVES):
             moved = centres.copy()
             index = int(rng.integers(count))
-            moved[index] = np.clip(moved[index] + rng.normal(0, 0.08, 2), 0.02, 0.98)
+            moved[index] = np.clip(moved[index] + rng.normal(0, 0.15 * (1 - rung / RUNGS) ** 2 + 0.004, 2), 0.02, 0.98)
             better = _largest_radii(moved)
             if better.sum() > radii.sum():
                 centres, radii = moved, better

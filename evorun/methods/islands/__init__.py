@@ -1,0 +1,1 @@
+"""Populations of programs on islands: the policies of OpenEvolve, ShinkaEvolve and AdaEvolve."""

@@ -1,0 +1,358 @@
+"""Evolution of programs on islands, with the policies of OpenEvolve, ShinkaEvolve and AdaEvolve.
+
+Read in the authors' code: algorithmicsuperintelligence/openevolve (411fb59), SakanaAI/ShinkaEvolve (9912af1) and
+skydiscover-ai/skydiscover (59643ef). They make one program at a time, with draws from a global generator. Here a step
+makes `children` programs together, so that they share their view of the islands, and every draw has its own stream.
+Left out: embeddings, cascades of evaluation, Shinka's scratchpad and AdaEvolve's paradigms.
+
+Calls per problem: generations x children, and one for each retry of a text that did not parse or was not new.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from evorun.methods.base import PerProblem, Regime
+from evorun.methods.context import Context
+from evorun.methods.islands.choices import (
+    ModelBandit,
+    Progress,
+    choose_island,
+    fitness_weights,
+    intensity_weights,
+    shinka_weights,
+)
+from evorun.methods.islands.population import Features, Island, Member, find_similar, migrate, split_words
+from evorun.methods.islands.settings import IslandsConfig
+from evorun.methods.lyria.population import regime_with_verifier
+from evorun.rollouts.calls import GENERATE, GENERATOR, Role
+from evorun.rollouts.episodes import Asked
+from evorun.rollouts.replies import TextCounts
+from evorun.rollouts.responses import respond
+from evorun.runs.archive import ArchivedCandidates, Snapshot
+from evorun.runs.candidates import Candidate, Response, Step
+from evorun.tasks.base import Prompt, Task
+from evorun.tasks.capabilities import HasStartingResponse, HasVerifier, PatchForm, SupportsPatches
+
+
+class Plan(NamedTuple):
+    """A child to ask for."""
+
+    island: int
+    parent: Member
+    shown: tuple[Member, ...]
+    form: PatchForm
+    model: int
+    prompt: Prompt
+
+
+class Answer(NamedTuple):
+    """A reply to a plan, read."""
+
+    response: Response
+    attempt: int
+    call: str
+    is_new: bool
+
+
+@dataclass
+class _World:
+    """The state of one problem's search."""
+
+    islands: list[Island]
+    progress: list[Progress]
+    features: Features
+    bandit: ModelBandit
+    members: dict[str, Member] = field(default_factory=dict)
+    """All that were ever on an island, by id, in order."""
+    children: Counter[str] = field(default_factory=Counter)
+    """Children by parent."""
+    made: int = 0
+    """Children that were scored."""
+    spawned_at: int = 0
+    best: Member | None = None
+
+
+class Islands(PerProblem):
+    """Evolves programs on several islands that seldom exchange their best."""
+
+    name = "islands"
+    description = "programs on islands, changed by patches: policies of OpenEvolve, ShinkaEvolve and AdaEvolve"
+    regime = "problem_only"
+    needs = (SupportsPatches, HasStartingResponse, HasVerifier)
+    roles: ClassVar = {GENERATE: Role(GENERATOR)}
+    Config = IslandsConfig
+    config: IslandsConfig
+
+    @property
+    def optional_limits(self) -> Mapping[str, int | None]:
+        return {"generations": self.config.generations}
+
+    @property
+    def last_step(self) -> int | None:
+        return self.config.generations
+
+    def information_regime(self, task: type[Task]) -> Regime:
+        return regime_with_verifier(task)
+
+    def warnings(self, calls: int | None) -> list[str]:
+        if calls is None or calls >= self.config.children:
+            return []
+        return [
+            f"method.children={self.config.children} leaves no step within {calls} calls per problem; lower "
+            "method.children or raise the budget"
+        ]
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Put the seed program on each island; then plan, ask for, score and place the children of each step."""
+        config: Any = self.config
+        everything = ArchivedCandidates(ctx.archive)
+        world = _World([], [], Features(config.grid_bins or 1), ModelBandit(len(ctx.generators), **self._bandit))
+        (seed,) = await self._score(ctx, [("0.seed", "seed", 0, (), None, 1, ctx.task.starting_response(ctx.problem))])
+        everything.extend([seed.candidate])
+        for _ in range(config.islands):
+            self._start_island(world, seed)
+        yield self._report(world, everything, 0, {})
+        for step in count(1) if config.generations is None else range(1, config.generations + 1):
+            if config.generations is None and ctx.affordable(config.children, GENERATE) < config.children:
+                return  # children that are not asked for would leave a smaller step
+            planned: Counter[int] = Counter()
+            plans = [self._plan(ctx, world, step, child, planned) for child in range(config.children)]
+            answers, texts = await self._ask(ctx, world, plans, step)
+            found = [(child, answer) for child, answer in enumerate(answers) if answer is not None]
+            scored = await self._score(
+                ctx,
+                [
+                    (
+                        f"{step}.{child}",
+                        plans[child].form,
+                        step,
+                        (plans[child].parent.candidate.id, *(other.candidate.id for other in plans[child].shown)),
+                        answer.call,
+                        answer.attempt + 1,
+                        answer.response,
+                    )
+                    for child, answer in found
+                ],
+            )
+            refused = 0
+            for (child, answer), member in zip(found, scored, strict=True):
+                everything.extend([member.candidate])
+                refused += answer.response.answer is not None and not answer.is_new
+                self._settle(world, plans[child], member if answer.is_new else None)
+            if not found:
+                return
+            self._exchange(world, seed, len(found))
+            yield self._report(world, everything, step, {"similar": refused, **texts.diagnostics()})
+            if ctx.out_of_budget:
+                return
+
+    # --- planning ---
+
+    def _plan(self, ctx: Context, world: _World, step: int, child: int, planned: Counter[int]) -> Plan:
+        """Choose island, parent, shown programs, form and model; all draws are from the child's own streams."""
+        config: Any = self.config
+        rng = ctx.rng("plan", step, child)
+        count = len(world.islands)
+        if config.island_choice == "turns":
+            number = ((step - 1) * config.children + child) % count
+        elif config.island_choice == "uniform":
+            number = int(rng.integers(count))
+        else:
+            number = choose_island(world.progress, [planned[island] for island in range(count)], rng)
+        planned[number] += 1
+        island = world.islands[number]
+        parent = self._choose_parent(world, number, rng)
+        others = [member for member in island.members if member is not parent]
+        best, rest = others[: config.shown_best], others[config.shown_best :]
+        drawn = rng.choice(len(rest), min(config.shown_others, len(rest)), replace=False) if rest else []
+        shown = (*best, *(rest[index] for index in sorted(drawn)))
+        form = self._choose_form(rng.random(), bool(shown))
+        if form == "cross":  # one partner, chosen among what would be shown
+            shown = (shown[int(rng.integers(len(shown)))],)
+        models = len(world.bandit.calls)
+        bandit = self.config.model_choice == "bandit"
+        model = int(rng.choice(models, p=world.bandit.probabilities() if bandit else None))
+        world.bandit.submit(model)
+        prompt = ctx.task.patch_prompt(ctx.problem, parent.candidate, [member.candidate for member in shown], form)
+        return Plan(number, parent, shown, form, model, prompt)
+
+    def _choose_parent(self, world: _World, number: int, rng: np.random.Generator) -> Member:
+        config: Any = self.config
+        members = world.islands[number].members
+        fitness = [member.fitness for member in members]
+        if config.parents == "weighted":
+            children = [world.children[member.candidate.id] for member in members]
+            return members[int(rng.choice(len(members), p=shinka_weights(fitness, children, config.pressure)))]
+        if config.parents == "intensity":
+            intensity = world.progress[number].intensity(config.intensity_low, config.intensity_high)
+            return members[int(rng.choice(len(members), p=intensity_weights(fitness, intensity)))]
+        draw = float(rng.random())
+        if draw < config.explore:
+            return members[int(rng.integers(len(members)))]
+        if draw < config.explore + config.exploit:
+            alive = {member.candidate.id: member for island in world.islands for member in island.members}
+            elites = sorted(alive.values(), key=lambda member: -member.fitness)[: config.elites]
+            at_home = [member for member in elites if member in members]
+            return (at_home or elites)[int(rng.integers(len(at_home or elites)))]
+        return members[int(rng.choice(len(members), p=fitness_weights(fitness)))]
+
+    def _choose_form(self, draw: float, has_partner: bool) -> PatchForm:
+        config: Any = self.config
+        if draw < config.diff_share:
+            return "diff"
+        return "cross" if draw < config.diff_share + config.cross_share and has_partner else "full"
+
+    @property
+    def _bandit(self) -> dict[str, float]:
+        config = self.config
+        names = {"exploration": config.model_exploration, "epsilon": config.model_epsilon, "decay": config.model_decay}
+        return names
+
+    # --- asking ---
+
+    async def _ask(
+        self, ctx: Context, world: _World, plans: Sequence[Plan], step: int
+    ) -> tuple[list[Answer | None], TextCounts]:
+        """Ask for all children together; ask again for texts that do not parse, and for programs that are not new."""
+        answers: list[Answer | None] = [None] * len(plans)
+        texts, roles = TextCounts(), ctx.generators
+        pending = list(range(len(plans)))
+        for attempt in range(max(self.config.retries + 1, self.config.novelty_tries)):
+            episodes = await respond(
+                ctx,
+                [Asked(ctx.problem, plans[child].prompt) for child in pending],
+                role=[roles[plans[child].model] for child in pending],
+                step=step,
+                sampling=self.config.sampling,
+                attempt=attempt,
+                indices=pending,
+            )
+            again = []
+            for episode in sorted(episodes, key=lambda episode: episode.number):
+                child, reply = episode.number, episode.replies[-1]
+                plan, response = plans[child], episode.response
+                if reply.error is None:
+                    response = ctx.task.read_patch(ctx.problem, plan.parent.candidate, response, plan.form)
+                texts.add(ctx.task, reply, response)
+                # A child of this step is old news for a later one of the same island, whichever reply came first.
+                earlier = [
+                    answers[other].response.answer  # type: ignore[union-attr]
+                    for other in range(len(plans))
+                    if other != child and answers[other] is not None and plans[other].island == plan.island
+                ]
+                is_new = response.answer is not None and self._is_new(world, plan.island, response.answer, earlier)
+                answers[child] = Answer(response, attempt, episode.call, is_new)
+                unparsed = reply.error is None and response.error is not None and attempt < self.config.retries
+                if unparsed or (response.answer is not None and not is_new and attempt + 1 < self.config.novelty_tries):
+                    again.append(child)
+            pending = again
+            if not pending:
+                break
+        return answers, texts
+
+    def _is_new(self, world: _World, island: int, program: str, earlier: Sequence[str | None]) -> bool:
+        limit: Any = self.config.max_similarity
+        words = split_words(program)
+        if any(other is not None and split_words(other) == words for other in earlier):
+            return False
+        return find_similar(words, world.islands[island].members, limit) is None
+
+    async def _score(self, ctx: Context, found: Sequence[tuple[Any, ...]]) -> list[Member]:
+        """Return the children as members, with feedback and the task's fitness."""
+        responses = await ctx.observe([response for *_, response in found])
+        verified = await ctx.verify(responses, max_errors=1)
+        members = []
+        for (name, operator, step, parents, call, attempts, _), response, verification in zip(
+            found, responses, verified, strict=True
+        ):
+            candidate = Candidate.from_response(
+                response,
+                id=name,
+                generation=step,
+                parents=tuple(dict.fromkeys(parents)),
+                operator=operator,
+                attempts=attempts,
+                call=call,
+                fitness=verification.fitness,
+                mean=verification.fitness,
+                errors=verification.errors.text,
+            )
+            members.append(Member(candidate, verification.fitness, name, split_words(response.answer or "")))
+        return members
+
+    # --- placing ---
+
+    def _settle(self, world: _World, plan: Plan, member: Member | None) -> None:
+        """Place a scored child on its island; None, or one without a valid program, only counts as a visit."""
+        world.made += 1
+        world.children[plan.parent.candidate.id] += 1
+        fitness = 0.0 if member is None else member.fitness
+        best = -np.inf if world.best is None else world.best.fitness
+        world.bandit.update(plan.model, fitness, max(plan.parent.fitness, best))
+        world.progress[plan.island].visit(fitness, best)
+        if member is None or fitness <= 0:
+            return
+        world.members[member.candidate.id] = member
+        world.islands[plan.island].add(member, world.features.cell(member.program))
+        if world.best is None or fitness > world.best.fitness:
+            world.best = member
+
+    def _exchange(self, world: _World, seed: Member, made: int) -> None:
+        """Migrate where a multiple of `migration_every` was passed; start an island where the others stagnate."""
+        config: Any = self.config
+        if (
+            len(world.islands) > 1
+            and world.made // config.migration_every > (world.made - made) // config.migration_every
+        ):
+            migrate(
+                world.islands,
+                config.migration_share,
+                world.features.cell,
+                both_ways=config.migration_both_ways,
+                keep_best=config.keep_best,
+            )
+            for island, progress in zip(world.islands, world.progress, strict=True):
+                if island.best is not None:
+                    progress.receive(island.best.fitness)
+        gains = sum(progress.gains for progress in world.progress)
+        paused = world.made - world.spawned_at < config.spawn_pause
+        if len(world.islands) < config.max_islands and not paused and gains < config.spawn_below * world.made:
+            self._start_island(world, seed)
+            world.spawned_at = world.made
+
+    def _start_island(self, world: _World, seed: Member) -> None:
+        island = Island(self.config.capacity or 1, {} if self.config.grid_bins else None)
+        island.add(seed, world.features.cell(seed.program))
+        progress = Progress(self.config.decay)
+        progress.receive(seed.fitness)
+        world.islands.append(island)
+        world.progress.append(progress)
+        world.members[seed.candidate.id] = seed
+        if world.best is None:
+            world.best = seed
+
+    def _report(self, world: _World, everything: ArchivedCandidates, step: int, counts: Mapping[str, float]) -> Step:
+        alive = {member.candidate.id for island in world.islands for member in island.members}
+        best = None if world.best is None else world.best.candidate
+        if best is not None and best.id in alive:
+            best = replace(best, survivor=True)
+        figures = {"islands": float(len(world.islands)), **counts}
+        for number, (island, progress) in enumerate(zip(world.islands, world.progress, strict=True)):
+            figures[f"island_{number}_best"] = 0.0 if island.best is None else island.best.fitness
+            figures[f"island_{number}_programs"] = float(len(island.members))
+            if self.config.parents == "intensity":
+                low, high = self.config.intensity_low, self.config.intensity_high
+                figures[f"island_{number}_intensity"] = progress.intensity(low, high)
+        return Step(
+            step=step,
+            best=best,
+            candidates=Snapshot(everything, survivors=alive),
+            pool=len(alive),
+            extra=figures,
+        )
