@@ -56,7 +56,7 @@ class Judged(Quiz):
 
 
 POINTS: dict[str, Any] = {
-    "Merit": {"a": 2, "b": 1, "c": 0, "d": 2},
+    "Merit": {"a": 2, "b": 1, "c": "hard to say", "d": 2},
     "Fault": {"a": 0, "b": 2, "c": 1, "d": "it is hard to say"},
     "Same": dict.fromkeys("abcd", 1),
     "Wide": {"a": 2, "b": 0, "c": 2, "d": 0},
@@ -88,10 +88,10 @@ async def test_a_response_earns_its_halved_points_by_weight_and_unread_judgments
     trained = await learn(tmp_path / "run", adaptive=False)
     assert {ask.role for ask in trained.model.asked} == {"rollout", "score", "evaluate"}
     rollouts = read_rollouts(tmp_path / "run")
-    # (2 x merit - fault) / 2, where d's fault is unknown and counts for nothing.
-    assert [one.reward for one in rollouts] == [1.0, (2 * 0.5 - 1) / 2, (0 - 0.5) / 2, 1.0]
+    # (2 x merit - fault) / 2; c's merit and d's fault are unknown, and neither they nor their weights count.
+    assert [one.reward for one in rollouts] == [1.0, (2 * 0.5 - 1) / 2, -0.5, 1.0]
     [record] = trained.records("training")
-    assert record["figures"]["reward_unread_items"] == 0.25
+    assert record["figures"]["reward_unread_items"] == 0.5
     assert record["figures"]["reward_items"] == 2.0
     attempts = [
         ask.attempt
@@ -139,16 +139,19 @@ def last_ratings(trained: Trained) -> list[dict[str, Any]]:
 
 
 async def test_the_active_criteria_of_a_problem_go_on_to_its_next_step(tmp_path: Path) -> None:
-    """Each problem comes again after an epoch."""
-    trained = await learn(tmp_path / "run", steps=6, persistent=False, max_active=2)
-    ids = [trained.trained_on()[place] for place in range(0, 24, 4)]
-    again = next(step for step in range(2, 7) if ids[step - 1] in ids[: step - 1])
-    before = ids.index(ids[again - 1]) + 1
-    kept = {"Wide", "Narrow"} if before == 1 else {"Middle"}
-    titles = {ask.shown["title"] for ask in trained.model.of("score") if ask.step == again}
-    assert titles == kept | {"Middle"}
-    if before > 1:  # it is there already: the reply is refused as a double, and counted
-        assert trained.records("training")[again - 1]["figures"]["items_unread_doubled"] == 1.0
+    """Five problems in ten steps: each comes twice."""
+    trained = await learn(tmp_path / "run", steps=10, persistent=False, max_active=3)
+    ids = trained.trained_on()[::4]
+    again = {problem: ids.index(problem, ids.index(problem) + 1) + 1 for problem in ids}
+    judged = {
+        step: {ask.shown["title"] for ask in trained.model.of("score") if ask.step == step} for step in range(1, 11)
+    }
+    # There is room for all three of the first step, but one does not tell the responses apart.
+    assert judged[again[ids[0]]] == {"Wide", "Narrow", "Middle"}
+    # The others have it already: the reply is refused as a double, and counted.
+    assert judged[again[ids[1]]] == {"Middle"}
+    figures = [record["figures"].get("items_unread_doubled", 0.0) for record in trained.records("training")]
+    assert figures == [float(step in again.values() and step != again[ids[0]]) for step in range(1, 11)]
 
 
 @pytest.mark.parametrize(
