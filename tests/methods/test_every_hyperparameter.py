@@ -97,6 +97,7 @@ CHANGED: dict[str, Any] = {
     **{"crossover_rate": 0.2, "external_crossover_rate": 0.9, "mutation_rate": 0.9, "external_mutation_rate": 0.0},
     **{"fitness": "model", "errors": "model", "fitness_threshold": 20.0},
     **{"evaluator_temperature": 0.37, "evaluator_max_tokens": 44},
+    **{"stop_probability": 0.2},
     **{"policy": "ucb", "nodes": 9, "batch": 5, "score": "model", "prior": "beta", "prior_mean": 0.6, "breadth": 1},
     **{"prior_mean_weight": 9.0, "prior_variance": 3.0, "prior_variance_weight": 30.0, "beta_prior": 9.0, "width": 3},
 }

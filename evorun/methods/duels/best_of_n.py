@@ -19,6 +19,7 @@ from evorun.fields import Fraction, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import DuelSettings, hold_duels, rate_in_arena, warn_if_no_duels
+from evorun.methods.duels.stopping import StoppingRule, StopSettings
 from evorun.methods.lyria.population import Plan, breed, explain_missing_verifier, regime_with_verifier
 from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
 from evorun.models.base import Sampling
@@ -35,7 +36,7 @@ VOTES = ("majority_of_bests", "weighted", "best_of_majority")
 
 
 @dataclass(kw_only=True)
-class BestOfNConfig(DuelSettings, SampleSettings):
+class BestOfNConfig(DuelSettings, StopSettings, SampleSettings):
     """Hyperparameters; `conf/method/best_of_n.yaml` gives each default and its source."""
 
     name: str
@@ -150,6 +151,8 @@ class BestOfN(PerProblem):
         arena.add(await add_feedback(ctx, proposed.parsed))
         answers = [ctx.task.signature(ctx.problem, candidate) for candidate in proposed.parsed]
         arena.note_lost(proposed.unparsed)
+        stopping = StoppingRule(self.config, ctx)
+        stopping.add(proposed.parsed)
         comparisons: list[Comparison] = []
         for step in count() if self.config.rounds is None else range(self.config.rounds + 1):
             if step > 0:
@@ -161,14 +164,17 @@ class BestOfN(PerProblem):
                 best = self.config.choose_by_vote(answers, win_probability(arena.mean.round(9), 0.0).tolist())
             rated = arena.rated(survivors.indices)
             arena.keep(survivors.indices)
+            sure = stopping.diagnostics(arena, best)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
                 candidates=rated,
                 pool=len(survivors.indices),
                 comparisons=comparisons,
-                extra=survivors.diagnostics() | (proposed.diagnostics() if step == 0 else {}),
+                extra={**survivors.diagnostics(), **(proposed.diagnostics() if step == 0 else {}), **sure},
             )
+            if stopping.ends(sure, arena):
+                return
 
     async def _by_rewards(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses, which the task scores without a model's help, and let them vote."""

@@ -18,6 +18,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, rate_in_arena, warn_if_no_duels
+from evorun.methods.duels.stopping import StoppingRule, StopSettings
 from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
 from evorun.methods.search.puct import Puct
 from evorun.models.base import Sampling
@@ -28,7 +29,7 @@ from evorun.tasks.capabilities import SupportsEvolution, SupportsGeneration, Sup
 
 
 @dataclass(kw_only=True)
-class DuelEvolveConfig(DuelSettings, ResponseSettings):
+class DuelEvolveConfig(DuelSettings, StopSettings, ResponseSettings):
     """Hyperparameters; `conf/method/duel_evolve.yaml` gives each default and its source."""
 
     name: str
@@ -92,7 +93,7 @@ class DuelEvolve(PerProblem):
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
         config, arena = self.config, self.config.arena(ctx.archive)
         seen: set[str] = set()
-        lineage = Puct(config.puct_exploration)
+        lineage, stopping = Puct(config.puct_exploration), StoppingRule(config, ctx)
         for step in range(config.generations + 1):
             # Evolve: N0 candidates, then B children of parents A_t (equation 5). Until a response has parsed, there are
             # no parents, and the prompt is the problem alone.
@@ -110,6 +111,7 @@ class DuelEvolve(PerProblem):
             if config.deduplicate:
                 fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
             arena.add(await add_feedback(ctx, fresh))
+            stopping.add(fresh)
             for child in fresh:
                 lineage.add(child.id, child.parents)
             arena.note_lost(proposed.unparsed + repeated)
@@ -120,6 +122,7 @@ class DuelEvolve(PerProblem):
             survivors, best = config.survivors(arena), arena.best()  # S_t, and the argmax of the posterior mean
             rated = arena.rated(survivors.indices)
             arena.keep(survivors.indices)
+            sure = stopping.diagnostics(arena, best)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
@@ -130,9 +133,10 @@ class DuelEvolve(PerProblem):
                     **proposed.diagnostics(),
                     **survivors.diagnostics(),
                     **({"repeated_children": len(repeated)} if config.deduplicate else {}),
+                    **sure,
                 },
             )
-            if ctx.out_of_budget:
+            if ctx.out_of_budget or stopping.ends(sure, arena):
                 return
 
     def _propose_from_parents(self, ctx: Context, arena: Arena, lineage: Puct, step: int, child: int) -> Proposal:

@@ -1,0 +1,54 @@
+"""The end of a problem as soon as its best answer is sure enough (ours; in the manner of best-arm identification).
+
+The guarantee is the posterior's: as good as the judge is a noisy observer of quality. Errors that a judge repeats in
+every duel make it sure of a wrong answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from evorun.fields import Checked
+from evorun.methods.context import Context
+from evorun.methods.duels.arena import Arena
+from evorun.ratings.best import probability_of_best
+from evorun.runs.candidates import Candidate
+
+
+@dataclass(kw_only=True)
+class StopSettings(Checked):
+    """When a problem ends early: part of the configuration of methods with a posterior."""
+
+    section = "method"
+
+    stop_probability: Annotated[float, Meta(gt=0, lt=1)] | None
+    """End a problem once its answer is the best of the pool with this probability; None: never."""
+
+
+class StoppingRule:
+    """Follows the answers of an arena's candidates, in its order."""
+
+    def __init__(self, settings: StopSettings, ctx: Context) -> None:
+        self._limit = settings.stop_probability
+        self._ctx = ctx
+        self._answers: list[str] = []
+
+    def add(self, candidates: Sequence[Candidate]) -> None:
+        """Take in candidates as they enter the arena; without a rule, nothing is kept."""
+        if self._limit is not None:
+            task, problem = self._ctx.task, self._ctx.problem
+            self._answers += [task.signature(problem, candidate) for candidate in candidates]
+
+    def diagnostics(self, arena: Arena, best: int | None) -> dict[str, float]:
+        """Return `best_probability` for a step's report: that the best candidate's answer is the best of the pool."""
+        if self._limit is None or best is None:
+            return {}
+        same = [answer == self._answers[best] for answer in self._answers]
+        return {"best_probability": round(probability_of_best(arena.mean, arena.sd, same), 9)}
+
+    def ends(self, figures: dict[str, float], arena: Arena) -> bool:
+        """Return whether a problem with these figures has ended; a pool in which nobody has duelled has not."""
+        judged = len(arena.waiting) < len(arena)
+        return self._limit is not None and judged and figures.get("best_probability", 0.0) >= self._limit

@@ -1,0 +1,71 @@
+"""Ending a problem once its answer is sure: calls saved at equal accuracy, and a guarantee as good as the judge."""
+
+from pathlib import Path
+
+import pytest
+
+from building import make_method, simulated_run
+from evorun.testing.runs import Run
+from method_fixture import Ask, Scripted, solve
+
+SIZES = ("method=best_of_n", "method.samples=10", "method.rounds=16", "method.duels=8")
+TASK = ("task=mathbench", "task.source=sample", "task.limit=24", "engine.skill=0.5", "engine.judge_skill=0.7")
+SHARED = "engine.typical_mistake=1"
+"""All mistakes on a problem are the same one, as a judge's preference for it is."""
+
+
+def play(folder: Path, limit: str, *world: str) -> Run:
+    return simulated_run(folder / limit, *SIZES, *TASK, SHARED, *world, f"method.stop_probability={limit}")
+
+
+def accuracy(run: Run) -> float:
+    value: float = run.json("results.json")["metrics"]["accuracy"]["value"]
+    return value
+
+
+def stopped(run: Run) -> list[bool]:
+    """Return whether the answer was right, for each problem that ended early."""
+    last = {step["problem"]: step for step in run.records("steps")}
+    return [bool(step["correct"]) for step in last.values() if step["extra"]["best_probability"] >= 0.95]
+
+
+def test_a_noisy_judge_saves_calls_at_equal_accuracy(tmp_path: Path) -> None:
+    early, whole = play(tmp_path, "0.95"), play(tmp_path, "null")
+    calls = [run.json("results.json")["cost"]["total"]["calls"] for run in (early, whole)]
+    assert calls[0] < 0.9 * calls[1]
+    assert accuracy(early) >= accuracy(whole) - 0.02
+    right = stopped(early)
+    assert len(right) >= 10
+    assert sum(right) / len(right) >= 0.95
+
+
+def test_a_judge_that_repeats_its_errors_is_sure_of_wrong_answers(tmp_path: Path) -> None:
+    """The guarantee is the posterior's, and its errors are independent."""
+    right = stopped(play(tmp_path, "0.95", "engine.judge_persistence=1"))
+    assert len(right) >= 16
+    assert sum(right) / len(right) < 0.9
+
+
+@pytest.mark.parametrize("name", ["duel_evolve", "best_of_n"])
+async def test_the_first_sure_step_is_the_last(name: str) -> None:
+    def judged(ask: Ask) -> str:
+        if ask.role == "generate":
+            return "same" if ask.index else "other"
+        return (
+            "T:"
+            if ask.shown["a"]["answer"] == ask.shown["b"]["answer"]
+            else ("A:" if ask.shown["a"]["answer"] == "same" else "B:")
+        )
+
+    sizes = {
+        "duel_evolve": {"generations": 30, "initial_candidates": 5, "children": 2, "parents": 2, "duels": 6},
+        "best_of_n": {"samples": 5, "rounds": 30, "duels": 6},
+    }[name]
+    history = await solve(make_method(name, stop_probability=0.9, **sizes), Scripted(judged))
+    sure = [step.extra["best_probability"] for step in history]
+    assert len(history) < 31
+    assert sure[-1] >= 0.9
+    assert all(value < 0.9 for value in sure[:-1])
+    unlimited = await solve(make_method(name, **sizes), Scripted(judged))
+    assert len(unlimited) > len(history)
+    assert "best_probability" not in unlimited[0].extra
