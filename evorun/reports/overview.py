@@ -66,6 +66,8 @@ class Outcome:
     """By role; the sum is under `total`."""
     cost_by_model: dict[str, RoleCost]
     """By model; empty where the policy answered all."""
+    sequential_tokens: float | None
+    """Completion tokens one after another, the mean over problems; None before the run has ended."""
     counts: dict[str, int]
     cost_note: str
     """A caveat on the cost; mostly empty."""
@@ -203,6 +205,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         by_stratum=results.by_stratum,
         cost=cost,
         cost_by_model=sum_by_model(cost, manifest.answered_by),
+        sequential_tokens=_find_sequential_tokens(run_dir) if finished else None,
         counts=results.counts,
         cost_note=cost_note,
         refused=results.refused,
@@ -222,6 +225,12 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         hacking=find_hacking(manifest, training, steps),
         unread=unread,
     )
+
+
+def _find_sequential_tokens(run_dir: Path) -> float | None:
+    """Return the sequential tokens of the whole run: those up to its last step."""
+    known = [point for point in read_metrics(run_dir) if point.sequential_tokens is not None]
+    return max(known, key=lambda point: point.step).sequential_tokens if known else None
 
 
 def _sum_cost_so_far(

@@ -1,5 +1,6 @@
 """Parallel-distill-refine: rounds of drafts, what each sees of the last one, and the calls."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 from building import composed, make_budget, make_method, simulated_run
 from evorun.errors import ConfigError
 from evorun.methods.search.pdr import Pdr
+from evorun.reports.comparison.comparison import compare
+from evorun.reports.comparison.tables import make_main_table
+from evorun.reports.overview import load_outcome
+from evorun.reports.run_tables import make_cost_table
 from evorun.runner.estimates import count_calls
 from evorun.tasks.capabilities import SupportsFitnessScores
 from method_fixture import Ask, Quiz, Scripted, drive, solve
@@ -124,3 +129,18 @@ def test_it_wins_and_loses_with_the_models_skill_at_refining(
     accuracy = [run.json("results.json")["metrics"]["accuracy"]["value"] for run in (ours, vote)]
     assert (accuracy[0] > accuracy[1] + 0.05) == wins
     assert (accuracy[0] < accuracy[1] - 0.05) != wins
+
+
+def test_tables_have_the_sequential_tokens_of_the_longest_calls_beside_those_of_all(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path / "run", "method=pdr", "task=mathbench", "task.source=sample", "task.limit=3")
+    longest: dict[tuple[str, ...], int] = {}
+    for key, _, _, usage, _ in run.effects():
+        problem, step, role, _, attempt = key.rsplit("|", 4)
+        batch = (problem, step, role, attempt)
+        longest[batch] = max(longest.get(batch, 0), json.loads(usage or "{}")["completion_tokens"])
+    outcome = load_outcome(run.path)
+    assert outcome.sequential_tokens == pytest.approx(sum(longest.values()) / 3)
+    assert outcome.sequential_tokens < outcome.cost["total"].completion_tokens / 3
+    assert "sequential tokens per problem" in make_cost_table(outcome).title
+    comparison = compare([run.path])
+    assert "sequential\ntokens" in make_main_table(comparison, comparison.rows, [], []).headings

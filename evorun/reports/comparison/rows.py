@@ -50,6 +50,8 @@ class Row:
     """The one after which the method ends by itself, where that is known."""
     cost: Mapping[str, Cost]
     """A problem's, by role."""
+    sequential_tokens: float | None
+    """Completion tokens of a problem one after another; None where a run lacks them."""
     reported: ReportedFigures | None
     incomparable_reason: str | None
     """The reason not to compare the figures with reported ones; None when they may be."""
@@ -131,6 +133,7 @@ def make_row(arm: Arm) -> Row:
         generation=fmean(run.generation for run in arm.runs),
         planned=outcome.planned_steps,
         cost=_average_cost([run.cost for run in arm.runs]),
+        sequential_tokens=_average_known([run.outcome.sequential_tokens for run in arm.runs]),
         reported=first.reported,
         incomparable_reason=explain_incomparable(manifest),
     )
@@ -166,6 +169,11 @@ def _average(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> d
         )
         for name in names
     }
+
+
+def _average_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
 
 
 def _average_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:

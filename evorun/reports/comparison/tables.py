@@ -58,6 +58,8 @@ def make_main_table(
     columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
     priced = with_cost and _has_prices(rows)
     columns += figure_columns("calls per\nproblem", "tokens per\nproblem") if with_cost else []
+    sequential = with_cost and any(row.sequential_tokens is not None for row in rows)
+    columns += figure_columns("sequential\ntokens", format=text.compact) if sequential else []
     columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
     columns += figure_columns("reported", "difference") if comparison.has_reported else []
     table = Table(columns, title=title)
@@ -73,6 +75,7 @@ def make_main_table(
         if with_cost:
             total = row.cost.get(_TOTAL)
             cells += [total.calls, text.compact(total.tokens)] if total else [None, None]
+            cells += [row.sequential_tokens] if sequential else []
             cells += [(UNKNOWN if total.price is None else total.price) if total else None] if priced else []
         if comparison.has_reported:
             metric, reported = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
