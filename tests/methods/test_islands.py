@@ -375,3 +375,15 @@ def test_it_wins_and_loses_with_the_models_skill_at_improving(tmp_path: Path, wo
         radii[name] = results["metrics"]["sum_of_radii"]["value"]
     assert (radii["islands"] > radii["best_of_n"] + 0.1) == wins, radii
     assert (radii["islands"] < radii["best_of_n"] - 0.1) != wins, radii
+
+
+def test_several_models_are_asked_and_their_costs_are_apart(tmp_path: Path) -> None:
+    words = (
+        *("method=islands", "method.generations=6", "method.model_choice=bandit", "method.novelty_tries=1"),
+        *("task=circle_packing", "engine=simulated", "engine.skill=0.2", "engine.spread=0", "evorun.progress=off"),
+        *("generator=[{name:api,id:good},policy]", "generator_engine=[{name:simulated,skill:0.9,spread:0},policy]"),
+    )
+    run = carry_out(check(composed(*words)), tmp_path, real_programs=True)
+    cost = run.json("results.json")["cost"]
+    assert min(cost["generate.0"]["calls"], cost["generate.1"]["calls"]) >= 10
+    assert cost["generate.0"]["calls"] + cost["generate.1"]["calls"] == cost["total"]["calls"]
