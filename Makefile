@@ -163,5 +163,5 @@ clean:  ## remove the environments and caches; outputs/ and the prepared embedde
 	$(PYTHON) -m venv .venv-bridges
 	grep -vE '^(fsspec|python-dateutil)==' constraints.txt >.venv-bridges/constraints.txt
 	.venv-bridges/bin/python -m pip --disable-pip-version-check install --quiet --constraint .venv-bridges/constraints.txt \
-		--editable '.[inspect,reasoning_gym,verifiers]' hypothesis psutil pytest pytest-asyncio pytest-timeout
+		--editable '.[inspect,reasoning-gym,verifiers]' hypothesis psutil pytest pytest-asyncio pytest-timeout
 	@touch $@

@@ -171,7 +171,7 @@ FOR_RUNS = BASE.union(
             "hub",
             "inspect",
             "polars",
-            "reasoning_gym",
+            "reasoning-gym",
             *TRACKERS,
             "tinker",
             "train",

@@ -111,7 +111,7 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
 def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, LazyModel | None]:
     config = composed(overrides)
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
-    sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
+    sandbox = task.add_to_sandbox(typed(SandboxConfig, config["sandbox"], "sandbox"))
     loaded = task.load()
     if task.runs_programs:
         found = probe(sandbox, task.private_files)

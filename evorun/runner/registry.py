@@ -80,6 +80,7 @@ TASKS = {
     "math500": "evorun.tasks.math_contest.problems:MathContestConfig",
     "mathbench": "evorun.tasks.mathbench.mathbench:MathBenchConfig",
     "matrix_product": "evorun.tasks.constructions.matrix_product.matrix_product:MatrixProductConfig",
+    "reasoning_gym": "evorun.tasks.reasoning_gym.reasoning_gym:ReasoningGymConfig",
     "rows": "evorun.tasks.rows.rows:RowsConfig",
     "search_qa": "evorun.tasks.search_qa.questions:SearchQaConfig",
     "sudoku": "evorun.tasks.sudoku.instances:SudokuConfig",

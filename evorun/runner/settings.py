@@ -191,7 +191,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         engine=engine,
         budget=budget,
         others=others,
-        sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
+        sandbox=task.add_to_sandbox(typed(SandboxConfig, config.get("sandbox", {}), "sandbox")),
         training=_training(config, method, model, engine, budget),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),

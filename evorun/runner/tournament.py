@@ -112,7 +112,7 @@ def prepare(config: Mapping[str, Any]) -> Tournament:
         loaded=loaded,
         private_files=task.private_files,
         judge=judge,
-        sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
+        sandbox=task.add_to_sandbox(typed(SandboxConfig, config.get("sandbox", {}), "sandbox")),
         settings=settings,
         sampling=sampling,
         meter=Meter(budget.calls, budget.tokens),

@@ -1,7 +1,11 @@
 """Settings of the sandbox."""
 
 import importlib.util
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 from evorun.errors import ConfigError
@@ -26,20 +30,51 @@ class SandboxConfig(Checked):
     """Installed packages that programs may import beside the standard library; missing ones are skipped.
     LiveCodeBench's programs use numpy."""
 
+    distributions: list[str] = field(default_factory=list)
+    """Installed distributions, by their names on the package index, that programs may import with all that these
+    require; missing ones are skipped. Tasks add those of their graders."""
+    preload: list[str] = field(default_factory=list)
+    """Modules imported once, in the process that programs are forked from: for packages that take seconds to import."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for package in self.packages:
             if not package.isidentifier():
                 raise ConfigError(f"sandbox.packages: expected names of top-level packages, got '{package}'")
+        for module in self.preload:
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise ConfigError(f"sandbox.preload: expected names of modules, got '{module}'")
 
 
-def find_package_folders(names: list[str]) -> dict[str, list[str]]:
-    """Return, for each site folder, the names of the packages' parts in it (`numpy`, `numpy.libs`)."""
+def find_package_folders(config: SandboxConfig) -> dict[str, list[str]]:
+    """Return, for each site folder, the names of the packages' parts in it (`numpy`, `numpy.libs`, `six.py`)."""
     folders: dict[str, list[str]] = {}
-    for name in names:
+    for name in config.packages:
         spec = importlib.util.find_spec(name)  # finds without importing
         if spec is None or not spec.submodule_search_locations:
             continue
         site, _, _ = spec.submodule_search_locations[0].rpartition("/")
         folders.setdefault(site, []).extend([name, f"{name}.libs"])
-    return folders
+    for distribution in _find_required(config.distributions):
+        for file in distribution.files or ():
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not top.endswith((".dist-info", ".pth")):
+                folders.setdefault(str(Path(str(distribution.locate_file("")))), []).append(top)
+    return {site: list(dict.fromkeys(names)) for site, names in folders.items()}
+
+
+def _find_required(names: Iterable[str]) -> list[metadata.Distribution]:
+    """Return the installed distributions of these names and of all that they require, without their extras."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in found:
+            continue
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        required = (line for line in found[name].requires or () if not re.search(r";.*\bextra\s*==", line))
+        waiting += [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required]
+    return list(found.values())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ def probe(config: SandboxConfig, private: Sequence[Path] = ()) -> Probe:
 
     async def look() -> Probe:
         try:
-            sandbox = await Sandbox.open(SandboxConfig(config.isolation, 1, config.packages), private)
+            sandbox = await Sandbox.open(replace(config, slots=1, preload=[]), private)
         except (EvorunError, OSError) as error:  # OSError: this machine lets us create no folder or process
             return Probe("none", False, str(error))
         await sandbox.close()

@@ -191,7 +191,8 @@ def _settings(
         "gvisor": False,
         "build_root": build_root,
         "layout": asdict(layout(config)) if namespaces else None,
-        "packages": [PACKAGES] if namespaces else list(find_package_folders(config.packages)),
+        "preload": config.preload,
+        "packages": [PACKAGES] if namespaces else list(find_package_folders(config)),
     }
 
 

@@ -44,9 +44,9 @@ def layout(config: SandboxConfig) -> Layout:
     """Return the layout for a configuration."""
     packages = [
         (f"{site}/{name}", f"{PACKAGES}/{name}")
-        for site, names in find_package_folders(config.packages).items()
+        for site, names in find_package_folders(config).items()
         for name in names
-        if os.path.isdir(f"{site}/{name}")
+        if os.path.exists(f"{site}/{name}")
     ]
     library, folders = _standard_library(), _own_libraries()
     # Installed packages inside the standard library's folder: programs may import only those that the settings name.

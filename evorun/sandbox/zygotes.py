@@ -19,6 +19,8 @@ from evorun.sandbox.launch import Launch
 
 START_SECONDS = 20.0
 """Time for an interpreter to start on a busy machine (ours)."""
+_PRELOAD_SECONDS = 180.0
+"""Further time for the modules that it imports before programs run (ours)."""
 _PATIENCE = 4  # equals inside.supervisor.PATIENCE; that module is for the other side, so it is not imported
 # Time for an answer after a program's wall-clock limit; after that the zygote counts as hung (ours).
 _GRACE_SECONDS = 30.0
@@ -106,7 +108,8 @@ class Zygote:
     async def _boot(self, launch: Launch) -> None:
         message = msgspec.json.encode(launch.boot_message())
         self._writer.write(len(message).to_bytes(4, "big") + message)
-        async with asyncio.timeout(START_SECONDS):
+        preload = _PRELOAD_SECONDS if launch.settings["preload"] else 0.0
+        async with asyncio.timeout(START_SECONDS + preload):
             await read_answer(self._reader)
         self._exchange.begin()
 

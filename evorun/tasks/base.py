@@ -19,6 +19,7 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score, find_violation
 from evorun.sandbox.base import CaseResult, Program, Suite
+from evorun.sandbox.config import SandboxConfig
 from evorun.simulation.simulator import TaskSimulator
 
 T = TypeVar("T")
@@ -239,6 +240,10 @@ class TaskConfig(Checked):
     def private_files(self) -> Sequence[Path]:
         """The user's files that no program may read, since they hold its tests; for tasks that run programs."""
         return ()
+
+    def add_to_sandbox(self, settings: SandboxConfig) -> SandboxConfig:
+        """Return the sandbox's settings with the packages that the grader's own programs import."""
+        return settings
 
     def load(self) -> LoadedTask:
         """Read, select and check the problems. Raises DataError or ConfigError."""

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, cast
 
@@ -14,12 +15,14 @@ from evorun.models.keys import child_environment
 class WorkerProcess:
     """A process that runs a file; it ends with its input, at the latest with the process that started it."""
 
-    def __init__(self, file: Path, *arguments: str, purpose: str, package: str) -> None:
+    def __init__(
+        self, file: Path, *arguments: str, purpose: str, package: str, environment: Mapping[str, str] = {}
+    ) -> None:
         """Start the process and wait until it is ready.
 
         The file writes one JSON object per line: first `{"ready": true}`, or `{"error": REASON}` where it cannot work,
         then one reply per line that it reads. It imports nothing of evorun. purpose, package: its purpose and its
-        requirement, for the DataError that is raised where it does not start.
+        requirement, for the DataError that is raised where it does not start. environment: further variables.
         """
         # -P: the files beside the worker must not hide other modules of their names.
         self._process = subprocess.Popen(
@@ -27,7 +30,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=child_environment(),  # it reads untrusted texts of models
+            env={**child_environment(), **environment},  # it reads untrusted texts of models
             text=True,
         )
         self._requests = cast(IO[str], self._process.stdin)

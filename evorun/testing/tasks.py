@@ -82,22 +82,26 @@ class _Case:
         return self.right, self.wrong, self.unread
 
 
-def check_task(config: TaskConfig, *, problems: int = 3) -> None:
+def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = False) -> None:
     """Check a task on its first `problems`. Raises AssertionError for the first broken rule.
 
-    If the task has programs, they run in the sandbox.
+    If the task has programs, they run in the sandbox. picked_answers: an answer may be a part of its question, such as
+    the largest of its numbers.
     """
     loaded = _check_loading(config)
     training = _check_training(config, loaded)
     cases = [_make_case(loaded, problem) for problem in loaded.problems[:problems]]
-    _check_hidden_answers(loaded, cases)
+    _check_hidden_answers(loaded, cases, picked_answers)
     _check_parsers(loaded.task, cases[0].problem)
     for case in cases:
         _check_prompts(loaded, case)
-    asyncio.run(_check_grading(loaded, cases))
+    sandbox = config.add_to_sandbox(SandboxConfig())
+    asyncio.run(_check_grading(loaded, cases, sandbox))
     if training is not None:
         asyncio.run(
-            _check_grading(training, [_make_case(training, problem) for problem in training.problems[:problems]])
+            _check_grading(
+                training, [_make_case(training, problem) for problem in training.problems[:problems]], sandbox
+            )
         )
 
 
@@ -208,7 +212,7 @@ def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: 
     return text
 
 
-def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
+def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case], picked_answers: bool) -> None:
     task: Any = loaded.task
     for case in cases:
         answer = case.right.answer or ""
@@ -216,7 +220,7 @@ def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
         expect(not found, f"problem {case.problem.id}: expected no answer among its data, found {answer!r}")
         prompt = "\n".join(message["content"] for message in task.generation_prompt(case.problem).messages)
         # Short answers, such as the letter of an option, always occur in the prompt.
-        told = len(answer) >= LONG and answer in prompt
+        told = len(answer) >= LONG and answer in prompt and not picked_answers
         expect(not told, f"problem {case.problem.id}: expected no answer in its prompt, found {answer!r}")
 
 
@@ -380,8 +384,8 @@ def _make_individual(response: Response) -> Individual:
 class SimulatedTools(LazySandbox):
     """The sandbox, with the task's simulator as the gold judge."""
 
-    def __init__(self, simulator: TaskSimulator) -> None:
-        super().__init__(SandboxConfig())
+    def __init__(self, simulator: TaskSimulator, sandbox: SandboxConfig | None = None) -> None:
+        super().__init__(sandbox or SandboxConfig())
         self._simulator = simulator.with_skill(Skill(malformed=0))
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
@@ -403,8 +407,8 @@ async def _check_wrong_answers(loaded: LoadedTask, problem: Problem, tools: Grad
         expect(grade.correct is not True, f"problem {problem.id}: expected wrong answers, {answer!r} is right")
 
 
-async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
-    tools = SimulatedTools(loaded.simulator)
+async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case], sandbox: SandboxConfig) -> None:
+    tools = SimulatedTools(loaded.simulator, sandbox)
     try:
         for case in cases:
             await _check_wrong_answers(loaded, case.problem, tools)

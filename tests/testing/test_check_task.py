@@ -45,8 +45,8 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """So few possible problems that the splits of the puzzles and of arithmetic meet the same ones."""
 
-FROM_OUTSIDE = ("environment", "inspect")
-"""They need a task or a server of somebody else's; their own tests have some."""
+FROM_OUTSIDE = ("environment", "inspect", "reasoning_gym")
+"""They need a task, a server or a package of somebody else's; their own tests have some."""
 TASKS = [name for name in registry.TASKS if name not in FROM_OUTSIDE]
 CONSTRUCTIONS = ("autocorrelation", "circle_packing", "matrix_product")
 """They have no problems to train on."""
@@ -153,7 +153,9 @@ class AllRight:
 )
 def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTask], message: str) -> None:
     config: Any = SimpleNamespace(
-        load=lambda: broken(load_task("mathbench", source="sample")), load_training=no_training
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: broken(load_task("mathbench", source="sample")),
+        load_training=no_training,
     )
     with pytest.raises(AssertionError, match=message):
         check_task(config)
@@ -164,13 +166,21 @@ def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTa
 )
 def test_wrong_answers_are_read_and_wrong(answers: tuple[str, ...], message: str) -> None:
     loaded = with_task(load_rows(Sums(), sums(3)), wrong_answers=lambda given: answers)
-    config: Any = SimpleNamespace(load=lambda: loaded, load_training=no_training)
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: loaded,
+        load_training=no_training,
+    )
     with pytest.raises(AssertionError, match=message):
         check_task(config)
 
 
 def test_a_task_whose_simulator_has_no_readable_mistake_fails_until_it_draws_one() -> None:
-    config: Any = SimpleNamespace(load=lambda: load_rows(DrawnSums(), sums(8)), load_training=no_training)
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: load_rows(DrawnSums(), sums(8)),
+        load_training=no_training,
+    )
     check_task(config)
     config.load = lambda: load_rows(OwnSums(), sums(8))
     with pytest.raises(
@@ -215,6 +225,10 @@ class Unsteady(JsonSums):
     ids=lambda value: type(value).__name__ if isinstance(value, JsonSums) else "",
 )
 def test_grades_tell_right_from_wrong_and_replies_are_read_without_defects(task: Any, message: str) -> None:
-    config: Any = SimpleNamespace(load=lambda: load_rows(task, sums(8)), load_training=no_training)
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: load_rows(task, sums(8)),
+        load_training=no_training,
+    )
     with pytest.raises(AssertionError, match=message):
         check_task(config)

@@ -4,7 +4,9 @@ Every program inherits its memory. It therefore reads only empty signals to fork
 own request.
 """
 
+import atexit
 import gc
+import importlib
 import json
 import os
 import signal
@@ -62,12 +64,25 @@ class Template:
         return answer
 
 
+def _preload(settings: dict[str, Any]) -> None:
+    """Import the modules that programs find imported."""
+    if settings["preload"] and settings["namespaces"]:
+        # Some packages write caches as they are imported. Each program's own scratch folder covers this one.
+        kernel.mount("preload", settings["layout"]["scratch"], "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64m")
+    for module in settings["preload"]:
+        importlib.import_module(module)
+    # No program sees what these modules set, or runs what they want done at an interpreter's end.
+    os.environ.clear()
+    atexit._clear()
+
+
 def _serve(
     calls: socket.socket, requests: socket.socket, settings: dict[str, Any], forbidden: syscalls.Filter
 ) -> NoReturn:
     """Fork a program's process on each signal, until `calls` closes."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     program.settle()
+    _preload(settings)
     main = program.main_module()
     # Programs are siblings of the template, so that only the supervisor learns of their end and their resource use.
     # gVisor ignores the flag. There an intermediate process, which ends at once, leaves them to the supervisor.
