@@ -138,7 +138,6 @@ class ModelBandit:
         self._updates[model] += 1
         self._rewards[model] += reward
         self._largest = max(self._largest, reward)
-        # All sums forget alike, so that means stay and old evidence weighs less.
-        self.calls *= self._decay
+        # Both sums forget alike, so that means stay and old evidence weighs less; the count of calls does not forget.
         self._rewards *= self._decay
         self._updates *= self._decay

@@ -140,7 +140,7 @@ class IslandsConfig(ResponseSettings):
     model_epsilon: Fraction
     """bandit: probability of the models that do not lead."""
     model_decay: Annotated[float, Meta(gt=0, le=1)]
-    """bandit: what remains of all sums at each outcome."""
+    """bandit: what remains of the sums of rewards at each outcome."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
