@@ -10,6 +10,7 @@ from gepa.strategies.instruction_proposal import InstructionProposalSignature
 from hypothesis import strategies as st
 
 from building import load_task
+from evorun.methods.ace import playbook as ace
 from evorun.methods.espl import system_prompts
 from evorun.methods.espl.operators import OperatorPrompts, read_summary, render_lessons
 from evorun.methods.mpo import meta_prompts
@@ -177,6 +178,13 @@ def functions() -> dict[str, Reader]:
             "redacted": Redactor("sk-key/0").message,
         },
         "methods.gepa.bridge": {"instruction": InstructionProposalSignature.output_extractor},
+        "methods.ace.playbook": {
+            "cited": ace.Playbook((ace.Entry(1, "code", "one"),), 2).find_cited,
+            "additions": lambda text: ace.Playbook().add(
+                [{"section": text, "text": text}], ace.Limits(1, 10_000, 100_000)
+            ),
+            "similarity": lambda text: ace.similarity(text, "one two"),
+        },
         "methods.espl.system_prompts": {
             "edits": lambda text: system_prompts.patch(("one", "two"), _replied(text), EDITS, partial=True)
         },

@@ -22,7 +22,7 @@ EVOLVES = {
         "responses",
     ),
     **dict.fromkeys(("zero_shot", "few_shot", "self_consistency", "deepconf", "fixed_prompts"), "nothing"),
-    **dict.fromkeys(("gepa", "espl_evolution", "espl_self_reflection"), "system prompts"),
+    **dict.fromkeys(("ace", "gepa", "espl_evolution", "espl_self_reflection"), "system prompts"),
     **dict.fromkeys(("grpo", "cispo", "rloo", "ppo", "sft"), "weights"),
     "laft": "weights, then responses",
     "espl": "system prompts and weights",

@@ -186,8 +186,8 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[
     """Return the calls of a run without those of its students' stages, by role; a limit on calls bounds them.
 
     problems: those of the run; None: as many as the configuration states.
-    Those of GEPA, of E-SPL's reflections and of turns with a tool are their maximum. Raises ConfigError for a method or
-    task whose calls or problems have no formula here.
+    Those of ACE, of GEPA, of E-SPL's reflections and of turns with a tool are their maximum. Raises ConfigError for a
+    method or task whose calls or problems have no formula here.
     """
     if problems is None:
         train, test = count_problems(config["task"])
@@ -195,7 +195,7 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[
         test = problems
         train, _ = count_problems({**config["task"], "limit": problems})
     method, limit = settle_budget(config, test)
-    if train is None and (method["name"] == "gepa" or not method.get("steps", 1)):
+    if train is None and (method["name"] in ("ace", "gepa") or not method.get("steps", 1)):
         raise ConfigError(
             f"task={config['task']['name']}: expected a known number of training problems for method={method['name']}, "
             "got a task of any size; count the calls of a run with engine=simulated"
@@ -331,6 +331,17 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             tried = method["generations"] * (2 * method["minibatch"] + choosing) + choosing
             reflected = Part("reflect", policy, method["generations"], method["reflection_max_tokens"])
             return [Part("evaluate", policy, tried, limit), reflected, Part("answer", policy, test, limit)]
+        case "ace":  # the most: each problem is answered wrong until the last reflection
+            learned = min(method["epochs"] * train, method["problems"] or method["epochs"] * train)
+            attempts, rounds = 1 + method["rounds"] + method["remeasure"], max(method["rounds"], 1)
+            evaluations = 1 + ceil(learned / (method["eval_every"] or learned))
+            reflection = method["reflection_max_tokens"]
+            return [
+                Part("generate", policy, learned * attempts, limit),
+                Part("reflect", policy, learned * rounds, reflection),
+                Part("curate", policy, learned // method["curator_every"], reflection),
+                Part("evaluate", policy, evaluations * test * (1 + method["eval_samples"]), method["eval_max_tokens"]),
+            ]
         case "lyria" | "laft":  # appendix A
             written = test * typed(LyriaConfig, method, "method").expected_calls()
             scored = written if method["fitness"] == "model" else 0

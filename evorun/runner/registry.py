@@ -32,6 +32,7 @@ from evorun.tasks.judges import JudgeConfig
 
 # Targets are strings, imported on demand: `evorun --help` imports no method, task or engine.
 METHODS = {
+    "ace": "evorun.methods.ace.ace:Ace",
     "best_of_n": "evorun.methods.duels.best_of_n:BestOfN",
     "cispo": "evorun.methods.learning.policy_gradient:Cispo",
     "deepconf": "evorun.methods.search.deepconf:DeepConf",

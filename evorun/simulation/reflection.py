@@ -34,11 +34,16 @@ def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
     Reads `hints`: `role` (reflect: a complete new system prompt; summary; critique; proposal; aggregation; crossover).
     Requests for edits also have `principles` (of the system prompt to edit), `max_edits` and `sources`. The sources
     are the proposed edits (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a
-    crossover. The world's `malformed` is here the share of invalid lists of edits.
+    crossover. ACE's reflection (ace_reflection) has `entries` (number and text of each), its curation (ace_curation)
+    `principles` and `max_edits`. The world's `malformed` is here the share of invalid lists of edits.
     """
     hints = request.hints
     if hints["role"] == "reflect":
         return _new_instruction(rng)
+    if hints["role"] == "ace_reflection":
+        return _tag(world, hints["entries"], rng)
+    if hints["role"] == "ace_curation":
+        return _add_advice(world, hints["principles"], hints["max_edits"], rng)
     if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
     principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["max_edits"])
@@ -64,6 +69,35 @@ def _new_instruction(rng: np.random.Generator) -> str:
     chosen = rng.permutation(len(_ADVICE))[: 2 + int(rng.integers(3))]
     advice = " ".join(_ADVICE[i] for i in chosen)
     return f"The earlier replies went wrong in their last steps.\n```\nSolve the problem. {advice}\n```"
+
+
+def _tag(world: World, entries: Sequence[tuple[int, str]], rng: np.random.Generator) -> str:
+    """Return a review with a tag for each entry, which knows what the entry does or guesses."""
+    tags = []
+    for number, text in entries:
+        worth = merit(world, text)
+        known = "helpful" if worth > 0 else "harmful" if worth < 0 else "neutral"
+        guessed = ("helpful", "harmful", "neutral")[int(rng.integers(3))]
+        tags.append({"id": f"B{number}", "tag": known if rng.random() < world.reflection_skill else guessed})
+    if rng.random() < world.malformed:
+        return "The attempt errs near the end; the advice was sound."
+    return msgspec.json.encode({"analysis": "The attempt errs, if it does, near the end.", "tags": tags}).decode()
+
+
+def _add_advice(world: World, known: Sequence[str], limit: int, rng: np.random.Generator) -> str:
+    """Return a curator's additions: principles that are not there yet, those that help if it knows them."""
+    new = [principle for principle in CATALOGUE if principle not in find_principles("\n".join(known))]
+    additions: list[dict[str, str]] = []
+    for _ in range(int(rng.integers(min(MAX_EDITS, limit) + 1))):
+        good = [principle for principle in new if merit(world, principle) > 0]
+        pool = good if rng.random() < world.reflection_skill else new
+        if pool:
+            chosen = pool[int(rng.integers(len(pool)))]
+            new.remove(chosen)
+            additions.append({"section": "strategies", "text": chosen})
+    if rng.random() < world.malformed:
+        return "I would add a note on checking."
+    return msgspec.json.encode({"analysis": "What was missing.", "additions": additions}).decode()
 
 
 class _PrincipleEdit(NamedTuple):

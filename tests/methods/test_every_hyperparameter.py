@@ -108,8 +108,8 @@ def fields(method: type[Method]) -> list[str]:
     return [field.name for field in dataclasses.fields(method.Config) if field.name != "name"]
 
 
-ELSEWHERE = ("laft", "fixed_prompts", "islands")
-"""Lyria under another name; tests/test_prompt_studies.py; tests/methods/test_islands.py."""
+ELSEWHERE = ("ace", "laft", "fixed_prompts", "islands")
+"""Each in a file of its own; `laft` is Lyria under another name."""
 
 ANY_NUMBER = ("mu0",)
 """Fields without a range: the rating to begin with has no zero point."""

@@ -43,6 +43,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "best_of_n": {"samples": 13, "rounds": 3},
     "feedback_descent": {"generations": 13},
     "gepa": {"generations": 6, "minibatch": 2},
+    "ace": {"problems": 4, "eval_every": 2, "rounds": 2, "merge_from": 0.9},
     "lyria": {"generations": 3, "population": 13},
     "laft": {"generations": 3, "population": 13},
     "duel_evolve": {"generations": 3, "initial_candidates": 13, "children": 13},

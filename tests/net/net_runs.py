@@ -29,6 +29,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "squeeze_evolve": ("method.population=4", "method.groups=3", "method.subset=2", "method.steps=3"),
     "best_of_n": ("method.samples=4", "method.rounds=3", "method.duels=3"),
     "feedback_descent": ("method.generations=3",),
+    "ace": ("method.problems=3", "method.eval_every=2", "method.rounds=1"),
     "gepa": ("method.generations=3", "method.minibatch=2"),
     "lyria": ("method.population=4", "method.generations=2", "method.elites=1"),
     "duel_evolve": (
