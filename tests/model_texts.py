@@ -13,6 +13,7 @@ from building import load_task
 from evorun.methods.ace import playbook as ace
 from evorun.methods.espl import system_prompts
 from evorun.methods.espl.operators import OperatorPrompts, read_summary, render_lessons
+from evorun.methods.islands.population import is_similar, split_words
 from evorun.methods.mpo import meta_prompts
 from evorun.methods.mpo.meta_prompts import read_count
 from evorun.models import channels
@@ -26,7 +27,7 @@ from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
 from evorun.simulation.loopholes import strengths
-from evorun.tasks import judging, score_forms, verdicts
+from evorun.tasks import judging, patches, score_forms, tool_calls, verdicts
 from evorun.tasks.billsum.worker import put_sentences_on_lines
 from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed, without_placeholders
 from evorun.tasks.capabilities import Diagnosis, Individual
@@ -165,6 +166,9 @@ def functions() -> dict[str, Reader]:
             "json": _or_error(lambda text: score_forms.find_in_json(text, LABELS)),
             "label": _or_error(LABELS.find),
         },
+        "tasks.patches": {"apply": _or_error(lambda text: patches.apply_patch("x = 1\ny = 2", text))},
+        "tasks.tool_calls": {"calls": tool_calls.read_calls, "around": tool_calls.without_calls},
+        "methods.islands.population": {"words": lambda text: is_similar(split_words(text), ("x", "=", "1"), 0.9)},
         "tasks.livecodebench.programs": {
             "signature": programs.signature,
             "syntax_error": programs.syntax_error,

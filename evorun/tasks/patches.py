@@ -5,11 +5,13 @@ A block is a line of `<<<<<<< SEARCH`, the lines to find, a line of `=======`, t
 """
 
 import re
+from collections.abc import Iterator
 from difflib import SequenceMatcher
+from itertools import islice
 
-_BLOCK = re.compile(
-    r"^<{5,}[ \t]*SEARCH[ \t]*\r?\n(.*?)^={5,}[ \t]*\r?\n(.*?)^>{5,}[ \t]*REPLACE\b", re.DOTALL | re.MULTILINE
-)
+_HEAD = re.compile(r"<{5,}[ \t]*SEARCH[ \t]*$")
+_MIDDLE = re.compile(r"={5,}[ \t]*$")
+_END = re.compile(r">{5,}[ \t]*REPLACE\b")
 MAX_BLOCKS = 100
 """Most blocks of a patch (ours): applying one takes time linear in the program's length."""
 
@@ -20,7 +22,7 @@ def apply_patch(program: str, text: str) -> str:
     The first place where the lines stand counts; blanks at the ends of lines do not. Raises ValueError with one of the
     kinds `no_patch`, `no_match` and `no_change`.
     """
-    blocks = _BLOCK.findall(text)[: MAX_BLOCKS + 1]
+    blocks = list(islice(_read_blocks(text), MAX_BLOCKS + 1))
     if not blocks:
         raise ValueError("no_patch: expected a block from <<<<<<< SEARCH over ======= to >>>>>>> REPLACE")
     if len(blocks) > MAX_BLOCKS:
@@ -36,6 +38,21 @@ def apply_patch(program: str, text: str) -> str:
     if changed.rstrip() == program.rstrip():
         raise ValueError("no_change: the patch leaves the program as it is")
     return changed
+
+
+def _read_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the text to search for and its replacement of each block; the head of a block ends an unfinished one."""
+    parts: list[list[str]] = []
+    for line in text.splitlines():
+        if _HEAD.match(line):
+            parts = [[]]
+        elif len(parts) == 1 and _MIDDLE.match(line):
+            parts.append([])
+        elif len(parts) == 2 and _END.match(line):
+            yield "".join(parts[0]), "".join(parts[1])
+            parts = []
+        elif parts:
+            parts[-1].append(f"{line}\n")
 
 
 def write_patch(old: str, new: str) -> str:

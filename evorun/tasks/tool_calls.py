@@ -12,7 +12,8 @@ OPENING, CLOSING = "<tool_call>", "</tool_call>"
 MAX_CALL_CHARS = 32_768
 """Longest call that is read (ours): a program of some 800 lines."""
 
-_CALLS = re.compile(rf"{OPENING}(.*?){CLOSING}", re.DOTALL)
+# No call reaches beyond the opening of the next one, so that time grows as the length does.
+_CALLS = re.compile(rf"{OPENING}((?:(?!{OPENING}).)*?){CLOSING}", re.DOTALL)
 
 
 class Tool(msgspec.Struct, frozen=True):
