@@ -4,14 +4,13 @@ import io
 from functools import cache
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from building import composed
 from evorun.cli import planning
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, EngineError
 from evorun.models import Completion, Reply, Request
 from evorun.models.busy import BusyTime
 from evorun.models.devices import VISIBLE, read_inventory
@@ -20,10 +19,11 @@ from evorun.models.vllm.engine import VllmConfig
 from evorun.reports.facts import list_facts
 from evorun.runner import gpu_plans
 from evorun.runner.experiment import run_experiment
-from evorun.runner.gpu_plans import apply, note_gpus, place_run, plan_gpus, plan_stages, show_numbers
+from evorun.runner.gpu_plans import GpuTimes, apply, place_run, plan_gpus, plan_stages, show_numbers
 from evorun.runner.settings import RunConfig, check
 from evorun.runs.directory import load_manifest
-from evorun.runs.schema import GpuInRun
+from evorun.runs.reading import read_results
+from evorun.runs.schema import GpuInRun, Results
 from evorun.runs.terminal import Terminal
 from evorun.testing.runs import COMPLETED
 
@@ -310,25 +310,40 @@ class Fixed:
         pass
 
 
-def test_a_run_shows_its_plan_and_how_long_each_gpu_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def opened(engine: TransformersConfig, model: Any) -> Fixed:
+def test_a_resumed_run_shows_its_plan_and_how_long_each_gpu_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops = iter(
+        (None, None, EngineError("m: out of order"), None)
+    )  # at the third of three requests, which the resume repeats
+
+    class Stopped(Fixed):
+        async def complete(self, request: Request) -> Reply:
+            if (stop := next(stops)) is not None:
+                raise stop
+            return await super().complete(request)
+
+    async def opened(engine: TransformersConfig, model: Any) -> Stopped:
         assert engine.devices == [0]
-        return Fixed()
+        return Stopped()
 
     monkeypatch.setattr(TransformersConfig, "open", opened)
-    ticks = count(0.0, 0.001)
-    monkeypatch.setattr(gpu_plans, "BusyTime", lambda: BusyTime(lambda: next(ticks)))
+    ticks = count(0.0, 0.001)  # a tick per block, as each ends before the next one begins
+    monkeypatch.setattr(gpu_plans, "BusyTime", lambda clock: BusyTime(lambda: next(ticks)))
     nvidia_smi(tmp_path, monkeypatch, 2, 24564)
     words = ("method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=3", "engine=transformers")
+    own = config(*words, "evorun.progress=off", "run.concurrency=1")
     shown = Terminal(file=io.StringIO(), width=100)
     run = tmp_path / "run"
-    outcome = run_experiment(config(*words, "evorun.progress=off"), run, [], shown)
-    assert outcome == COMPLETED
+    assert run_experiment(own, run, [], shown).status == "failed"
     assert "GPUs: 2 x 23.99 GiB" in shown.file.getvalue()  # type: ignore[attr-defined]
     assert "Nothing runs on GPU 1." in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert [one.busy_seconds for one in load_manifest(run).gpus] == [0.003, 0.0]
+    assert run_experiment(own, run, [], shown) == COMPLETED
     used, unused = load_manifest(run).gpus
-    assert (used.gpu, used.used_by, unused.used_by, unused.busy_seconds) == (0, ["engine"], [], 0.0)
-    assert 0.001 <= used.busy_seconds <= 0.006  # a tick or more per block, of at most three
+    assert (used.gpu, used.used_by, used.busy_seconds) == (0, ["engine"], 0.004)
+    assert (unused.gpu, unused.used_by, unused.busy_seconds) == (1, [], 0.0)
+    assert cast("Results", read_results(run)).gpu_waiting == {0: pytest.approx(used.waiting, abs=1e-4), 1: 1.0}
     facts = dict(list_facts(load_manifest(run)))
     assert facts["GPUs waited"].endswith("% (0: engine), 100.0 % (1: unused)")
 
@@ -337,13 +352,14 @@ def test_times_of_a_resumed_run_add_up() -> None:
     plan = plan_gpus(
         config("method=zero_shot", "task=mathbench", "engine=vllm", "model=qwen2_5_7b"), read_inventory("1x24")
     )
-    manifest, clock = SimpleNamespace(gpus=[]), BusyTime(iter((0.0, 30.0)).__next__)
-    clock.begin()
-    clock.end()
-    for seconds in (40.0, 80.0):
-        note_gpus(cast("Any", manifest), plan, {0: clock}, seconds)
-    assert manifest.gpus == [GpuInRun(gpu=0, used_by=["engine"], busy_seconds=60.0, seconds=120.0)]
-    assert manifest.gpus[0].waiting == 0.5
+    known: list[GpuInRun] = []
+    for busy, ends in ((30.0, 40.0), (30.0, 80.0)):
+        times = GpuTimes(plan, known, iter((0.0, 0.0, busy, ends)).__next__)
+        times.clocks[0].begin()
+        times.clocks[0].end()
+        known = times.add_up()
+    assert known == [GpuInRun(gpu=0, used_by=["engine"], busy_seconds=60.0, seconds=120.0)]
+    assert known[0].waiting == 0.5
 
 
 def test_nothing_is_placed_of_simulated_runs_and_models_elsewhere() -> None:

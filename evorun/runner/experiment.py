@@ -18,7 +18,7 @@ from evorun.models.lazy import LazyModel
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
-from evorun.runner.gpu_plans import measure_gpus, note_gpus, place_run, show_gpus
+from evorun.runner.gpu_plans import GpuTimes, place_run, show_gpus
 from evorun.runner.pricing import find_gpu_price, find_rates, name_answering_models, require_prices
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
@@ -112,7 +112,7 @@ def run_experiment(
             with followed(path, config.trackers):  # one of them may lack points
                 return Outcome("completed", already_complete=True)
         with logging_to(path / "evorun.log"), followed(path, config.trackers):
-            started, clocks = time.monotonic(), measure_gpus(gpus)
+            started, times = time.monotonic(), GpuTimes(gpus, manifest.gpus)
 
             def begin() -> Coroutine[Any, Any, None]:
                 limits = [share.max_calls for share in shares if share.max_calls is not None]
@@ -127,12 +127,12 @@ def run_experiment(
                     path / PROBLEMS,
                     [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
                 )
-                return _run(taught, loaded, training, shares, directory, console, clocks)
+                return _run(taught, loaded, training, shares, directory, console, times)
 
             outcome = carry_out(begin)
             seconds = time.monotonic() - started
-            if directory.manifest is not None:
-                note_gpus(directory.manifest, gpus, clocks, seconds)
+            if outcome.status != "completed":  # otherwise as in its results
+                directory.note_gpus(times.add_up())
             _note_end(directory, outcome, seconds)
             return outcome
     except BaseException as error:
@@ -188,9 +188,9 @@ async def _run(
     shares: Sequence[Meter],
     directory: RunDirectory,
     console: Terminal,
-    gpus: Mapping[int, BusyTime],
+    times: GpuTimes,
 ) -> None:
-    open_engines = partial(_engines, config, simulating(loaded, training), directory, gpus)
+    open_engines = partial(_engines, config, simulating(loaded, training), directory, times.clocks)
     async with open_effects(
         directory, config.sandbox, config.task.private_files, open_engines, config.engine.recorded
     ) as effects:
@@ -223,6 +223,8 @@ async def _run(
             await effects.finish()
             progress.ending = "writing results"
             directory.finish_records([problem.id for problem in loaded.problems])
+            gpus = times.add_up()
+            directory.note_gpus(gpus)
             await asyncio.to_thread(
                 write_results,
                 directory.path,
@@ -235,6 +237,7 @@ async def _run(
                 shares[0].rates,
                 effects.traffic.sequential,
                 name_answering_models(config),
+                {one.gpu: one.waiting for one in gpus},
             )
     log.info("%s; %s", progress.title, progress.fields())
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from itertools import groupby
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from evorun.runner.planner import Assignment, place
 from evorun.runner.requirements import student_stages
 from evorun.runner.settings import RunConfig
 from evorun.runner.student import in_stage
-from evorun.runs.schema import GpuInRun, Manifest
+from evorun.runs.schema import GpuInRun
 from evorun.runs.slurm import allocated_nodes
 from evorun.runs.terminal import Terminal
 
@@ -200,24 +201,33 @@ def show_gpus(plan: GpuPlan, console: Terminal) -> None:
         console.print(line, soft_wrap=True)
 
 
-def measure_gpus(plan: GpuPlan | None) -> dict[int, BusyTime]:
-    """Return a clock for each GPU of a plan, by its number."""
-    return {} if plan is None else {device: BusyTime() for device in range(len(plan.gpus))}
+class GpuTimes:
+    """The time in which each GPU of a plan has work, with that of the run's earlier processes."""
 
+    def __init__(
+        self, plan: GpuPlan | None, earlier: Sequence[GpuInRun], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin to measure; without a plan there is nothing to measure. earlier: what the manifest has of them."""
+        self._users = [] if plan is None else [(one.demand.key, one.devices) for one in plan.assignments]
+        self._earlier = {one.gpu: one for one in earlier}
+        self._clock, self._started = clock, clock()
+        self.clocks = {} if plan is None else {device: BusyTime(clock) for device in range(len(plan.gpus))}
+        """By the GPU's number."""
 
-def note_gpus(manifest: Manifest, plan: GpuPlan | None, clocks: Mapping[int, BusyTime], seconds: float) -> None:
-    """Add this process's time, and that of its GPUs, to what a manifest says of them."""
-    before = {one.gpu: one for one in manifest.gpus}
-    for device, clock in clocks.items():
-        users = [one.demand.key for one in plan.assignments if device in one.devices] if plan is not None else []
-        known = before.get(device, GpuInRun(gpu=device, used_by=[], busy_seconds=0.0, seconds=0.0))
-        before[device] = GpuInRun(
-            gpu=device,
-            used_by=list(dict.fromkeys([*known.used_by, *users])),
-            busy_seconds=round(known.busy_seconds + clock.seconds, 3),
-            seconds=round(known.seconds + seconds, 3),
-        )
-    manifest.gpus = [before[device] for device in sorted(before)]
+    def add_up(self) -> list[GpuInRun]:
+        """Return the run's time so far, and that of its GPUs, in their order."""
+        seconds = self._clock() - self._started
+        known = dict(self._earlier)
+        for device, busy in self.clocks.items():
+            users = [key for key, devices in self._users if device in devices]
+            before = known.get(device, GpuInRun(gpu=device, used_by=[], busy_seconds=0.0, seconds=0.0))
+            known[device] = GpuInRun(
+                gpu=device,
+                used_by=list(dict.fromkeys([*before.used_by, *users])),
+                busy_seconds=round(before.busy_seconds + busy.seconds, 3),
+                seconds=round(before.seconds + seconds, 3),
+            )
+        return [known[device] for device in sorted(known)]
 
 
 def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:

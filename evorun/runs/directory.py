@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.records import RecordFile, write_atomically, write_json
-from evorun.runs.schema import Manifest, Signed, SmallerPasses, StageInRun, Status
+from evorun.runs.schema import GpuInRun, Manifest, Signed, SmallerPasses, StageInRun, Status
 
 log = logging.getLogger("evorun")
 
@@ -208,6 +208,7 @@ class RunDirectory:
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
             fresh.smaller_passes = earlier.smaller_passes
+            fresh.gpus = earlier.gpus
             fresh.origin = earlier.origin
             fresh.prices, fresh.gpu_price = earlier.prices, earlier.gpu_price
         self._journal = Journal(self.path / JOURNAL)  # before the manifest, so that a manifest implies a journal
@@ -268,6 +269,11 @@ class RunDirectory:
         if self.manifest is not None:
             self.manifest.smaller_passes = [*self.manifest.smaller_passes, made]
             self._save_manifest()
+
+    def note_gpus(self, gpus: Sequence[GpuInRun]) -> None:
+        """Keep the time in which each GPU had work for the manifest, which `end` writes."""
+        if self.manifest is not None:
+            self.manifest.gpus = list(gpus)
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
         """Record the end of this process's work on the run; its seconds add to those of earlier processes."""

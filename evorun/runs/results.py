@@ -101,13 +101,14 @@ def write_results(
     rates: Rates = MappingProxyType({}),
     sequential: SequentialTokens | None = None,
     answered_by: Mapping[str, str] = MappingProxyType({}),
+    gpu_waiting: Mapping[int, float] = MappingProxyType({}),
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
     declared: the task's scores. wasted: attempts without an answer, by kind. planned_steps: the last step of the
     method's own schedule. gold: the cost of the gold judge. refused: requests that the engine refused, by role. rates:
     prices by call role. sequential: the run's sequential tokens, where a journal holds its calls. answered_by: names of
-    models by call role, where there are several.
+    models by call role, where there are several. gpu_waiting: share of the run in which each GPU had no work.
     """
     steps = read_steps_without_texts(path)
     series = metric_series(steps, declared, rates=rates, sequential=sequential)
@@ -137,6 +138,7 @@ def write_results(
         reached=_reached(predictions, steps),
         refused={**dict(sorted(refused.items())), **({GOLD: gold.refused} if gold and gold.refused else {})},
         price_date=oldest_date(rates),
+        gpu_waiting={gpu: round(share, 4) for gpu, share in gpu_waiting.items()},
     )
     write_aggregates(path, primary_score(declared))
     write_json(path / "results.json", results)

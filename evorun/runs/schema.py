@@ -596,3 +596,5 @@ class Results(msgspec.Struct, frozen=True):
     """Requests that the engine refused, by role, where there were any."""
     price_date: date | None = None
     """Date of the oldest price that `cost` is computed with; null where no price is known."""
+    gpu_waiting: dict[int, float] = {}
+    """Share of the run's time in which a GPU had nothing to do, by its number; empty without planned GPUs."""
