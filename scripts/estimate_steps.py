@@ -5,11 +5,13 @@
 
 Nothing runs. Seconds are those that the planner divides GPUs by (`evorun.runner.gpu_demands`): all completions at their
 longest, at the shares of an H100's peak that docs/guides/costs.md states. Without a lag, the engines' work and the
-update follow each other. With `training.max_lag` above 0 they are side by side, and the slowest decides.
+update follow each other. With `training.max_lag` above 0 they are side by side, and the slowest decides. A step of
+Lyria is a generation, the mean of a run's. A step of fine-tuning is a batch; its engine answers only before and after.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -18,10 +20,13 @@ from rich.table import Table
 
 from evorun.cli.plain import composed
 from evorun.models.devices import Gpu, read_inventory
-from evorun.runner.estimates import count_problems
+from evorun.runner.estimates import TRAINING, count_problems, hours
 from evorun.runner.gpu_demands import list_demands
 from evorun.runner.planner import Assignment, place
+from evorun.runner.requirements import student_stages
 from evorun.runner.settings import check
+
+LAFT = ("experiment=laft/tsp", "method=laft", "engine=vllm", "teacher_engine=vllm")
 
 SET_UPS = {
     "E-SPL, 7B": ("experiment=espl/figure11", "method=espl", "model=qwen2_5_7b", "engine=vllm", "task=hmmt"),
@@ -29,7 +34,13 @@ SET_UPS = {
         *("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm"),
         "task.source=sample",
     ),
+    "LAFT, teacher of 32B": LAFT,
+    "LAFT, student of 3B, tuned": LAFT,
+    "LAFT, student of 3B": LAFT,
 }
+
+STAGES = {"LAFT, teacher of 32B": "teacher", "LAFT, student of 3B, tuned": "student"}
+"""Stages by set-up; all others are runs."""
 
 
 class Load(NamedTuple):
@@ -54,9 +65,11 @@ class Estimate(NamedTuple):
         return [f"{load.roles}: {load.seconds / seconds:.0%} of {load.gpus}" for load in self.loads]
 
 
-def count_training_steps(config: Mapping[str, Any]) -> int:
-    """Return the training steps of a run."""
+def count_run_steps(config: Mapping[str, Any]) -> int:
+    """Return the training steps of a run, or its generations."""
     method = config["method"]
+    if "generations" in method:
+        return int(method["generations"])
     if method["steps"]:
         return int(method["steps"])
     train, _ = count_problems(config["task"])
@@ -73,13 +86,33 @@ def estimate(assignments: Sequence[Assignment], steps: int) -> Estimate:
     return Estimate(loads, sum(seconds), max(seconds))
 
 
-def estimate_set_up(words: Sequence[str], gpus: Sequence[Gpu]) -> tuple[Estimate, Estimate]:
-    """Return a step with a GPU (or as many as hold it) for each engine and the trainer, and one by the plan."""
+def tune_a_batch(config: Mapping[str, Any], planned: Sequence[Assignment]) -> list[Assignment]:
+    """Return the trainer alone, with the work of a batch whose examples are as long as they may be."""
+    method = config["method"]
+    seconds = 3600 * hours(6, config["model"]["name"], method["batch"] * method["max_length"], TRAINING)
+    return [one._replace(demand=replace(one.demand, work=seconds)) for one in planned if one.demand.trains]
+
+
+def estimate_set_up(words: Sequence[str], gpus: Sequence[Gpu], stage: str = "") -> tuple[Estimate, Estimate]:
+    """Return a step with a GPU (or as many as hold it) for each engine and the trainer, and one by the plan.
+
+    stage: of a student's making, `teacher` or `student`, instead of the run itself.
+    """
     config = check(composed(words))
-    demands, steps = list_demands(config, gpus), count_training_steps(config.raw)
-    planned = place(demands, gpus)
+    if stage:
+        config = student_stages(config)[stage]
+    planned = place(list_demands(config, gpus), gpus)
+    if stage == "student":
+        planned, steps = tune_a_batch(config.raw, planned), 1
+    else:
+        steps = count_run_steps(config.raw)
     single = [one._replace(devices=one.devices[: one.width]) for one in planned]
     return estimate(single, steps), estimate(planned, steps)
+
+
+def show(seconds: float) -> str:
+    """Return seconds as a table has them."""
+    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}"
 
 
 def main(inventory: str = "8x80") -> None:
@@ -87,9 +120,9 @@ def main(inventory: str = "8x80") -> None:
     gpus = read_inventory(inventory)
     table = Table("set-up", "GPUs", "seconds per step", "with a lag", "share of a step that each works, with a lag")
     for name, words in SET_UPS.items():
-        for how, step in zip(("one each", inventory), estimate_set_up(words, gpus), strict=True):
+        for how, step in zip(("one each", inventory), estimate_set_up(words, gpus, STAGES.get(name, "")), strict=True):
             shares = "; ".join(step.shares(step.side_by_side))
-            table.add_row(name, how, f"{step.in_turn:,.0f}", f"{step.side_by_side:,.0f}", shares)
+            table.add_row(name, how, show(step.in_turn), show(step.side_by_side), shares)
     Console(width=150).print(table)
 
 

@@ -1,7 +1,7 @@
 """Seconds of a training step by calculation: by hand from the model's size, and shared by the plan's GPUs."""
 
 import pytest
-from estimate_steps import SET_UPS, estimate_set_up
+from estimate_steps import LAFT, SET_UPS, STAGES, estimate_set_up
 
 from evorun.models.devices import read_inventory
 
@@ -11,6 +11,7 @@ GRPO = (
     *("method.eval_samples=0", "method.eval_max_tokens=500"),
 )
 PARAMETERS = 1_543_714_304  # of Qwen2 1.5B, its tied embeddings once
+OPERATORS = 0.7 * 0.7 + 0.3 * 0.7  # calls per member of a generation
 PEAK = 989e12  # of an H100: bfloat16, dense
 
 
@@ -25,9 +26,28 @@ def test_seconds_are_those_of_the_completions_and_of_the_update() -> None:
     assert single.side_by_side == pytest.approx(max(sampled, trained), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("stage", "seconds", "gpus"),
+    [
+        # 50 problems; the first population, and then for each member crossovers (.7, of which .3 are symbolic) and
+        # mutations (.3, of which .3 are); 2 GPUs hold the teacher
+        ("teacher", 2 * 32.76e9 * 50 * (30 + 15 * 30 * OPERATORS) * 4096 / 15 / (PEAK * 0.10), (2, 8)),
+        ("student", 6 * 3.21e9 * 16 * 4096 / (PEAK * 0.30), (1, 4)),  # the parameters that the models' cards state
+        ("", 2 * 3.21e9 * 50 * (20 + 20 * 20 * OPERATORS) * 4096 / 20 / (PEAK * 0.10), (1, 8)),
+    ],
+)
+def test_laft_s_steps_are_generations_and_batches(stage: str, seconds: float, gpus: tuple[int, int]) -> None:
+    single, planned = estimate_set_up(LAFT, read_inventory("8x80"), stage)
+    assert tuple(one.loads[0].gpus for one in (single, planned)) == gpus
+    assert len(single.loads) == len(planned.loads) == 1
+    assert single.in_turn == single.side_by_side == pytest.approx(seconds, rel=0.02)
+    copies = gpus[1] / gpus[0]
+    assert planned.in_turn == pytest.approx(seconds / copies, rel=0.02)
+
+
 @pytest.mark.parametrize("name", SET_UPS)
 def test_the_plan_divides_the_work_of_the_papers_set_ups(name: str) -> None:
-    single, planned = estimate_set_up(SET_UPS[name], read_inventory("8x80"))
+    single, planned = estimate_set_up(SET_UPS[name], read_inventory("8x80"), STAGES.get(name, ""))
     for one, many in zip(single.loads, planned.loads, strict=True):
         assert many.seconds == pytest.approx(one.seconds * one.gpus / many.gpus)
     assert planned.side_by_side < single.side_by_side / 3
