@@ -258,6 +258,12 @@ def test_quantised_and_shared_weights_take_less_of_a_gpu() -> None:
     assert rows((*own, *small, "training.quantise=nf4"), "1x24") == [
         "run: trainer,policy on 0, 1 x 1, 5.2 + 7.3 GiB, 52%"
     ]
+    # PPO's critic copies them but for the embeddings, with as many bits per weight
+    ppo = (*own, *small, "method=ppo", "method.critic=model")
+    wide, rounded = (
+        plan_stages(config(*ppo, *more), read_inventory("1x80"))[0][0] for more in ((), ("training.quantise=nf4",))
+    )
+    assert wide.training_gib - rounded.training_gib == pytest.approx(6.525e9 * (16 - 4.127) / 8 / 2**30, rel=0.002)
     # 61.0 GiB of weights do not fit beside a pass; the fewest processes whose parts do are 2
     large = (*GRPO, "model=qwen2_5_32b", "engine.max_model_len=8192")
     with pytest.raises(ConfigError, match=r"88\.4 GiB .* try training\.quantise=nf4, training\.shard=fsdp2"):

@@ -173,9 +173,12 @@ def training_memory(
     frozen = training.weights == "lora"
     adapter = count_adapter(shape, training.rank, training.target_modules)
     trained = adapter if frozen else count.total
-    copied = 0
+    plain = 16 if half else 32
+    linear = TRAINER_BITS.get(training.quantise or "", plain) * (count.attention + count.dense)
+    copied = 0.0
     if critic == "model":
-        copied = (2 if half else 4) * (count.total - count.embeddings // (1 if shape.tied else 2))
+        others = count.total - count.attention - count.dense - count.embeddings // (1 if shape.tied else 2)
+        copied = (linear + plain * others) / 8
         trained += adapter
     elif critic == "full":
         trained += count.total - (0 if shape.tied else count.embeddings // 2)
@@ -196,8 +199,6 @@ def training_memory(
         copies = 1 + (shape.sparse_layers if every_layer else 1)
         activations += number * copies * count.experts / shape.sparse_layers / GIB
     logits = CHUNK_TOKENS * shape.vocabulary * 4 * 3 / GIB
-    plain = 16 if half else 32
-    linear = TRAINER_BITS.get(training.quantise or "", plain) * (count.attention + count.dense)
     whole = (linear + plain * (count.embeddings + count.experts)) / 8 / GIB
     weights = whole / parts if frozen else 0.0
     sampling, moved = GpuMemory(0.0), 0.0

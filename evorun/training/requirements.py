@@ -71,10 +71,15 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             f"training.{'shard' if training.shard else 'accelerate_config'}: shards the weights among the processes "
             "(ZeRO stage 3 or FSDP), but PPO's critic needs whole weights; use none, or a file with ZeRO stage 2"
         )
-    if training.quantise is not None:
+    if training.quantise is not None and objective.settings.critic == "full":
         raise ConfigError(
-            "training.quantise: expected null with PPO, whose critic begins as a copy of the weights, got "
-            f"{training.quantise}"
+            "method.critic: expected model or head with training.quantise, since quantised weights have no gradient, "
+            "got full"
+        )
+    if training.quantise == "int8":
+        raise ConfigError(
+            "training.quantise: expected nf4 or null with PPO, got int8, which rounds activations: the critic's errors "
+            "and the ratios of probabilities would change with what shares a pass"
         )
     if launched.get("distributed_type") == "DEEPSPEED" and (
         objective.settings.popart is not None or objective.settings.reset_critic

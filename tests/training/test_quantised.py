@@ -12,12 +12,16 @@ pytest.importorskip("bitsandbytes")
 import bitsandbytes
 import torch
 from bitsandbytes.functional import dequantize_4bit
+from ppo_reference import fill
 from steps import EXACT, Batches, Stepped, random_rows, watched
 
-from building import make_job, policy_gradient, training_config
+from building import make_job, policy_gradient, proximal_policy, training_config
+from evorun.errors import ConfigError
 from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.training.policy_gradient import PolicyGradientTrainer
+from evorun.training.proximal_policy import ProximalTrainer
+from evorun.training.requirements import require_fitting
 from evorun.training.rollouts import Decoding
 from evorun.training.speed import flops_per_token
 from evorun.training.weights import load
@@ -87,6 +91,41 @@ def test_gradients_of_the_adapter_are_those_on_dequantised_weights(
             assert mine_figures[name] == pytest.approx(theirs_figures[name], rel=apart, abs=apart / 10), name
     if kind == "nf4":
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("critic", ["model", "head"])
+def test_ppo_s_gradients_are_those_on_dequantised_weights(critic: str, model: Path, tmp_path: Path) -> None:
+    told, apart = proximal_policy(steps=2, critic=critic), 1e-4
+    quantised, tokenizer = load(job_of(model, tmp_path, "nf4"))
+    plain = dequantised(quantised, model, tmp_path)
+    found = []
+    for own, weights in (("nf4", quantised), (None, plain)):
+        job = make_job(model, tmp_path, training_config(**{**EXACT, "learning_rate": 0.05, "quantise": own}), told)
+        batches = Batches([random_rows(5, tools=True), random_rows(4, seed=1)])
+        trainer = ProximalTrainer(job, told, weights, tokenizer, batches)  # type: ignore[arg-type]
+        for role, part in (("policy", trainer.policy), ("critic", trainer.model.critic)):
+            fill(((name, one) for name, one in part.named_parameters() if one.requires_grad), role)
+        found.append(watched(trainer))
+    one, other = found
+    assert len(one.gradients) == 2
+    for mine, theirs in zip(one.gradients, other.gradients, strict=True):
+        assert mine.keys() == theirs.keys()
+        assert any("critic" in name and "lora" in name for name in mine)
+        assert {value.dtype for value in mine.values()} == {torch.float32}
+        for name, value in theirs.items():
+            assert float((mine[name] - value).norm()) <= apart * float(value.norm()) + 1e-6, name
+    for mine_figures, theirs_figures in zip(one.figures, other.figures, strict=True):
+        for name in ("loss", "value_loss", "grad_norm"):
+            assert mine_figures[name] == pytest.approx(theirs_figures[name], rel=apart, abs=apart / 10), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "critic", "refused"),
+    [("nf4", "full", "method.critic: expected model or head"), ("int8", "model", "training.quantise: expected nf4")],
+)
+def test_ppo_refuses_what_has_no_gradient_or_another_one(kind: str, critic: str, refused: str) -> None:
+    with pytest.raises(ConfigError, match=refused):
+        require_fitting(proximal_policy(critic=critic), training_config(quantise=kind, dropout=0.0))
 
 
 def test_packed_weights_count_as_what_they_stand_for(model: Path, tmp_path: Path) -> None:
