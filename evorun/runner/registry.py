@@ -86,6 +86,7 @@ TASKS = {
     "search_qa": "evorun.tasks.search_qa.questions:SearchQaConfig",
     "sudoku": "evorun.tasks.sudoku.instances:SudokuConfig",
     "tsp": "evorun.tasks.tsp.instances:TspConfig",
+    "verifiers": "evorun.tasks.verifiers.config:VerifiersConfig",
 }
 ENGINES = {
     "transformers": "evorun.models.transformers.engine:TransformersConfig",

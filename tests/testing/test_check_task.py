@@ -45,7 +45,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """So few possible problems that the splits of the puzzles and of arithmetic meet the same ones."""
 
-FROM_OUTSIDE = ("environment", "inspect", "reasoning_gym")
+FROM_OUTSIDE = ("environment", "inspect", "reasoning_gym", "verifiers")
 """They need a task, a server or a package of somebody else's; their own tests have some."""
 TASKS = [name for name in registry.TASKS if name not in FROM_OUTSIDE]
 CONSTRUCTIONS = ("autocorrelation", "circle_packing", "matrix_product")

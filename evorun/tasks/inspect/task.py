@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -13,6 +11,7 @@ from evorun.errors import DataError, EvorunError, first_line
 from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
+from evorun.tasks import replaying
 from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, Row
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
@@ -213,7 +212,7 @@ async def refuse_model(messages: tuple[Message, ...]) -> str | None:
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
     """Run a replay to its end, whether or not this thread has a running event loop."""
-    return _thread().submit(asyncio.run, _with_model(work)).result()
+    return replaying.run_apart(_with_model(work))
 
 
 async def _with_model(work: Coroutine[Any, Any, T]) -> T:
@@ -221,8 +220,3 @@ async def _with_model(work: Coroutine[Any, Any, T]) -> T:
 
     activate_model()
     return await work
-
-
-@cache
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="inspect")

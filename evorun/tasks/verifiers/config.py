@@ -1,0 +1,183 @@
+"""The settings of `task=verifiers`: a taskset by its id, and which of its tasks a run has."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+from evorun.errors import ConfigError, DataError
+from evorun.fields import NonNegativeInt, PositiveInt
+from evorun.runs.streams import stream
+from evorun.tasks.base import LoadedTask, Problem, Provenance, Row, TaskConfig
+from evorun.tasks.benchmark import encode_content, hash_content
+from evorun.tasks.loading import load_rows
+from evorun.tasks.text_task import TextTask
+from evorun.tasks.verifiers.task import FORMS, Source, VerifiersGrader, VerifiersSimulator, VerifiersTask
+
+_REASONING = "One step after another, each of them checked. " * 15
+"""As long as a simulated reply's: some rewards count every word of a reply against it."""
+_ANSWER = "answer"
+
+
+@dataclass(kw_only=True)
+class VerifiersConfig(TaskConfig):
+    """A taskset of verifiers whose rewards need the reply alone, drawn into problems and held-out ones."""
+
+    task_class: ClassVar[type[TextTask]] = VerifiersTask
+
+    id: str | None
+    """The taskset: an installed package; its code runs in this process."""
+    arguments: dict[str, Any]
+    """The taskset's own settings."""
+    first: PositiveInt | None
+    """Read only so many of its tasks; null: all."""
+    answer: str | None
+    """Field of a task's data with a right answer, for demonstrations and simulated replies; null: `answer`, where there
+    is one."""
+    right_from: float
+    """A reply with at least this reward is right."""
+    reply: str | None
+    """Form of a reply, with {answer} and perhaps {reasoning}; null: the first common one that the rewards find
+    right."""
+    stratum: str | None
+    """Field of a task's data by which results are broken down."""
+    train_problems: NonNegativeInt
+    """Number of tasks to train on."""
+    validation_problems: NonNegativeInt
+    """Number of tasks for demonstrations and for the choice of prompts."""
+    limit: PositiveInt | None
+    """Work on this many problems only: the first ones in the drawn order."""
+    prompts: str | None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
+    shown_reasoning_chars: PositiveInt | None
+    """Maximum characters of a candidate's text in later prompts; null: no limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reply is not None and "{answer}" not in self.reply:
+            raise ConfigError(f"task.reply: expected a text with {{answer}}, got {self.reply!r:.60}")
+
+    def load(self) -> LoadedTask:
+        """Load the taskset and draw. Raises ConfigError for one that evorun cannot score.
+
+        Raises DataError where it has too few tasks.
+        """
+        self._require_package()
+        from evorun.tasks.verifiers.offline import Unsupported
+
+        try:
+            return self._load()
+        except Unsupported as error:
+            raise ConfigError(f"task.id={self.id}: {error}") from error
+
+    def _require_package(self) -> None:
+        if not self.id:
+            raise ConfigError("task.id: expected the id of an installed taskset of verifiers, got none")
+        if importlib.util.find_spec("verifiers") is None:
+            raise ConfigError("task=verifiers needs verifiers: pip install 'evorun[verifiers]'")
+        if not (found := version("verifiers")).startswith("0.4."):
+            raise ConfigError(f"task=verifiers: expected verifiers 0.4, got {found}: pip install 'evorun[verifiers]'")
+
+    def _load(self) -> LoadedTask:
+        from evorun.tasks.verifiers.offline import Scorer, load_tasks
+
+        tasks = load_tasks(self.id or "", self.arguments, self.first)
+        if not tasks:
+            raise DataError(f"task.id={self.id}: expected tasks, got none")
+        problems, references, repeated = self._read(tasks)
+        order = stream(self.draw_seed, "draw", self.name).permutation(len(problems))
+        drawn = [problems[index] for index in order]
+        held_out = self.train_problems + self.validation_problems
+        if held_out >= len(drawn):
+            raise DataError(
+                f"task={self.name}: expected more than task.train_problems + task.validation_problems = {held_out} "
+                f"different tasks, {self.id} has {len(drawn)}"
+            )
+        selected = drawn[held_out:][: self.limit]
+        validation, training = drawn[: self.validation_problems], drawn[self.validation_problems : held_out]
+        source = Source(self._title, Scorer(tasks[0]), self.reply or FORMS[0], self.right_from)
+        if self.reply is None:
+            source = source._replace(form=self._find_form(source, selected, references))
+        task = self._make_task(source)
+        rows = [[self._row(task, problem, references[problem.id]) for problem in part] for part in
+                (selected, validation, training)]  # fmt: skip
+        left_out = f", {repeated} repeated ones left out" if repeated else ""
+        return load_rows(
+            task,
+            rows[0],
+            validation=rows[1],
+            training=rows[2],
+            grader=VerifiersGrader(source, task, [row for part in rows for row in part]),
+            simulator=VerifiersSimulator,
+            provenance=Provenance(
+                source="benchmark",
+                description=f"{len(selected)} of {len(problems)} tasks of {self._title} by verifiers{left_out}",
+                digest=hash_content([[row.problem, row.reference] for row in rows[0]]),
+            ),
+        )
+
+    @property
+    def _title(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
+        return f"{self.id}({settings})"
+
+    def _read(self, tasks: Sequence[Any]) -> tuple[list[Problem], dict[str, Mapping[str, Any]], int]:
+        """Return problems, references, and the number of tasks that repeat an earlier one's prompt."""
+        from evorun.tasks.verifiers.offline import dump_data, read_prompt
+
+        problems, references, repeated = list[Problem](), dict[str, Mapping[str, Any]](), 0
+        known = set[object]()
+        for task in tasks:
+            reference = dump_data(task)
+            for key in filter(None, (self.answer, self.stratum)):
+                if key not in reference:
+                    raise ConfigError(
+                        f"task.id={self.id}: expected data with {key}, got {', '.join(sorted(reference))}"
+                    )
+            shown = [[message["role"], message["content"]] for message in read_prompt(task.data)]
+            problem = Problem(
+                id=str(task.data.idx),
+                stratum=str(reference[self.stratum]) if self.stratum else "all",
+                data={"question": _join(shown), "messages": shown},
+            )
+            if (content := encode_content(problem)) in known:
+                repeated += 1
+                continue
+            known.add(content)
+            problems.append(problem)
+            references[problem.id] = reference
+        return problems, references, repeated
+
+    # --- answers ---
+
+    def _make_task(self, source: Source) -> VerifiersTask:
+        return VerifiersTask(source, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
+
+    def _find_form(
+        self, source: Source, problems: Sequence[Problem], references: Mapping[str, Mapping[str, Any]]
+    ) -> str:
+        """Return the form in which most of the first tasks' answers are right."""
+        counts = {}
+        for form in FORMS:
+            task = self._make_task(source._replace(form=form))
+            counts[form] = sum(self._row(task, p, references[p.id]).answer is not None for p in problems[:5])
+        return max(FORMS, key=lambda form: counts[form])
+
+    def _row(self, task: VerifiersTask, problem: Problem, reference: Mapping[str, Any]) -> Row:
+        """Return the row; without an answer where the data name none, or no reply with it is right."""
+        named = reference.get(self.answer or _ANSWER)
+        if named is None or not (answer := str(named).strip()):
+            answer, reply = None, task.parse(problem, _REASONING)
+        else:
+            reply = task.parse(problem, task.write(problem, answer, _REASONING))
+        # Asked of every problem, so that a reward that asks a model is refused before any model loads.
+        grade = task.score(problem, reply, reference)
+        return Row(problem, answer if grade.correct else None, reference)
+
+
+def _join(messages: Sequence[Sequence[str]]) -> str:
+    """Return a prompt's messages as one text; with several turns, each under its role."""
+    if sum(role != "system" for role, _ in messages) == 1:
+        return "\n\n".join(content for _, content in messages)
+    return "\n\n".join(f"{role}: {content}" for role, content in messages)

@@ -1,0 +1,139 @@
+"""A taskset of verifiers as methods see it: its prompts as they are, and its rewards of a reply."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from evorun.errors import DataError, EvorunError, first_line
+from evorun.models.base import Message
+from evorun.runs.candidates import Response
+from evorun.runs.scores import ACCURACY, Score
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, Row
+from evorun.tasks.replaying import run_apart
+from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.text_task import TextTask
+
+if TYPE_CHECKING:
+    from evorun.tasks.verifiers.offline import Scorer
+
+REWARD = "reward"
+FORMS = (
+    "{reasoning}\n\n{answer}",
+    "{reasoning}\n\nANSWER: {answer}",
+    "{reasoning}\n\n\\boxed{{answer}}",
+    "{reasoning}\n\n<answer>{answer}</answer>",
+    "{answer}",
+)
+"""Forms of replies that are tried until the rewards find the answer right in one (ours)."""
+
+
+class Source(NamedTuple):
+    """A taskset, read by its id."""
+
+    name: str
+    """Id, version and settings, which the journal's keys and the provenance name."""
+    scorer: "Scorer"
+    form: str
+    """A reply, with {answer} and perhaps {reasoning}."""
+    right_from: float
+    """The least reward of a right reply."""
+
+
+class VerifiersTask(TextTask):
+    """Poses the prompts of a taskset, and scores replies by its rewards."""
+
+    name = "verifiers"
+    scores = (ACCURACY, Score(REWARD))
+    script = None
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
+    draw_help = DrawHelp(
+        more_validation="raise task.validation_problems",
+        grade_held_out="lower task.validation_problems or task.train_problems to grade it",
+        keys="task.id, task.arguments, task.first, task.validation_problems, task.train_problems, task.draw_seed and "
+        "task.limit",
+    )
+
+    def __init__(self, source: Source, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
+        self.answer_format = self.prompts.render("answer_format")
+        self._source = source
+
+    def generation_prompt(self, problem: Problem) -> Prompt:
+        """Return the task's very messages."""
+        messages = tuple(Message(role=role, content=content) for role, content in problem.data["messages"])
+        return Prompt(messages=messages, hints={"role": "generate", "problem": problem.id, "answers": []})
+
+    # --- replies ---
+
+    def read(self, problem: Problem, text: str) -> str:
+        """Return what stands in the answer's place in the form of a reply, or the whole reply where it has none."""
+        before, _, after = self._source.form.partition("{answer}")
+        opening = before.rpartition("{reasoning}")[2].rpartition("\n")[2].strip()
+        closing = after.partition("\n")[0].strip()
+        _, found, rest = text.rpartition(opening) if opening else ("", "", text)
+        if not found:
+            return text.strip()
+        answer = rest[: rest.rfind(closing)] if closing in rest else rest
+        return (answer if closing else answer.strip().partition("\n")[0]).strip() or text.strip()
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        written = self._source.form.replace("{reasoning}", reasoning.strip()).replace("{answer}", answer)
+        return written.strip()
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        """Grade a reply by the taskset's rewards. reference: the task's data."""
+        return run_apart(self.reward(response, reference))
+
+    async def reward(self, response: Response, reference: Any) -> Grade:
+        """Grade a reply. Rewards that fail at it find it wrong, with the reason in the grade."""
+        try:
+            scored = await self._source.scorer.score(reference, response.text)
+        except EvorunError:
+            raise
+        except Exception as error:  # of the taskset's own code, at a model's words
+            return Grade(correct=False, scores={REWARD: 0.0}, detail=f"reward_error: {first_line(error)}")
+        if not math.isfinite(scored.reward):
+            return Grade(detail=f"unscored: the reward is {scored.reward}")
+        parts = ", ".join(f"{name} {value:.4g}" for name, value in scored.parts.items())
+        return Grade(correct=scored.reward >= self._source.right_from, scores={REWARD: scored.reward}, detail=parts)
+
+
+class VerifiersGrader:
+    """Holds the tasks' data; rewards are recorded in the journal."""
+
+    def __init__(self, source: Source, task: VerifiersTask, rows: Sequence[Row]) -> None:
+        self._source = source
+        self._task = task
+        self._references = {row.problem.id: row.reference for row in rows}
+
+    async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
+        """Grade one response. Raises DataError for an unknown problem."""
+        if problem.id not in self._references:
+            raise DataError(f"problem '{problem.id}': expected a task of {self._source.name}")
+        reference = self._references[problem.id]
+
+        async def work() -> Grade:
+            # In an asyncio task of its own, since a context variable tells which judges are refused.
+            return await asyncio.create_task(self._task.reward(response, reference))
+
+        return await tools.remember(["verifiers", self._source.name, problem.id, response.text], work, Grade)
+
+
+class VerifiersSimulator(TextSimulator):
+    """Gives the answer that the task's data name, or another task's, in the form of a reply that the rewards read."""
+
+    def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
+        super().__init__(task, rows)
+        self._values: dict[tuple[str, str], float] = {}
+
+    def value(self, problem: Problem, answer: str | None) -> float:
+        if answer is None:
+            return 0.0
+        key = (problem.id, answer)
+        if key not in self._values:
+            reply = self._task.parse(problem, self._task.write(problem, answer))
+            grade = self._task.score(problem, reply, self._rows[problem.id].truth)
+            self._values[key] = float(bool(grade.correct))
+        return self._values[key]

@@ -1,0 +1,240 @@
+"""`task=verifiers`: prompts and rewards beside those of verifiers' own rollouts of the same texts, and refusals."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp import web
+
+from building import load_task, task_config
+from evorun.errors import ConfigError, DataError
+from evorun.models.base import Request
+from evorun.simulation.skill import Skill
+from evorun.tasks.base import Grade
+from evorun.testing.tasks import check_task
+from evorun_process import evorun_here
+
+pytest.importorskip("verifiers")
+pytestmark = pytest.mark.bridges
+
+HERE = Path(__file__).parent
+TEXTS = (
+    *("42", "I add them.\n\nANSWER: 42", "ANSWER: 17 or so", "<answer>Paris</answer>", "  xzyx \n", "crash 62"),
+    *("It is zyx.", "Rome. " * 1000, "<answer>\nMadrid\n</answer> I think", "{x} ANSWER: C"),
+)
+CASES: dict[str, dict[str, Any]] = {
+    "sums": {},
+    "capitals": {"answer": "capital"},
+    "spelling": {"first": 3, "arguments": {"letters": "xyz", "task": {"partial": 0.5}}, "right_from": 0.5},
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tasksets() -> Iterator[None]:
+    sys.path.insert(0, str(HERE))
+    yield
+    sys.path.remove(str(HERE))
+
+
+def load(name: str, **settings: Any) -> Any:
+    return load_task("verifiers", id=f"{name}_taskset", **settings)
+
+
+class Unrecorded:
+    async def remember(self, about: object, compute: Any, kind: type) -> Any:
+        return await compute()
+
+
+def grade(loaded: Any, problem: Any, text: str) -> Grade:
+    tools: Any = Unrecorded()
+    found: Grade = asyncio.run(loaded.grade(problem, loaded.task.parse(problem, text), tools))
+    return found
+
+
+async def roll_out(name: str, settings: dict[str, Any]) -> list[tuple[str, Any, list[tuple[str, str]]]]:
+    """Return verifiers' own traces: for each task and text, the text, the trace, and the prompt that it sent."""
+    import verifiers.v1 as vf
+
+    asked: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(await request.json())
+        message = {"role": "assistant", "content": saying[0]}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+        return web.json_response(reply)
+
+    application = web.Application()
+    application.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    [(host, port)] = [address[:2] for address in runner.addresses]
+    config = vf.AgentConfig(
+        harness={"id": "one_request_harness"},
+        runtime=vf.SubprocessConfig(),
+        model="m",
+        client=vf.EvalClientConfig(base_url=f"http://{host}:{port}/v1", api_key_var="NO_KEY"),
+    )
+    given = {"id": f"{name}_taskset", **settings.get("arguments", {})}
+    taskset = vf.load_taskset(vf.taskset_config_type(given["id"]).model_validate(given)).take(settings.get("first", 4))
+    traces = []
+    async with vf.Agent(config) as agent:
+        for task in taskset:
+            for text in TEXTS:
+                saying = [text]
+                trace = await agent.run(task)
+                shown = [(message["role"], message["content"]) for message in asked.pop()["messages"]]
+                traces.append((text, trace, shown))
+    await runner.cleanup()
+    return traces
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rewards_and_prompts_are_those_of_rollouts_of_verifiers(name: str) -> None:
+    loaded = load(name, **CASES[name])
+    problems = {problem.id: problem for problem in loaded.problems}
+    traces = asyncio.run(roll_out(name, CASES[name]))
+    for text, trace, shown in traces:
+        problem = problems[str(trace.task.data.idx)]
+        ours = [(message["role"], message["content"]) for message in loaded.task.generation_prompt(problem).messages]
+        assert ours == shown
+        found = grade(loaded, problem, text)
+        if trace.errors:
+            assert "a reward's fault" in trace.errors[-1].message
+            assert "a reward's fault" in found.detail
+            assert found.correct is False
+            continue
+        assert found.scores == {"reward": trace.reward}, (problem.id, text)
+        assert found.correct == (trace.reward >= CASES[name].get("right_from", 1.0))
+        for part, reward in trace.rewards.items():
+            assert f"{part} {reward.score:.4g}" in found.detail
+    assert len(traces) == len(problems) * len(TEXTS)
+    # The texts tell rewards apart.
+    assert len({trace.reward for _, trace, _ in traces}) > 2
+    assert any(trace.errors for _, trace, _ in traces) == (name == "sums")
+
+
+@pytest.mark.parametrize("name", ["sums", "capitals"])
+def test_tasks_conform(name: str) -> None:
+    check_task(task_config("verifiers", id=f"{name}_taskset", **CASES[name]))
+
+
+def test_answers_are_those_that_the_rewards_find_right() -> None:
+    assert load("capitals", answer="capital").answers == {"0": "Paris", "1": "Rome", "2": "Madrid"}
+    assert load("capitals").answers == {}  # no field of that name
+    assert load("spelling", first=3).answers == {}
+    wrong = load("capitals", answer="continent")
+    assert wrong.answers == {}
+
+
+def test_votes_compare_what_stands_in_the_answers_place() -> None:
+    capitals, sums = load("capitals", answer="capital"), load("sums")
+    for text in ("It is\n<answer>\nRome \n</answer>", "<answer>Paris</answer> no, <answer>Rome</answer>"):
+        assert capitals.task.parse(capitals.problems[0], text).answer == "Rome"
+    assert capitals.task.parse(capitals.problems[0], "Rome\n").answer == "Rome"
+    assert sums.task.parse(sums.problems[0], "ANSWER: 4\nANSWER: 5 \nor so").answer == "5"
+
+
+def test_rows_are_drawn_apart_and_repeats_left_out() -> None:
+    loaded = load("sums", validation_problems=1, train_problems=1, stratum="kind")
+    parts = [loaded.problems, [example.problem for example in loaded.validation], loaded.training]
+    assert [len(part) for part in parts] == [2, 1, 1]
+    assert {problem.stratum for problem in loaded.problems} == {"sum"}
+    assert "1 repeated ones left out" in loaded.provenance.description
+    with pytest.raises(DataError, match=r"expected more than .* = 4 different tasks"):
+        load("sums", validation_problems=4)
+
+
+def test_nothing_but_the_reference_holds_the_answers() -> None:
+    loaded = load("capitals", answer="capital")
+    assert "Paris" not in repr([problem.data for problem in loaded.problems])
+    assert not hasattr(loaded.task._source.scorer._task, "data")
+
+
+REFUSALS = {
+    "runtime": "expected rewards of the reply alone, got some that need a runtime: checked",
+    "container": "expected tasks without a container, got Container",
+    "setup": "expected tasks without a runtime, got Setup.setup",
+    "tools": "expected tasks without tools, got toolsets of Tools",
+    "shared_tools": "expected a taskset without tools, got toolsets",
+    "noreward": "expected tasks with rewards, got none of NoReward",
+    "judged": "expected rewards that ask no model, got one that asks the judge reference",
+    "attribute": "got the attribute secret",
+    "image": "got data with image",
+    "no_prompt": "expected a prompt that ends in a user's message",
+    "picture": "expected messages of text alone",
+    "held": "expected data that JSON can hold",
+    "broken": "its tasks cannot be read: OSError: no file",
+    "no_tasks": "expected tasks, got none",
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+def test_what_needs_more_than_a_reply_is_refused_in_a_line(why: str) -> None:
+    with pytest.raises((ConfigError, DataError)) as caught:
+        load("refused", arguments={"why": why})
+    assert REFUSALS[why] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+JUDGE = {"task": {"judges": [{"id": "reference"}]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"id": None}, "task.id: expected the id of an installed taskset"),
+        ({"id": "no_such_taskset"}, "cannot be loaded: ModuleNotFoundError"),
+        ({"id": "one_request_harness"}, "cannot be loaded: TypeError"),
+        ({"id": "spelling_taskset"}, "got one without end; set task.first=N"),
+        ({"id": "spelling_taskset", "first": 1, "arguments": {"partial": 1}}, "cannot be loaded: ValidationError"),
+        ({"id": "sums_taskset", "answer": "absent"}, "expected data with absent, got agent_user"),
+        ({"id": "sums_taskset", "reply": "ANSWER"}, "task.reply: expected a text with {answer}"),
+        ({"id": "sums_taskset", "arguments": JUDGE}, None),
+        ({"id": "capitals_taskset", "arguments": JUDGE}, "expected rewards that ask no model, got the judge reference"),
+    ],
+)
+def test_wrong_settings_are_refused_in_a_line(settings: dict[str, Any], line: str | None) -> None:
+    if line is None:  # its tasks ignore their settings, the judge too
+        assert load_task("verifiers", **settings).problems
+        return
+    with pytest.raises(ConfigError, match=line) as caught:
+        load_task("verifiers", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_simulated_models_answer_by_their_skill() -> None:
+    loaded = load("capitals", answer="capital")
+    problem = loaded.problems[0]
+    prompt = loaded.task.generation_prompt(problem)
+    request = Request(messages=prompt.messages, hints=prompt.hints)
+    for skill in (0, 1):
+        simulator = loaded.simulator.with_skill(Skill(skill=skill, malformed=0, spread=0))
+        replies = [simulator.respond(request, np.random.default_rng(n)) for n in range(10)]
+        assert {grade(loaded, problem, reply).correct for reply in replies} == {bool(skill)}
+    with pytest.raises(ConfigError, match="has no right answer to give to 3 of 3"):
+        load("spelling", first=3).simulator.with_skill(Skill(skill=1))
+
+
+def test_a_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    task = ["task=verifiers", "task.id=sums_taskset", "method=duel_evolve", "method.max_pool=8"]
+
+    def succeed(*settings: str) -> None:
+        done = evorun_here(*task, *settings, "budget.calls_per_problem=12", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+    succeed("engine=simulated", "engine.skill=0.6", "hydra.run.dir=first")
+    results = json.loads((tmp_path / "first/results.json").read_text())
+    assert results["metrics"]["accuracy"]["n"] == 4
+    succeed("engine=replay", f"engine.run={tmp_path / 'first'}", "hydra.run.dir=second")
+    for file in ("predictions.jsonl", "steps.jsonl"):
+        assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
