@@ -35,7 +35,7 @@ class Generator:
                 FAMILIES,
                 "serve",
                 purpose="task=reasoning_gym",
-                package="reasoning-gym",
+                package="'evorun[reasoning-gym]'",
                 environment={"PYTHONHASHSEED": "0"},
             )
             line = worker.ask(json.dumps([work, given]))
