@@ -294,6 +294,8 @@ def test_a_running_run_has_what_is_recorded_so_far(folder: Path, tmp_path: Path)
     assert run.score.n == len(whole) - 1
     assert run.score.value == sum(one["correct"] for one in whole[:-1]) / (len(whole) - 1)
     recorded = evorun.load(folder / "a" / "duels").curves()
+    # what was selected is compared with all candidates, which a problem writes at its end
+    recorded = recorded[~recorded["name"].str.startswith("search/")]
     assert run.curves()["name"].tolist() == recorded["name"].tolist()
     assert run.curves()["value"].tolist() == pytest.approx(recorded["value"].tolist(), nan_ok=True)
     assert "none yet" not in run._repr_html_()
