@@ -3,9 +3,10 @@
     evorun experiment=duel_evolve/simulated_study budget=calls_300,calls_600 seed=0,1,2
     python scripts/measure_duels.py --against method=duel_evolve outputs/sweeps/TIME
 
-One row for all runs that differ by their seeds alone, with Student's 95 % intervals. calls: of a problem. accuracy:
-over seeds and problems; in brackets over seeds alone, on the very problems that ran. difference: from the arm that
-differs in the override of `--against` and in no other, else from the arm with the fewest overrides; seed by seed and
+One row for all runs that differ by their seeds alone, with Student's 95 % intervals. calls: of a problem. score:
+the task's primary one (accuracy where there is right and wrong), over seeds and problems; in brackets over seeds alone,
+on the very problems that ran. difference: from the arm that has the override of `--against` in place of its own (and no
+settings of its own method, where that is a method), else from the arm with the fewest overrides; seed by seed and
 problem by problem. auc: the chance that a right candidate is estimated above a wrong one; agreement: the share of
 decisive duels of a right and a wrong candidate that the right one won; never judged: the share of candidates without a
 duel; the last three over seeds.
@@ -30,16 +31,17 @@ from study_tables import (
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_predictions, read_records, read_results
 from evorun.runs.schema import CandidateRecord, ComparisonRecord
+from evorun.runs.scores import primary_score
 
 FIGURES = {"auc": "posterior_auc", "agreement": "judge_agreement"}
-COLUMNS = ("seeds", "calls", "accuracy", "(seeds alone)", "difference", *FIGURES, "never judged")
+COLUMNS = ("seeds", "calls", "score", "(seeds alone)", "difference", *FIGURES, "never judged")
 
 
 class Run(NamedTuple):
     """A finished run's figures."""
 
-    right: Mapping[str, float]
-    """1 or 0, by problem."""
+    score: Mapping[str, float]
+    """The primary score, by problem; of right and wrong 1 or 0."""
     calls: float
     figures: Mapping[str, float]
 
@@ -47,6 +49,7 @@ class Run(NamedTuple):
 def measure(run_dir: Path) -> Run:
     """Return a finished run's figures."""
     predictions, results = read_predictions(run_dir), read_results(run_dir)
+    primary = primary_score(load_manifest(run_dir).scores)
     metrics = {} if results is None else results.metrics
     figures = {
         column: value
@@ -62,7 +65,7 @@ def measure(run_dir: Path) -> Run:
         candidates = [(one.problem, one.id) for one in read_records(run_dir / "candidates.jsonl", CandidateRecord)]
         figures["never judged"] = float(np.mean([one not in compared for one in candidates]))
     return Run(
-        {one.problem: float(bool(one.correct)) for one in predictions},
+        {one.problem: value for one in predictions if (value := primary.value_in(one)) is not None},
         float(np.mean([sum(spent.calls for spent in one.cost.values()) for one in predictions])),
         figures,
     )
@@ -75,13 +78,13 @@ def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> 
     rows = {}
     for arm, runs in arms.items():
         other = plain if against is None else _replaced(arm, against)
-        right = {seed: run.right for seed, run in runs.items()}
+        scores = {seed: run.score for seed, run in runs.items()}
         cells = [
             str(len(runs)),
             f"{np.mean([run.calls for run in runs.values()]):.0f}",
-            mean_over_seeds_and_problems(list(right.values())),
-            f"({mean_over_seeds([float(np.mean(list(one.values()))) for one in right.values()])})",
-            paired_difference(right, {seed: run.right for seed, run in arms[other].items()})
+            mean_over_seeds_and_problems(list(scores.values())),
+            f"({mean_over_seeds([float(np.mean(list(one.values()))) for one in scores.values()])})",
+            paired_difference(scores, {seed: run.score for seed, run in arms[other].items()})
             if other in arms and other != arm
             else "-",
         ]
@@ -94,9 +97,13 @@ def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> 
 
 
 def _replaced(arm: str, override: str) -> str:
-    """Return the name of the arm that has this override in the place of its own value."""
+    """Return the name of the arm that has this override in the place of its own value.
+
+    Another method has none of the settings of this one.
+    """
     key = override.partition("=")[0]
-    return " ".join(override if one.startswith(f"{key}=") else one for one in arm.split())
+    kept = [one for one in arm.split() if not one.startswith(f"{key}.")]
+    return " ".join(override if one.startswith(f"{key}=") else one for one in kept)
 
 
 if __name__ == "__main__":

@@ -60,4 +60,4 @@ def test_a_runs_calls_and_candidates_without_a_duel_are_counted(script: Any, tmp
     assert figures.figures["never judged"] == pytest.approx(1 - len(judged) / len(candidates))
     last = {one["problem"]: one for one in run.records("steps")}  # of each problem the last line stays
     assert figures.calls == sum(cost["calls"] for one in last.values() for cost in one["cost"].values()) / 3
-    assert figures.right == {problem: float(bool(one["correct"])) for problem, one in last.items()}
+    assert figures.score == {problem: float(bool(one["correct"])) for problem, one in last.items()}
