@@ -114,7 +114,7 @@ def _columns(lines: list[dict[str, Any]]) -> Digests:
 
 
 def _results(results: dict[str, Any]) -> Digests:
-    for spent in results["cost"].values():
+    for spent in (*results["cost"].values(), *results.get("cost_by_model", {}).values()):
         spent.pop("seconds", None)
     return {
         f"{part}.{name}" if name else part: digest(value)
