@@ -30,11 +30,15 @@ class _Format(NamedTuple):
 
 def export_runs(arguments: Sequence[str], console: Terminal) -> int:
     """Write runs in a format and return the exit code. Raises ConfigError for a wrong command line, and DataError."""
+    if "format=verifiers" in arguments:
+        from evorun.cli.export_task import export_task
+
+        return export_task(arguments, console)
     keys = {"format", "output", "overwrite", *(key for kind in _FORMATS.values() for key in kind.options)}
     given, options = split_runs("export", arguments, sorted(keys), ("format", "output"))
     name, output = options.pop("format"), Path(options.pop("output"))
     if name not in _FORMATS:
-        raise ConfigError(f"format={name}: unknown format; choose one of {', '.join(_FORMATS)}")
+        raise ConfigError(f"format={name}: unknown format; choose one of {', '.join([*_FORMATS, 'verifiers'])}")
     kind, overwrite = _FORMATS[name], take_flag(options, "overwrite")
     for key in options:
         if key not in kind.options:

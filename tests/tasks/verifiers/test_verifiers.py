@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,9 @@ def grade(loaded: Any, problem: Any, text: str) -> Grade:
     return found
 
 
-async def roll_out(name: str, settings: dict[str, Any]) -> list[tuple[str, Any, list[tuple[str, str]]]]:
+async def roll_out(
+    name: str, settings: dict[str, Any], texts: Sequence[str] = TEXTS
+) -> list[tuple[str, Any, list[tuple[str, str]]]]:
     """Return verifiers' own traces: for each task and text, the text, the trace, and the prompt that it sent."""
     import verifiers.v1 as vf
 
@@ -88,7 +89,7 @@ async def roll_out(name: str, settings: dict[str, Any]) -> list[tuple[str, Any, 
     traces = []
     async with vf.Agent(config) as agent:
         for task in taskset:
-            for text in TEXTS:
+            for text in texts:
                 saying = [text]
                 trace = await agent.run(task)
                 shown = [(message["role"], message["content"]) for message in asked.pop()["messages"]]
@@ -224,8 +225,7 @@ def test_simulated_models_answer_by_their_skill() -> None:
         load("spelling", first=3).simulator.with_skill(Skill(skill=1))
 
 
-def test_a_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]))
+def test_a_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path) -> None:
     task = ["task=verifiers", "task.id=sums_taskset", "method=duel_evolve", "method.max_pool=8"]
 
     def succeed(*settings: str) -> None:
@@ -238,3 +238,71 @@ def test_a_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path, mo
     succeed("engine=replay", f"engine.run={tmp_path / 'first'}", "hydra.run.dir=second")
     for file in ("predictions.jsonl", "steps.jsonl"):
         assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
+
+
+# --- evorun's tasks as tasksets ---
+
+
+def test_an_exported_task_is_graded_in_verifiers_as_in_evorun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("export", "task=arithmetic", "task.limit=4", "format=verifiers", "output=exported_taskset")
+    done = evorun_here(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    again = evorun_here(*words, cwd=tmp_path)
+    assert "overwrite=true" in again.stderr
+    monkeypatch.syspath_prepend(str(tmp_path / "exported_taskset"))
+    loaded: Any = load_task("arithmetic", limit=4)
+    right = [loaded.task.write(problem, loaded.answers[problem.id]) for problem in loaded.problems]
+    traces = asyncio.run(roll_out("exported", {}, [*right, "none"]))
+    problems = {problem.id: problem for problem in loaded.problems}
+    for text, trace, shown in traces:
+        problem = problems[trace.task.data.id]
+        prompt = loaded.task.generation_prompt(problem)
+        assert shown == [(message["role"], message["content"]) for message in prompt.messages]
+        assert trace.ok
+        assert trace.reward == float(bool(grade(loaded, problem, text).correct))
+        assert set(trace.task.data.model_dump(exclude_defaults=True)) == {
+            "idx",
+            "id",
+            "prompt",
+            "system_prompt",
+            "problem",
+        }
+    assert sum(trace.reward for _, trace, _ in traces) == len(problems)
+    # evorun runs it too, inside its own process, and finds the problems to train on.
+    training = load_task("verifiers", id="exported_taskset", first=9, arguments={"task": {"training": True}})
+    tested = [loaded.task.generation_prompt(problem).messages[-1]["content"] for problem in loaded.problems]
+    assert len(training.problems) == 9
+    assert not {problem.data["messages"][-1][1] for problem in training.problems} & set(tested)
+
+
+def test_evorun_runs_an_exported_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = evorun_here("export", "task=tsp", "task.limit=2", "format=verifiers", "output=routes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.syspath_prepend(str(tmp_path / "routes"))
+    settings = ("task=verifiers", "task.id=routes", "method=best_of_n", "method.samples=2", "model=random")
+    done = evorun_here(*settings, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("task=arithmetic", "output=My-Task"), "expected a folder whose name is that of a Python package"),
+        (("task=arithmetic", "output=x", "method=espl"), "method: has no effect with format=verifiers"),
+        (("output=x",), "task: expected a value with format=verifiers"),
+        (("some/run", "output=x"), "expected task=NAME and its settings in place of runs, got some/run"),
+        (("task=essay", "task.source=sample", "output=x"), "expected a task of one turn with ground truth"),
+        (("task=search_qa", "task.source=sample", "output=x"), "expected a task of one turn with ground truth"),
+    ],
+)
+def test_exports_that_cannot_be_are_refused_in_a_line(
+    words: Sequence[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evorun.cli.export import export_runs
+    from evorun.runs.terminal import Terminal
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        export_runs([*words, "format=verifiers"], Terminal())
+    assert line in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
