@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,9 @@ def _forked_children() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep a process for all workers to fork, where no GPU is, which a fork could not use."""
-    if not hasattr(config, "workerinput") and not shutil.which("nvidia-smi"):
+    """Keep a process for all workers to fork: where torch is, which it imports, and no GPU, which a fork cannot use."""
+    usable = not shutil.which("nvidia-smi") and find_spec("torch") is not None
+    if usable and not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="evorun-")
         config.add_cleanup(folder.cleanup)
         warm = ExitStack()

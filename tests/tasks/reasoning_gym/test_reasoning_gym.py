@@ -13,15 +13,23 @@ import pytest
 from evorun.cli.compose import default_config
 from evorun.errors import ConfigError
 from evorun.runs.candidates import Response
+from evorun.runs.journal_reader import read_journal
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Grade, LoadedTask, TaskConfig
 from evorun.testing import check_task
 from evorun.testing.tasks import SimulatedTools
-from evorun_process import evorun_here
+from evorun_process import evorun_here, records, start
+from journals import wait_for_effects
 
 reasoning_gym = pytest.importorskip("reasoning_gym")
 pytestmark = pytest.mark.bridges
 SIZES = {"test_problems": 5, "train_problems": 6, "validation_problems": 4}
+RUN = (
+    *("method=best_of_n", "method.samples=3", "task=reasoning_gym", "sandbox.slots=1"),
+    *(f"task.{name}={size}" for name, size in SIZES.items()),
+    *("engine=simulated", "engine.skill=0.6", "engine.seconds_per_token=0.001"),
+    "run.concurrency=1",  # each problem is graded before the next one begins
+)
 
 
 def make_config(family: str, **settings: Any) -> TaskConfig:
@@ -109,17 +117,42 @@ def test_a_level_makes_problems_harder_and_arguments_precede_it() -> None:
     assert max(count(level=4, arguments={"min_animals": 1, "max_animals": 1})) < max(count(level=4))
 
 
-def test_a_run_is_graded_by_the_verifier_and_replays_to_the_byte(tmp_path: Path) -> None:
-    sizes = [f"task.{name}={size}" for name, size in SIZES.items()]
-    arguments = ["method=best_of_n", "method.samples=3", "task=reasoning_gym", *sizes, "engine=simulated"]
-    done = evorun_here(*arguments, "engine.skill=0.6", "sandbox.slots=1", "hydra.run.dir=run", cwd=tmp_path)
+@pytest.fixture(scope="module", name="finished")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    done = evorun_here(*RUN, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
-    metrics = json.loads((tmp_path / "run" / "results.json").read_text())["metrics"]
+    return folder / "run"
+
+
+def test_a_run_is_graded_by_the_verifier_and_replays_to_the_byte(finished: Path) -> None:
+    metrics = json.loads((finished / "results.json").read_text())["metrics"]
     assert metrics["accuracy"]["value"] > 0
     # The verifier of countdown gives a hundredth to what does not reach the target.
     assert metrics["accuracy"]["value"] < metrics["verifier_score"]["value"] < 1
-    replayed = evorun_here("replay", "run", cwd=tmp_path)
+    replayed = evorun_here("replay", finished, cwd=finished.parent)
     assert "the records are the same to the byte" in replayed.stdout, replayed.stdout + replayed.stderr
+
+
+def test_a_run_killed_after_a_grade_resumes_to_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    whole = list(read_journal(finished / "journal.sqlite"))
+    first_grade = next(n for n, effect in enumerate(whole, 1) if effect.key.startswith("sandbox|"))
+    run = tmp_path / "run"
+    process = start(*RUN, f"hydra.run.dir={run}", cwd=tmp_path)
+    try:
+        wait_for_effects(run, first_grade, process)
+    finally:
+        process.kill()
+        process.wait()
+    before = list(read_journal(run / "journal.sqlite"))
+    assert any(effect.key.startswith("sandbox|") for effect in before)
+    assert len(before) < len(whole)
+    resumed = evorun_here("resume", run, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    after = list(read_journal(run / "journal.sqlite"))
+    assert after[: len(before)] == before
+    assert len(after) == len(whole)
+    assert records(run) == records(finished)
 
 
 @pytest.mark.parametrize(
