@@ -44,6 +44,7 @@ from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
 from evorun.tasks.puzzles.denials import drop_dismissed, drop_supposed
 from evorun.tasks.puzzles.reading import last_block
+from evorun.tasks.reasoning_gym.families import is_accepted
 from evorun.tasks.rubric_items import read_written_items
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
@@ -165,6 +166,10 @@ def functions() -> dict[str, Reader]:
             "table": _or_error(lambda text: score_forms.find_in_table(f"|item|score|\n|-|-|\n|{text}", LABELS)),
             "json": _or_error(lambda text: score_forms.find_in_json(text, LABELS)),
             "label": _or_error(LABELS.find),
+        },
+        "tasks.reasoning_gym.families": {
+            "lists": lambda text: is_accepted("n_queens", text),
+            "formulas": lambda text: is_accepted("simple_integration", text),
         },
         "tasks.patches": {"apply": _or_error(lambda text: patches.apply_patch("x = 1\ny = 2", text))},
         "tasks.tool_calls": {"calls": tool_calls.read_calls, "around": tool_calls.without_calls},

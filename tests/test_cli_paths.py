@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import evorun
-from evorun.cli.plain import FOLDERS_OR_NAMES, PATHS, RUN_PATHS, with_absolute_paths
+from evorun.cli.plain import FOLDERS_OR_NAMES, FUNCTIONS, PATHS, RUN_PATHS, with_absolute_paths
 from evorun_process import evorun_here, reopen
 
 HANDLED = {
     # by itself: of engines and models of every role, the rubric, which may be a name, and trackers
     *("run", "url_files", "id", "adapter", "rubric", "folder"),
-    *(key for groups in (PATHS, FOLDERS_OR_NAMES, RUN_PATHS) for keys in groups.values() for key in keys),
+    *(key for groups in (PATHS, FOLDERS_OR_NAMES, FUNCTIONS, RUN_PATHS) for keys in groups.values() for key in keys),
 }
 NO_PATHS = {
     "files",  # patterns within `data`
@@ -81,6 +81,12 @@ def test_paths_of_every_group_become_absolute(tmp_path: Path, monkeypatch: pytes
     assert absolute["training"] == {"accelerate_config": f"{tmp_path}/a.yaml"}
     assert absolute["model"] == {"id": "google/gemma", "adapter": f"{tmp_path}/adapter"}
     assert [one["adapter"] for one in absolute["judge"]["members"]] == [str(Path("~/adapter").expanduser()), None]
+    named = {"function": "tasks/mine.py:gsm", "environment": "package.module:Room", "rows": "rows.jsonl"}
+    assert with_absolute_paths({"task": named})["task"] == {
+        **named,
+        "function": f"{tmp_path}/tasks/mine.py:gsm",
+        "rows": f"{tmp_path}/rows.jsonl",
+    }
     assert with_absolute_paths({"method": {"root_principles": ["Be brief."]}})["method"]["root_principles"] == [
         "Be brief."
     ]

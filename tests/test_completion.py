@@ -17,7 +17,7 @@ from evorun_process import environment
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("evorun res", ["rescore", "resume"]),
+        ("evorun res", ["rescore", "reselect", "resume"]),
         ("evorun method=du", ["method=duel_evolve"]),
         ("evorun -m method=zero_shot,best", ["method=zero_shot,best_of_n"]),
         ("evorun +experiment=espl/ti", ["+experiment=espl/tiny"]),  # Hydra offers no choice of a subfolder

@@ -41,6 +41,7 @@ WITHOUT_MODEL_TEXT = {
     "runs.slurm": "numbers of jobs",
     "simulation.reviewing": "a simulator's prompts",
     "reports.drawing": "matplotlib's output",
+    "sandbox.config": "names of installed packages",
     "tasks.assertions": "the reader of options is checked, which calls it",
     "tasks.livecodebench.problems": "titles of problems",
     "tasks.livecodebench.task": "errors of at most some hundred characters",

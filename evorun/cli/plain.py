@@ -27,17 +27,20 @@ PATHS = {
     "method": (
         "data",
         "demonstrations",
+        "item_prompts",
         "meta_prompts",
         "operator_prompts",
         "other_roots",
         "prompts",
         "root_principles",
     ),
-    "task": ("corpus", "data", "prompts"),
+    "task": ("corpus", "data", "prompts", "rows"),
 }
 """Keys, by group, whose texts name a file or a folder."""
 FOLDERS_OR_NAMES = {"task": ("embeddings", "prompt_tokenizer", "retriever_model")}
 """Keys, by group, whose texts name a folder where there is one, else something elsewhere, as on the hub."""
+FUNCTIONS = {"task": ("environment", "function")}
+"""Keys, by group, whose texts name a function of a module or of a file: FILE.py:NAME."""
 RUN_PATHS = {"run": ("stages",), "training": ("accelerate_config", "sync_folder")}
 """The same as `PATHS`, of how a run is carried out."""
 # By role: the key of the engine that serves it.
@@ -91,6 +94,10 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     for group, keys in FOLDERS_OR_NAMES.items():
         values = _get_settings(absolute, group)
         values |= {key: _absolute(values[key]) for key in keys if _is_folder(values.get(key))}
+    for group, keys in FUNCTIONS.items():
+        values = _get_settings(absolute, group)
+        named = {key: values[key] for key in keys if isinstance(values.get(key), str)}
+        values |= {key: _absolute(text) for key, text in named.items() if text.rpartition(":")[0].endswith(".py")}
     for role, engine_key in _MODELS.items():
         engines = _panel(absolute, engine_key)
         for number, model in enumerate(_panel(absolute, role)):

@@ -15,7 +15,6 @@ from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Problem, Provenance, Row, TaskConfig
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.environment.base import Environment, PythonEnvironment
-from evorun.tasks.environment.openenv import OpenEnv
 from evorun.tasks.environment.sessions import Sessions
 from evorun.tasks.environment.task import BETWEEN, EnvironmentGrader, EnvironmentSimulator, EnvironmentTask
 from evorun.tasks.functions import import_function
@@ -157,6 +156,8 @@ class EnvironmentConfig(TaskConfig):
 
     def _factory(self) -> Callable[[], Environment]:
         if self.url is not None:
+            from evorun.tasks.environment.openenv import OpenEnv  # aiohttp is slow to import
+
             url, timeout, returns = self.url, self.timeout, self.reward
             return lambda: OpenEnv(url, timeout=timeout, returns=returns)
         if self.environment is None:

@@ -7,7 +7,7 @@ import pytest
 from building import composed, load_task, simulated_run
 from evorun.errors import ConfigError
 from evorun.runner.settings import check
-from evorun.simulation.reviewing import META_ROLES
+from evorun.simulation.reviewing import ITEMS, META_ROLES
 from evorun.tasks.billsum.rouge import MEASURES
 from evorun.testing.runs import COMPLETED
 
@@ -22,7 +22,7 @@ def test_references_are_for_grades_alone(tmp_path: Path) -> None:
     run = simulated_run(tmp_path / "run", *MPO, "task=billsum", "model=random")
     assert run.outcome == COMPLETED
     asked = {request.hints["role"] for request in run.asked}
-    assert {"score", *META_ROLES} <= asked
+    assert {"score", *META_ROLES} - {ITEMS} <= asked  # items are those of method=rler
     shown = "\n".join(message["content"] for request in run.asked for message in request.messages)
     references = load_task("billsum", source="sample", split="train").answers.values()
     assert "School Orchard Act" in shown
