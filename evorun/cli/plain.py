@@ -94,9 +94,9 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     for group, keys in FOLDERS_OR_NAMES.items():
         values = _get_settings(absolute, group)
         values |= {key: _absolute(values[key]) for key in keys if _is_folder(values.get(key))}
-    for group, keys in FUNCTIONS.items():
+    for group, names in FUNCTIONS.items():
         values = _get_settings(absolute, group)
-        named = {key: values[key] for key in keys if isinstance(values.get(key), str)}
+        named = {key: values[key] for key in names if isinstance(values.get(key), str)}
         values |= {key: _absolute(text) for key, text in named.items() if text.rpartition(":")[0].endswith(".py")}
     for role, engine_key in _MODELS.items():
         engines = _panel(absolute, engine_key)

@@ -24,6 +24,7 @@ from evorun.runs.records import complete_lines, write_json
 from evorun.runs.results import TRAINING_PREFIX, metric_series, training_series
 from evorun.runs.schema import MetricPoint, ProblemRecord
 from evorun.runs.scores import Score
+from evorun.runs.selection import SEARCH_PREFIX
 from evorun.tracking.base import Row, Source
 
 FOLDER = "trackers"
@@ -115,7 +116,8 @@ def final_points(run: Path, after: int) -> list[MetricPoint]:
     """Return the points that no later record of the run can change; of the means, those after a step."""
     manifest = load_manifest(run)
     if manifest.status == "completed":
-        return read_metrics(run)
+        # those of the selection are known at the end alone, when earlier steps are sent already
+        return [point for point in read_metrics(run) if not point.name.startswith(SEARCH_PREFIX)]
     points = list(training_series(read_training_records(run)))
     return points + _final_means(run, manifest.scores, after)
 
