@@ -3,9 +3,9 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from evorun.runs.candidates import CandidateId, Verdict
+from evorun.runs.candidates import CandidateId, Outcome, Verdict
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.statistics import MIN_PROBLEMS, Proportion, pooled_share
 from evorun.runs.studies import RejudgedFigure
@@ -29,7 +29,7 @@ class JudgedTwice(NamedTuple):
     now: ComparisonRecord
     log_ratio: float
     """Logarithm of the first text's length over the second's."""
-    better: Literal["first", "second"] | None
+    better: Outcome | None
     """The candidate with the better grade; None for equal or missing ones."""
     share_right: float | None
     """Of the problem's candidates; None where the task has no right and wrong."""
@@ -48,7 +48,7 @@ def pair_duels(
     the candidates of each problem; empty where the task has no right and wrong.
     """
 
-    def find_better(duel: ComparisonRecord) -> Literal["first", "second"] | None:
+    def find_better(duel: ComparisonRecord) -> Outcome | None:
         first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
         if first is None or second is None or first == second:
             return None
@@ -129,23 +129,7 @@ def _compare_opinions(by: str, group: str, opinions: Sequence[tuple[str, str | N
 
 def _measure_accuracy(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
     """Return how often each judge decides for the candidate with the better grade."""
-    unequal = [duel for duel in duels if duel.better]
-
-    def shares(comparisons: Iterable[tuple[JudgedTwice, ComparisonRecord]]) -> Metric:
-        return _share(
-            (comparison.problem, comparison.outcome == duel.better)
-            for duel, comparison in comparisons
-            if comparison.outcome is not None
-        )
-
-    return RejudgedFigure(
-        by="accuracy",
-        group=WON_BY_BETTER,
-        n=len(unequal),
-        problems=_count_problems(unequal),
-        recorded=shares((duel, duel.recorded) for duel in unequal),
-        now=shares((duel, duel.now) for duel in unequal),
-    )
+    return _measure_wins("accuracy", WON_BY_BETTER, [(duel, duel.better) for duel in duels if duel.better])
 
 
 def _measure_position(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
@@ -169,21 +153,24 @@ def _measure_position(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
 def _measure_length(duels: Sequence[JudgedTwice]) -> RejudgedFigure:
     """Return how often each judge decides for the longer text, among pairs whose lengths differ."""
     uneven = [duel for duel in duels if duel.log_ratio]
+    return _measure_wins(
+        "length", WON_BY_LONGER, [(duel, "first" if duel.log_ratio > 0 else "second") for duel in uneven]
+    )
 
-    def shares(comparisons: Iterable[tuple[JudgedTwice, ComparisonRecord]]) -> Metric:
-        return _share(
-            (comparison.problem, (comparison.outcome == "first") == (duel.log_ratio > 0))
-            for duel, comparison in comparisons
-            if comparison.outcome is not None
-        )
+
+def _measure_wins(by: str, group: str, favoured: Sequence[tuple[JudgedTwice, Outcome]]) -> RejudgedFigure:
+    """Return how often each judge decides for one side of each duel."""
+
+    def shares(outcomes: Iterable[tuple[JudgedTwice, Outcome | None, Outcome]]) -> Metric:
+        return _share((duel.recorded.problem, won == side) for duel, won, side in outcomes if won is not None)
 
     return RejudgedFigure(
-        by="length",
-        group=WON_BY_LONGER,
-        n=len(uneven),
-        problems=_count_problems(uneven),
-        recorded=shares((duel, duel.recorded) for duel in uneven),
-        now=shares((duel, duel.now) for duel in uneven),
+        by=by,
+        group=group,
+        n=len(favoured),
+        problems=_count_problems(duel for duel, _ in favoured),
+        recorded=shares((duel, duel.recorded.outcome, side) for duel, side in favoured),
+        now=shares((duel, duel.now.outcome, side) for duel, side in favoured),
     )
 
 
