@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import msgspec
 
 from evorun.errors import ConfigError, DataError, EvorunError, first_line
-from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
-from evorun.runs.streams import stream
-from evorun.tasks.base import LoadedTask, Problem, Provenance, Row, TaskConfig
+from evorun.fields import OneOf, PositiveFloat, PositiveInt
+from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.environment.base import Environment, PythonEnvironment
 from evorun.tasks.environment.sessions import Sessions
 from evorun.tasks.environment.task import BETWEEN, EnvironmentGrader, EnvironmentSimulator, EnvironmentTask
 from evorun.tasks.functions import import_function
 from evorun.tasks.loading import load_rows
+from evorun.tasks.outside import OutsideConfig
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.tool_calls import Tool
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
-class EnvironmentConfig(TaskConfig):
+class EnvironmentConfig(OutsideConfig):
     """Episodes of an environment, drawn into problems, demonstrations and problems to train on."""
 
     task_class: ClassVar[type[TextTask]] = EnvironmentTask
@@ -52,16 +52,6 @@ class EnvironmentConfig(TaskConfig):
     """Environments at once."""
     timeout: PositiveFloat
     """With url: seconds to wait for an answer."""
-    train_problems: NonNegativeInt
-    """Number of problems to train on."""
-    validation_problems: NonNegativeInt
-    """Number of problems for demonstrations and for the choice of prompts."""
-    limit: PositiveInt | None
-    """Work on this many problems only: the first ones in the drawn order."""
-    prompts: str | None
-    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: PositiveInt | None
-    """Maximum characters of a candidate's text in later prompts; null: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,12 +89,8 @@ class EnvironmentConfig(TaskConfig):
             rows[name] = reset_with(row)
             if solution := row.get("solution"):
                 answers[name] = solution if isinstance(solution, str) else BETWEEN.join(solution)
-        held_out = self.train_problems + self.validation_problems
-        if held_out >= len(problems):
-            raise DataError(
-                f"task={self.name}: expected more than task.train_problems + task.validation_problems = {held_out} "
-                f"different problems, got {len(problems)}"
-            )
+        source = self.environment or self.url or ""
+        split = self.split(problems, source)
         task = EnvironmentTask(
             Sessions(make, self.sessions),
             rows,
@@ -114,14 +100,12 @@ class EnvironmentConfig(TaskConfig):
             prompts=self.prompts,
             shown_reasoning_chars=self.shown_reasoning_chars,
         )
-        order = stream(self.draw_seed, "draw", self.name).permutation(len(problems))
-        drawn = [Row(problems[index], answers.get(problems[index].id)) for index in order]
-        selected, source = drawn[held_out:][: self.limit], self.environment or self.url or ""
+        selected, validation, training = ([Row(one, answers.get(one.id)) for one in part] for part in split)
         loaded = load_rows(
             task,
             selected,
-            validation=drawn[: self.validation_problems],
-            training=drawn[self.validation_problems : held_out],
+            validation=validation,
+            training=training,
             grader=EnvironmentGrader(task, source, self.right_from),
             simulator=EnvironmentSimulator,
             provenance=Provenance(

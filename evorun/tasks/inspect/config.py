@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from evorun.errors import ConfigError, DataError, EvorunError, first_line
-from evorun.fields import NonNegativeInt, PositiveInt
-from evorun.runs.streams import stream
-from evorun.tasks.base import LoadedTask, Problem, Provenance, Row, TaskConfig
+from evorun.fields import NonNegativeInt
+from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.functions import import_function
 from evorun.tasks.inspect.task import (
@@ -22,6 +21,7 @@ from evorun.tasks.inspect.task import (
     run_apart,
 )
 from evorun.tasks.loading import load_rows
+from evorun.tasks.outside import OutsideConfig
 from evorun.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _REASONING = "One step after another, each of them checked. " * 15
 
 
 @dataclass(kw_only=True)
-class InspectConfig(TaskConfig):
+class InspectConfig(OutsideConfig):
     """An inspect_ai task of one model call, drawn into problems, demonstrations and problems to train on."""
 
     task_class: ClassVar[type[TextTask]] = InspectTask
@@ -54,16 +54,6 @@ class InspectConfig(TaskConfig):
     common one that the scorer reads."""
     stratum: str | None
     """Key of the samples' metadata by which results are broken down."""
-    train_problems: NonNegativeInt
-    """Number of samples to train on."""
-    validation_problems: NonNegativeInt
-    """Number of samples for demonstrations and for the choice of prompts."""
-    limit: PositiveInt | None
-    """Work on this many problems only: the first ones in the drawn order."""
-    prompts: str | None
-    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: PositiveInt | None
-    """Maximum characters of a candidate's text in later prompts; null: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,16 +67,7 @@ class InspectConfig(TaskConfig):
         Raises DataError where the data set is too small.
         """
         problems, targets, samples, replay, repeated = self._read()
-        order = stream(self.draw_seed, "draw", self.name).permutation(len(problems))
-        drawn = [problems[index] for index in order]
-        held_out = self.train_problems + self.validation_problems
-        if held_out >= len(drawn):
-            raise DataError(
-                f"task={self.name}: expected more than task.train_problems + task.validation_problems = {held_out} "
-                f"different samples, {self.function} has {len(drawn)}"
-            )
-        selected = drawn[held_out:][: self.limit]
-        validation, training = drawn[: self.validation_problems], drawn[self.validation_problems : held_out]
+        selected, validation, training = self.split(problems, self.function or "")
         values = list(dict.fromkeys(tuple(targets[problem.id]) for problem in problems))
         decoys = [values[0], values[1] if len(values) > 1 else ("",)]
         source = Source(

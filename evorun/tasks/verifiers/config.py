@@ -7,11 +7,11 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from evorun.errors import ConfigError, DataError
-from evorun.fields import NonNegativeInt, PositiveInt
-from evorun.runs.streams import stream
-from evorun.tasks.base import LoadedTask, Problem, Provenance, Row, TaskConfig
+from evorun.fields import PositiveInt
+from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.loading import load_rows
+from evorun.tasks.outside import OutsideConfig
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.verifiers.task import FORMS, Source, VerifiersGrader, VerifiersSimulator, VerifiersTask
 
@@ -21,7 +21,7 @@ _ANSWER = "answer"
 
 
 @dataclass(kw_only=True)
-class VerifiersConfig(TaskConfig):
+class VerifiersConfig(OutsideConfig):
     """A taskset of verifiers whose rewards need the reply alone, drawn into problems and held-out ones."""
 
     task_class: ClassVar[type[TextTask]] = VerifiersTask
@@ -42,16 +42,6 @@ class VerifiersConfig(TaskConfig):
     right."""
     stratum: str | None
     """Field of a task's data by which results are broken down."""
-    train_problems: NonNegativeInt
-    """Number of tasks to train on."""
-    validation_problems: NonNegativeInt
-    """Number of tasks for demonstrations and for the choice of prompts."""
-    limit: PositiveInt | None
-    """Work on this many problems only: the first ones in the drawn order."""
-    prompts: str | None
-    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: PositiveInt | None
-    """Maximum characters of a candidate's text in later prompts; null: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,16 +76,7 @@ class VerifiersConfig(TaskConfig):
         if not tasks:
             raise DataError(f"task.id={self.id}: expected tasks, got none")
         problems, references, repeated = self._read(tasks)
-        order = stream(self.draw_seed, "draw", self.name).permutation(len(problems))
-        drawn = [problems[index] for index in order]
-        held_out = self.train_problems + self.validation_problems
-        if held_out >= len(drawn):
-            raise DataError(
-                f"task={self.name}: expected more than task.train_problems + task.validation_problems = {held_out} "
-                f"different tasks, {self.id} has {len(drawn)}"
-            )
-        selected = drawn[held_out:][: self.limit]
-        validation, training = drawn[: self.validation_problems], drawn[self.validation_problems : held_out]
+        selected, validation, training = self.split(problems, self.id or "")
         source = Source(self._title, Scorer(tasks[0]), self.reply or FORMS[0], self.right_from)
         if self.reply is None:
             source = source._replace(form=self._find_form(source, selected, references))

@@ -142,7 +142,7 @@ def test_rows_are_drawn_apart_and_repeats_left_out() -> None:
     parts = [loaded.problems, [example.problem for example in loaded.validation], loaded.training]
     assert [len(part) for part in parts] == [2, 1, 1]
     assert loaded.validation[0].answer == loaded.answers[loaded.validation[0].problem.id]
-    with pytest.raises(DataError, match=r"expected more than .* = 4 different samples"):
+    with pytest.raises(DataError, match=r"expected more than .* = 4 different problems"):
         load("sums", validation_problems=4)
     assert len(load("sums", arguments={"first": 2}).problems) == 2
     assert "1 repeated ones left out" in load("repeating").provenance.description

@@ -150,7 +150,7 @@ def test_rows_are_drawn_apart_and_repeats_left_out() -> None:
     assert [len(part) for part in parts] == [2, 1, 1]
     assert {problem.stratum for problem in loaded.problems} == {"sum"}
     assert "1 repeated ones left out" in loaded.provenance.description
-    with pytest.raises(DataError, match=r"expected more than .* = 4 different tasks"):
+    with pytest.raises(DataError, match=r"expected more than .* = 4 different problems"):
         load("sums", validation_problems=4)
 
 
