@@ -157,7 +157,7 @@ def test_a_run_says_that_its_sampler_has_weights_that_are_not_quantised() -> Non
 
 def test_what_the_objective_cannot_do_is_refused_before_anything_loads(tmp_path: Path) -> None:
     words = ("task=arithmetic", "engine=vllm", "model=qwen2_5_7b")
-    for change in ("training.shard=fsdp2", "training.quantise=nf4"):
+    for change in ("training.shard=fsdp2", "training.quantise=int8"):
         check(composed("method=grpo", *words, change))
         with pytest.raises(ConfigError, match=rf"^{change.partition('=')[0]}: .*PPO"):
             check(composed("method=ppo", *words, change))

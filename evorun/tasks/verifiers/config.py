@@ -1,9 +1,8 @@
 """The settings of `task=verifiers`: a taskset by its id, and which of its tasks a run has."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 from evorun.errors import ConfigError, DataError
@@ -64,9 +63,11 @@ class VerifiersConfig(OutsideConfig):
     def _require_package(self) -> None:
         if not self.id:
             raise ConfigError("task.id: expected the id of an installed taskset of verifiers, got none")
-        if importlib.util.find_spec("verifiers") is None:
-            raise ConfigError("task=verifiers needs verifiers: pip install 'evorun[verifiers]'")
-        if not (found := version("verifiers")).startswith("0.4."):
+        try:
+            found = version("verifiers")
+        except PackageNotFoundError:
+            raise ConfigError("task=verifiers needs verifiers: pip install 'evorun[verifiers]'") from None
+        if not found.startswith("0.4."):
             raise ConfigError(f"task=verifiers: expected verifiers 0.4, got {found}: pip install 'evorun[verifiers]'")
 
     def _load(self) -> LoadedTask:
