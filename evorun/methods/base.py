@@ -44,6 +44,21 @@ class SamplingSettings(Checked):
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
+@dataclass(kw_only=True)
+class JudgeSettings(Checked):
+    """Sampling of judgments: part of the configuration of every method whose judge compares responses."""
+
+    section = "method"
+
+    judge_temperature: NonNegativeFloat
+    judge_max_tokens: PositiveInt
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """The sampling parameters of a judgment."""
+        return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
+
+
 class Method(ABC):
     """An algorithm; its hyperparameters are the fields of `Config`, the schema of its YAML."""
 

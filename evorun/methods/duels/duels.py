@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
+from evorun.fields import NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat
+from evorun.methods.base import JudgeSettings
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import POOL_RANKS, RATINGS, Arena, Survivors
 from evorun.models.base import Reply, Sampling
@@ -27,7 +28,7 @@ CHOICES = ("thompson", "uniform")
 
 
 @dataclass(kw_only=True)
-class DuelSettings(Checked):
+class DuelSettings(JudgeSettings):
     """Hyperparameters of duels: part of the configuration of every method that holds them."""
 
     section = "method"
@@ -51,13 +52,6 @@ class DuelSettings(Checked):
     """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
     prior_sd: PositiveFloat
     """sigma_0 of Eq. 4, in logits."""
-    judge_temperature: NonNegativeFloat
-    judge_max_tokens: PositiveInt
-
-    @property
-    def judge_sampling(self) -> Sampling:
-        """The sampling parameters of a judgment."""
-        return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
 
     def arena(self, archive: Archive) -> Arena:
         """Return an empty arena, whose archived candidates go to `archive`."""

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from evorun.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
-from evorun.methods.base import PerProblem
+from evorun.fields import NonNegativeInt, PositiveInt
+from evorun.methods.base import JudgeSettings, PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import judge_pairs
 from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feedback, propose
@@ -29,7 +29,7 @@ from evorun.tasks.capabilities import (
 
 
 @dataclass(kw_only=True)
-class FeedbackDescentConfig(ResponseSettings):
+class FeedbackDescentConfig(JudgeSettings, ResponseSettings):
     """Hyperparameters; `conf/method/feedback_descent.yaml` gives each default and its source."""
 
     name: str
@@ -37,8 +37,6 @@ class FeedbackDescentConfig(ResponseSettings):
     """Proposals after the initial one; None: until the budget ends."""
     window: PositiveInt
     """W: number of latest attempts in the proposer's prompt (A.1)."""
-    judge_temperature: NonNegativeFloat
-    judge_max_tokens: PositiveInt
 
 
 class FeedbackDescent(PerProblem):
@@ -65,7 +63,7 @@ class FeedbackDescent(PerProblem):
 
     @property
     def judge_sampling(self) -> Sampling:
-        return Sampling(temperature=self.config.judge_temperature, max_tokens=self.config.judge_max_tokens)
+        return self.config.judge_sampling
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Propose, judge once in random order, keep the winner; ties and invalid judgments keep the incumbent."""

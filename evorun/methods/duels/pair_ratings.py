@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import UNSET, Meta
 from numpy.typing import NDArray
 
-from evorun.fields import Checked, NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat, PositiveInt
+from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
+from evorun.methods.base import JudgeSettings
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import Pair, affordable_judgments
 from evorun.models.base import Sampling
@@ -20,7 +21,7 @@ from evorun.tasks.capabilities import PairRating
 
 
 @dataclass(kw_only=True)
-class SwissSettings(Checked):
+class SwissSettings(JudgeSettings):
     """Hyperparameters of a Swiss tournament of responses."""
 
     section = "method"
@@ -36,17 +37,10 @@ class SwissSettings(Checked):
     orders: Annotated[int, Meta(ge=1, le=2)]
     """1: a pair is shown in one order, at random. 2: in both, and the ratings are averaged."""
     estimate: Annotated[str, OneOf(("win_rate", "posterior"))]
-    """What the answer has the highest of. win_rate: the share of the weights won. posterior: the MAP of Bradley-Terry
-    utilities, to which each comparison counts by its weight. Pairs are chosen by the win rate in both."""
+    """The estimate that decides. win_rate: the share of the weights won. posterior: the MAP of Bradley-Terry utilities,
+    to which each comparison counts by its weight. Pairs are chosen by the win rate in both."""
     prior_sd: PositiveFloat
     """sigma_0 of the posterior, in logits."""
-    judge_temperature: NonNegativeFloat
-    judge_max_tokens: PositiveInt
-
-    @property
-    def judge_sampling(self) -> Sampling:
-        """The sampling parameters of a rating."""
-        return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
 
     def rate(self, n: int, comparisons: Sequence[tuple[Pair, tuple[float, float]]]) -> NDArray[np.float64]:
         """Return the win rates or utilities, of shape (n,), by the ratings of pairs."""
