@@ -175,7 +175,7 @@ class Reselection(Rejudging):
             if any(candidate.fitness is not None for candidate in members):
                 rewards["fitness"] = [(candidate.fitness or 0.0) / 100 for candidate in candidates]
             if sure:
-                rewards["confidence"] = [0.0 if c.confidence is UNSET else c.confidence for c in candidates]
+                rewards["confidence"] = [candidate.known_confidence for candidate in candidates]
             scores = [self._scores[problem, candidate.id] for candidate in candidates]
             task = self._loaded.task
             pools[problem] = Pool(

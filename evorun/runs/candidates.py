@@ -76,6 +76,11 @@ class Candidate(Response, frozen=True, kw_only=True):
     blamed: tuple[str, ...] = ()
     """Keys, in the run's journal, of the last calls of the rollouts that were reflected on."""
 
+    @property
+    def known_confidence(self) -> float:
+        """Its confidence; 0, the least, where its engine gave none."""
+        return 0.0 if self.confidence is UNSET else self.confidence
+
     @classmethod
     def from_response(cls, response: Response, **origin: Any) -> Self:
         """Return a response as a candidate; a candidate gives only its fields of a response.

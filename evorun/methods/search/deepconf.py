@@ -148,7 +148,7 @@ class DeepConf(PerProblem):
                 best=None if best is None else rated[best],
                 candidates=[*rated, *pool.unparsed],
                 extra=drawn.diagnostics()
-                | {"distinct_answers": len({*pool.ballots}), "voters": sum(one.survivor for one in rated)}
+                | {"distinct_answers": len({*pool.ballots}), "voters": sum(trace.survivor for trace in rated)}
                 | ({"agreement": agreement, "saved_calls": saved} if online else {})
                 | ({"saved_tokens": pool.saved_tokens(saved)} if online and step > 0 else {})
                 | ({} if pool.threshold is None else {"threshold": pool.threshold}),
@@ -252,7 +252,7 @@ class Pool:
 
         The agreement is the largest share of an answer in the weight of all whole traces, with or without a vote.
         """
-        weights = [_weight(candidate) for candidate in self.parsed]
+        weights = [candidate.known_confidence for candidate in self.parsed]
         voters = self._find_voters(weights)
         shares = _share(self.ballots, [weight if votes else 0.0 for weight, votes in zip(weights, voters, strict=True)])
         rated = [
@@ -272,10 +272,6 @@ class Pool:
         lowest = [self._traces[int(candidate.id.partition(".")[2])].lowest for candidate in self.parsed]
         votes = [self.threshold is None or value >= self.threshold for value in lowest]
         return votes if any(votes) else [True] * len(votes)
-
-
-def _weight(candidate: Candidate) -> float:
-    return 0.0 if candidate.confidence is UNSET else candidate.confidence
 
 
 def _share(ballots: Sequence[str], weights: Sequence[float]) -> dict[str, float]:

@@ -68,12 +68,7 @@ class Rsa(PerProblem):
         ]
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        if task.free_text and self.config.choose == "majority":
-            return (
-                f"method.choose=majority votes on answers, and no two texts of task={task.name} are the same; set "
-                "method.choose=uniform"
-            )
-        return None
+        return explain_missing_votes(self.config.choose, task)
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw the population, then replace all of it by aggregations of itself, step by step."""
@@ -94,7 +89,6 @@ class Rsa(PerProblem):
             proposed = await propose(ctx, proposals, operator=operator, step=step, settings=config)
             population = proposed.parsed or population
             ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in population]
-            votes = Counter(ballots)
             rated = rate_by_votes(population, ballots)
             if proposed.parsed:
                 everything.extend(replace(candidate, survivor=False) for candidate in rated)
@@ -105,7 +99,7 @@ class Rsa(PerProblem):
                 best=None if best is None else rated[best],
                 candidates=Snapshot(everything, survivors=[candidate.id for candidate in population]),
                 pool=len(population),
-                extra=proposed.diagnostics() | {"distinct_answers": len(votes)},
+                extra=proposed.diagnostics() | {"distinct_answers": len(set(ballots))},
             )
             if ctx.out_of_budget:
                 return
@@ -126,6 +120,16 @@ def rate_by_votes(population: Sequence[Candidate], ballots: Sequence[str]) -> li
         replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
         for candidate, ballot in zip(population, ballots, strict=True)
     ]
+
+
+def explain_missing_votes(rule: str, task: type[Task]) -> str | None:
+    """Return why the rule cannot choose among a task's texts; None where it can."""
+    if rule != "majority" or not task.free_text:
+        return None
+    return (
+        f"method.choose=majority votes on answers, and no two texts of task={task.name} are the same; set "
+        "method.choose=uniform"
+    )
 
 
 def choose_answer(rule: str, ballots: Sequence[str], rng: np.random.Generator) -> int | None:

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from msgspec import UNSET, Meta
+from msgspec import Meta
 from msgspec.structs import replace
 
 from evorun.errors import ConfigError
@@ -21,7 +21,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.search.chain_of_thought import majority
 from evorun.methods.search.proposals import Proposal, Proposed, ResponseSettings, propose
-from evorun.methods.search.rsa import choose_answer, rate_by_votes
+from evorun.methods.search.rsa import choose_answer, explain_missing_votes, rate_by_votes
 from evorun.models.base import Confidence, Sampling
 from evorun.rollouts.calls import GENERATE, GENERATOR, Role
 from evorun.rollouts.episodes import max_turns_on
@@ -100,12 +100,7 @@ class Group(NamedTuple):
         """
         if fitness == "diversity":
             return -float(len(set(self.ballots)))
-        return fmean(read_confidence(member) for member in self.members)
-
-
-def read_confidence(candidate: Candidate) -> float:
-    """Return a candidate's confidence; 0, the least, where its engine gave none."""
-    return 0.0 if candidate.confidence is UNSET else candidate.confidence
+        return fmean(member.known_confidence for member in self.members)
 
 
 def count_groups(groups: int, percentiles: Sequence[float]) -> list[int]:
@@ -190,11 +185,8 @@ class SqueezeEvolve(PerProblem):
     def incompatibility(self, task: type[Task]) -> str | None:
         if not task.free_text:
             return None
-        if self.config.choose == "majority":
-            return (
-                f"method.choose=majority votes on answers, and no two texts of task={task.name} are the same; set "
-                "method.choose=uniform"
-            )
+        if (obstacle := explain_missing_votes(self.config.choose, task)) is not None:
+            return obstacle
         if self.config.lite_fraction and self.config.lite == "majority":
             return f"method.lite=majority votes on answers, which task={task.name} lacks; set method.lite=random"
         return None
@@ -249,7 +241,7 @@ class SqueezeEvolve(PerProblem):
         for child in range(self.config.groups):
             rng = ctx.rng("subset", step, child)
             if self.config.selection == "weighted":
-                chosen = draw_weighted([read_confidence(one) / self.config.zeta for one in population], size, rng)
+                chosen = draw_weighted([member.known_confidence / self.config.zeta for member in population], size, rng)
             else:
                 chosen = rng.choice(len(population), size, replace=False).tolist()
             groups.append(Group([population[i] for i in chosen], [ballots[i] for i in chosen], child))
