@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from evorun.runs.candidates import CandidateId, Outcome, Verdict
 from evorun.runs.schema import ComparisonRecord, Metric
+from evorun.runs.scores import find_better
 from evorun.runs.statistics import MIN_PROBLEMS, Proportion, pooled_share
 from evorun.runs.studies import RejudgedFigure
 
@@ -47,19 +48,12 @@ def pair_duels(
     lengths: in characters, by problem and candidate. utilities: of the grades, higher for better ones. shares_right: of
     the candidates of each problem; empty where the task has no right and wrong.
     """
-
-    def find_better(duel: ComparisonRecord) -> Outcome | None:
-        first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
-        if first is None or second is None or first == second:
-            return None
-        return "first" if first > second else "second"
-
     return [
         JudgedTwice(
             before,
             after,
             math.log((1 + lengths[before.problem, before.first]) / (1 + lengths[before.problem, before.second])),
-            find_better(before),
+            find_better(utilities.get((before.problem, before.first)), utilities.get((before.problem, before.second))),
             shares_right.get(before.problem),
         )
         for before, after in zip(recorded, now, strict=True)

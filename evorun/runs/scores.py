@@ -6,6 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+from evorun.runs.candidates import Outcome
+
 
 class Graded(Protocol):
     """A grade, or a record that carries one."""
@@ -81,6 +83,16 @@ def find_violation(declared: Sequence[Score], graded: Graded) -> str | None:
         if not low - slack <= value <= high + slack:
             return f"expected the score '{name}' from {low:g} to {high:g}, got {value:g}"
     return None
+
+
+def find_better(first: float | None, second: float | None) -> Outcome | None:
+    """Return the side with the higher utility; None where they are equal, or one is unknown.
+
+    Between two equally good candidates either winner is right, which says nothing about a judge.
+    """
+    if first is None or second is None or first == second:
+        return None
+    return "first" if first > second else "second"
 
 
 def primary_score(scores: Sequence[Score]) -> Score:

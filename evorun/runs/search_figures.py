@@ -14,7 +14,7 @@ from evorun.runs.candidates import REFUSED, CandidateId, Kind
 from evorun.runs.rating_figures import rating_figures
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
-from evorun.runs.scores import Score, primary_score
+from evorun.runs.scores import Score, find_better, primary_score
 from evorun.runs.statistics import Proportion, mean_interval, pooled_share
 
 
@@ -130,10 +130,9 @@ def _duels(path: Path, pools: Mapping[str, _Pool]) -> tuple[dict[str, Metric], d
             if verdict in ("A", "B"):
                 shares["position_a_rate"][duel.problem].add(verdict == "A")
         utilities = pools[duel.problem].utilities if duel.problem in pools else unknown
-        first, second = utilities.get(duel.first), utilities.get(duel.second)
-        # between two equally good candidates either winner is right, which says nothing about the judge
-        if duel.outcome is not None and first is not None and second is not None and first != second:
-            shares["judge_agreement"][duel.problem].add((duel.outcome == "first") == (first > second))
+        better = find_better(utilities.get(duel.first), utilities.get(duel.second))
+        if duel.outcome is not None and better is not None:
+            shares["judge_agreement"][duel.problem].add(duel.outcome == better)
     duels = sum(share.n for share in shares["decisive_rate"].values())
     counted = {name: sum(share.successes for share in shares[name].values()) for name in shares}
     invalid, refused = counted["invalid_rate"], counted["refused_rate"]

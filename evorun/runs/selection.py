@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evorun.runs.candidates import CandidateId, Kind
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, MetricPoint, StepRecord
-from evorun.runs.scores import Score
+from evorun.runs.scores import Score, find_better
 from evorun.runs.statistics import Proportion, mean_interval
 
 SEARCH_PREFIX = "search/"
@@ -159,9 +159,9 @@ def _judge_agreement(path: Path, searches: Mapping[str, _Search]) -> dict[int, M
     shares: dict[int, Proportion] = defaultdict(Proportion)
     for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
         utilities = searches[duel.problem].utilities if duel.problem in searches else {}
-        first, second = utilities.get(duel.first), utilities.get(duel.second)
-        if duel.outcome is not None and first is not None and second is not None and first != second:
-            shares[duel.step].add((duel.outcome == "first") == (first > second))
+        better = find_better(utilities.get(duel.first), utilities.get(duel.second))
+        if duel.outcome is not None and better is not None:
+            shares[duel.step].add(duel.outcome == better)
     # duels of one problem are not independent: an interval over them would be too narrow
     return {step: Metric(share.value, None, share.n) for step, share in shares.items()}
 
