@@ -1,13 +1,16 @@
-"""Settings and draw of tasks from outside, whose problems come in one list without a split of their own."""
+"""The common part of tasks from outside whose prompts are posed as they are and whose replies their own code grades."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from evorun.errors import DataError
+from evorun.errors import ConfigError, DataError
 from evorun.fields import NonNegativeInt, PositiveInt
+from evorun.models.base import Message
 from evorun.runs.streams import stream
-from evorun.tasks.base import Problem, TaskConfig
+from evorun.tasks.base import Problem, Prompt, Row, TaskConfig
+from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.text_task import TextTask
 
 
 class Split(NamedTuple):
@@ -20,7 +23,7 @@ class Split(NamedTuple):
 
 @dataclass(kw_only=True)
 class OutsideConfig(TaskConfig):
-    """Base schema of such tasks."""
+    """Base schema of tasks whose problems come in one list, without a split of their own."""
 
     train_problems: NonNegativeInt
     """Number of problems to train on."""
@@ -45,3 +48,78 @@ class OutsideConfig(TaskConfig):
             )
         validation, training = drawn[: self.validation_problems], drawn[self.validation_problems : held_out]
         return Split(drawn[held_out:][: self.limit], validation, training)
+
+
+@dataclass(kw_only=True)
+class GivenPromptsConfig(OutsideConfig):
+    """Base schema of tasks whose prompts are given, and whose form of a reply has to be found."""
+
+    reply: str | None
+    """Form of a reply, with {answer} and perhaps {reasoning}, for demonstrations and simulated replies; null: the first
+    common one in which answers are found right."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reply is not None and "{answer}" not in self.reply:
+            raise ConfigError(f"task.reply: expected a text with {{answer}}, got {self.reply!r:.60}")
+
+
+class GivenPromptsTask(TextTask):
+    """Poses prompts as they are, in `messages` of a problem's data; replies have a form."""
+
+    form: str
+    """A reply, with {answer} and perhaps {reasoning}."""
+
+    def generation_prompt(self, problem: Problem) -> Prompt:
+        """Return the very messages that the problem gives."""
+        messages = tuple(Message(role=role, content=content) for role, content in problem.data["messages"])
+        return Prompt(messages=messages, hints={"role": "generate", "problem": problem.id, "answers": []})
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return self.form.replace("{reasoning}", reasoning.strip()).replace("{answer}", answer).strip()
+
+
+class GradedSimulator(TextSimulator):
+    """Gives a right answer, or another problem's, in the form of a reply; the task's own grading says what is right."""
+
+    def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
+        super().__init__(task, rows)
+        self._values: dict[tuple[str, str], float] = {}
+
+    def value(self, problem: Problem, answer: str | None) -> float:
+        if answer is None:
+            return 0.0
+        key = (problem.id, answer)
+        if key not in self._values:  # grading takes milliseconds
+            reply = self._task.parse(problem, self._task.write(problem, answer))
+            grade = self._task.score(problem, reply, self._rows[problem.id].truth)
+            self._values[key] = float(bool(grade.correct))
+        return self._values[key]
+
+
+def find_form(
+    forms: Sequence[str],
+    make_task: Callable[[str], GivenPromptsTask],
+    make_row: Callable[[Any, Problem, Any], Row],
+    problems: Sequence[Problem],
+    references: Mapping[str, Any],
+) -> str:
+    """Return the form in which most of the first problems' answers are right, the earliest of equal ones."""
+    counts = {}
+    for form in forms:
+        task = make_task(form)
+        rows = [make_row(task, problem, references[problem.id]) for problem in problems[:5]]
+        counts[form] = sum(row.answer is not None for row in rows)
+    return max(forms, key=lambda form: counts[form])
+
+
+def name_call(loaded: str | None, arguments: Mapping[str, Any]) -> str:
+    """Return what is loaded with its arguments, as provenance and the journal's keys name it."""
+    return f"{loaded}({', '.join(f'{name}={value!r}' for name, value in sorted(arguments.items()))})"
+
+
+def join_messages(messages: Sequence[Sequence[str]]) -> str:
+    """Return a prompt's messages (role, content) as one text; with several turns, each under its role."""
+    if sum(role != "system" for role, _ in messages) == 1:
+        return "\n\n".join(content for _, content in messages)
+    return "\n\n".join(f"{role}: {content}" for role, content in messages)

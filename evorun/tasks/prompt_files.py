@@ -58,6 +58,8 @@ class PromptFiles:
         # Later entries override earlier ones, so the folders are read from last to first.
         files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
         self._prompts = {name: _Prompt(path, wording) for name, path in files.items()}
+        self.own: frozenset[str] = frozenset()
+        """Names of the prompts that the user's files replace."""
         if own is None:
             return
         folder = Path(own).expanduser()
@@ -67,6 +69,7 @@ class PromptFiles:
         if not own_files:
             names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
             raise ConfigError(f"{key}: expected at least one of {names} in '{folder}', found none")
+        self.own = frozenset(own_files)
         for name, path in own_files.items():
             replaced, self._prompts[name] = self._prompts[name], _Prompt(path, wording)
             used = self._prompts[name].placeholders

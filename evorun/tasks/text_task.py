@@ -102,7 +102,6 @@ class TextTask(Task):
         self.shown_reasoning_chars = shown_reasoning_chars
         system = self.prompts.render("system")
         self._system = (Message(role="system", content=system),) if system else ()
-        self._has_own_system = prompts is not None and (Path(prompts).expanduser() / "system.md").is_file()
         # Problems are posed many times in a run, and some take long to write out (a graph's matrix, a program's tests).
         self._problem_values: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
         self._rendered_candidates: WeakKeyDictionary[Response, tuple[Problem, str]] = WeakKeyDictionary()
@@ -326,7 +325,9 @@ class TextTask(Task):
     @cached_property
     def _own_system(self) -> Mapping[str, str]:
         """The hint at the user's own system prompt; none without one."""
-        return {"instruction": self._hint(self._system[0]["content"])} if self._has_own_system and self._system else {}
+        if "system" not in self.prompts.own or not self._system:
+            return {}
+        return {"instruction": self._hint(self._system[0]["content"])}
 
     def reflection_record(
         self, problem: Problem, response: Response, demonstration: Demonstration | None, grade: Grade | None = None

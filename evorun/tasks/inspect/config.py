@@ -21,7 +21,7 @@ from evorun.tasks.inspect.task import (
     run_apart,
 )
 from evorun.tasks.loading import load_rows
-from evorun.tasks.outside import OutsideConfig
+from evorun.tasks.outside import GivenPromptsConfig, find_form, join_messages, name_call
 from evorun.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _REASONING = "One step after another, each of them checked. " * 15
 
 
 @dataclass(kw_only=True)
-class InspectConfig(OutsideConfig):
+class InspectConfig(GivenPromptsConfig):
     """An inspect_ai task of one model call, drawn into problems, demonstrations and problems to train on."""
 
     task_class: ClassVar[type[TextTask]] = InspectTask
@@ -49,17 +49,12 @@ class InspectConfig(OutsideConfig):
     """A reply with at least this value is right."""
     model_graded: bool
     """true: the scorer asks a model, and the gold judge answers (gold=MODEL)."""
-    reply: str | None
-    """Form of a reply, with {answer} and perhaps {reasoning}, for demonstrations and simulated replies; null: the first
-    common one that the scorer reads."""
     stratum: str | None
     """Key of the samples' metadata by which results are broken down."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.task_class = ModelGradedTask if self.model_graded else InspectTask  # type: ignore[misc]
-        if self.reply is not None and "{answer}" not in self.reply:
-            raise ConfigError(f"task.reply: expected a text with {{answer}}, got {self.reply!r:.60}")
 
     def load(self) -> LoadedTask:
         """Call the function, capture the prompts and draw. Raises ConfigError for a task that evorun cannot run.
@@ -98,8 +93,7 @@ class InspectConfig(OutsideConfig):
 
     @property
     def _title(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
-        return f"{self.function}({arguments})"
+        return name_call(self.function, self.arguments)
 
     def _read(self) -> tuple[list[Problem], dict[str, Sequence[str]], dict[str, Any], "Replay", int]:
         """Return problems, targets, samples, the replay, and the number of samples that repeat an earlier one."""
@@ -121,7 +115,7 @@ class InspectConfig(OutsideConfig):
             name = str(number if sample.id is None else sample.id).replace("|", "/")
             group = (sample.metadata or {}).get(self.stratum) if self.stratum else "all"
             shown = [[message["role"], message["content"]] for message in messages]
-            data = {"question": _join(shown), "messages": shown}
+            data = {"question": join_messages(shown), "messages": shown}
             problem = Problem(id=name, stratum=str(group), data=data)
             if (content := encode_content(problem)) in known:
                 repeated += 1
@@ -176,11 +170,7 @@ class InspectConfig(OutsideConfig):
         """Return the form in which most of the first samples' targets are right."""
         if self.model_graded:
             return "{reasoning}\n\n{answer}"
-        counts = {}
-        for form in FORMS:
-            task = self._make_task(source._replace(form=form))
-            counts[form] = sum(self._row(task, p, targets[p.id]).answer is not None for p in problems[:5])
-        return max(FORMS, key=lambda form: counts[form])
+        return find_form(FORMS, lambda form: self._make_task(source._replace(form=form)), self._row, problems, targets)
 
     def _row(self, task: InspectTask, problem: Problem, target: Sequence[str]) -> Row:
         """Return the row; without an answer where no reply with the target is right."""
@@ -208,10 +198,3 @@ class InspectConfig(OutsideConfig):
             raise ConfigError(
                 f"task.function={self.function}: expected a scorer that scores each reply, got {grade.detail}"
             )
-
-
-def _join(messages: Sequence[Sequence[str]]) -> str:
-    """Return a prompt's messages as one text; with several turns, each under its role."""
-    if sum(role != "system" for role, _ in messages) == 1:
-        return "\n\n".join(content for _, content in messages)
-    return "\n\n".join(f"{role}: {content}" for role, content in messages)

@@ -12,9 +12,8 @@ from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks import replaying
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, Row
-from evorun.tasks.simulator import TextSimulator
-from evorun.tasks.text_task import TextTask
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt
+from evorun.tasks.outside import GivenPromptsTask, GradedSimulator
 
 if TYPE_CHECKING:
     from evorun.tasks.inspect.replay import Replay
@@ -43,7 +42,7 @@ class Source(NamedTuple):
     """The least value of a right reply."""
 
 
-class InspectTask(TextTask):
+class InspectTask(GivenPromptsTask):
     """Poses the prompts of an inspect_ai task of one model call, and scores replies by its solver and scorer."""
 
     name = "inspect"
@@ -60,12 +59,7 @@ class InspectTask(TextTask):
     def __init__(self, source: Source, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format")
-        self._source = source
-
-    def generation_prompt(self, problem: Problem) -> Prompt:
-        """Return the very messages that the solver sends."""
-        messages = tuple(Message(role=role, content=content) for role, content in problem.data["messages"])
-        return Prompt(messages=messages, hints={"role": "generate", "problem": problem.id, "answers": []})
+        self._source, self.form = source, source.form
 
     # --- replies ---
 
@@ -89,10 +83,6 @@ class InspectTask(TextTask):
         except Exception:  # the scorer cannot compare the reply with a foreign target
             return None
         return None if score is None else score.answer
-
-    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
-        written = self._source.form.replace("{reasoning}", reasoning.strip()).replace("{answer}", answer)
-        return written.strip()
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         """Return the other options of a multiple-choice sample."""
@@ -169,25 +159,14 @@ class InspectGrader:
         return await tools.remember(["inspect", self._source.name, problem.id, response.text], work, Grade)
 
 
-class InspectSimulator(TextSimulator):
+class InspectSimulator(GradedSimulator):
     """Gives the target, or another sample's, in the form of a reply that the scorer reads."""
 
-    def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
-        super().__init__(task, rows)
-        self._values: dict[tuple[str, str], float] = {}
-
     def value(self, problem: Problem, answer: str | None) -> float:
-        if answer is None:
-            return 0.0
+        if not self._task.graded_by_opinion:
+            return super().value(problem, answer)
         gold = self._rows[problem.id].answer or ""
-        if self._task.graded_by_opinion:
-            return float(bool(gold) and gold.casefold() in answer.casefold())
-        key = (problem.id, answer)
-        if key not in self._values:  # a replay takes milliseconds
-            reply = self._task.parse(problem, self._task.write(problem, answer))
-            grade = self._task.score(problem, reply, self._rows[problem.id].truth)
-            self._values[key] = float(bool(grade.correct))
-        return self._values[key]
+        return float(answer is not None and bool(gold) and gold.casefold() in answer.casefold())
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         if request.hints["role"] != ROLE:

@@ -10,9 +10,9 @@ from evorun.fields import PositiveInt
 from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.loading import load_rows
-from evorun.tasks.outside import OutsideConfig
+from evorun.tasks.outside import GivenPromptsConfig, GradedSimulator, find_form, join_messages, name_call
 from evorun.tasks.text_task import TextTask
-from evorun.tasks.verifiers.task import FORMS, Source, VerifiersGrader, VerifiersSimulator, VerifiersTask
+from evorun.tasks.verifiers.task import FORMS, Source, VerifiersGrader, VerifiersTask
 
 _REASONING = "One step after another, each of them checked. " * 15
 """As long as a simulated reply's: some rewards count every word of a reply against it."""
@@ -20,7 +20,7 @@ _ANSWER = "answer"
 
 
 @dataclass(kw_only=True)
-class VerifiersConfig(OutsideConfig):
+class VerifiersConfig(GivenPromptsConfig):
     """A taskset of verifiers whose rewards need the reply alone, drawn into problems and held-out ones."""
 
     task_class: ClassVar[type[TextTask]] = VerifiersTask
@@ -36,16 +36,8 @@ class VerifiersConfig(OutsideConfig):
     is one."""
     right_from: float
     """A reply with at least this reward is right."""
-    reply: str | None
-    """Form of a reply, with {answer} and perhaps {reasoning}; null: the first common one that the rewards find
-    right."""
     stratum: str | None
     """Field of a task's data by which results are broken down."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.reply is not None and "{answer}" not in self.reply:
-            raise ConfigError(f"task.reply: expected a text with {{answer}}, got {self.reply!r:.60}")
 
     def load(self) -> LoadedTask:
         """Load the taskset and draw. Raises ConfigError for one that evorun cannot score.
@@ -80,7 +72,10 @@ class VerifiersConfig(OutsideConfig):
         selected, validation, training = self.split(problems, self.id or "")
         source = Source(self._title, Scorer(tasks[0]), self.reply or FORMS[0], self.right_from)
         if self.reply is None:
-            source = source._replace(form=self._find_form(source, selected, references))
+            form = find_form(
+                FORMS, lambda form: self._make_task(source._replace(form=form)), self._row, selected, references
+            )
+            source = source._replace(form=form)
         task = self._make_task(source)
         rows = [[self._row(task, problem, references[problem.id]) for problem in part] for part in
                 (selected, validation, training)]  # fmt: skip
@@ -91,7 +86,7 @@ class VerifiersConfig(OutsideConfig):
             validation=rows[1],
             training=rows[2],
             grader=VerifiersGrader(source, task, [row for part in rows for row in part]),
-            simulator=VerifiersSimulator,
+            simulator=GradedSimulator,
             provenance=Provenance(
                 source="benchmark",
                 description=f"{len(selected)} of {len(problems)} tasks of {self._title} by verifiers{left_out}",
@@ -101,8 +96,7 @@ class VerifiersConfig(OutsideConfig):
 
     @property
     def _title(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
-        return f"{self.id}({settings})"
+        return name_call(self.id, self.arguments)
 
     def _read(self, tasks: Sequence[Any]) -> tuple[list[Problem], dict[str, Mapping[str, Any]], int]:
         """Return problems, references, and the number of tasks that repeat an earlier one's prompt."""
@@ -121,7 +115,7 @@ class VerifiersConfig(OutsideConfig):
             problem = Problem(
                 id=str(task.data.idx),
                 stratum=str(reference[self.stratum]) if self.stratum else "all",
-                data={"question": _join(shown), "messages": shown},
+                data={"question": join_messages(shown), "messages": shown},
             )
             if (content := encode_content(problem)) in known:
                 repeated += 1
@@ -136,16 +130,6 @@ class VerifiersConfig(OutsideConfig):
     def _make_task(self, source: Source) -> VerifiersTask:
         return VerifiersTask(source, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
-    def _find_form(
-        self, source: Source, problems: Sequence[Problem], references: Mapping[str, Mapping[str, Any]]
-    ) -> str:
-        """Return the form in which most of the first tasks' answers are right."""
-        counts = {}
-        for form in FORMS:
-            task = self._make_task(source._replace(form=form))
-            counts[form] = sum(self._row(task, p, references[p.id]).answer is not None for p in problems[:5])
-        return max(FORMS, key=lambda form: counts[form])
-
     def _row(self, task: VerifiersTask, problem: Problem, reference: Mapping[str, Any]) -> Row:
         """Return the row; without an answer where the data name none, or no reply with it is right."""
         named = reference.get(self.answer or _ANSWER)
@@ -156,10 +140,3 @@ class VerifiersConfig(OutsideConfig):
         # Asked of every problem, so that a reward that asks a model is refused before any model loads.
         grade = task.score(problem, reply, reference)
         return Row(problem, answer if grade.correct else None, reference)
-
-
-def _join(messages: Sequence[Sequence[str]]) -> str:
-    """Return a prompt's messages as one text; with several turns, each under its role."""
-    if sum(role != "system" for role, _ in messages) == 1:
-        return "\n\n".join(content for _, content in messages)
-    return "\n\n".join(f"{role}: {content}" for role, content in messages)

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from evorun.errors import DataError, EvorunError, first_line
-from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, Row
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Row
+from evorun.tasks.outside import GivenPromptsTask
 from evorun.tasks.replaying import run_apart
-from evorun.tasks.simulator import TextSimulator
-from evorun.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from evorun.tasks.verifiers.offline import Scorer
@@ -41,7 +39,7 @@ class Source(NamedTuple):
     """The least reward of a right reply."""
 
 
-class VerifiersTask(TextTask):
+class VerifiersTask(GivenPromptsTask):
     """Poses the prompts of a taskset, and scores replies by its rewards."""
 
     name = "verifiers"
@@ -58,18 +56,13 @@ class VerifiersTask(TextTask):
     def __init__(self, source: Source, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format")
-        self._source = source
-
-    def generation_prompt(self, problem: Problem) -> Prompt:
-        """Return the task's very messages."""
-        messages = tuple(Message(role=role, content=content) for role, content in problem.data["messages"])
-        return Prompt(messages=messages, hints={"role": "generate", "problem": problem.id, "answers": []})
+        self._source, self.form = source, source.form
 
     # --- replies ---
 
     def read(self, problem: Problem, text: str) -> str:
         """Return what stands in the answer's place in the form of a reply, or the whole reply where it has none."""
-        before, _, after = self._source.form.partition("{answer}")
+        before, _, after = self.form.partition("{answer}")
         opening = before.rpartition("{reasoning}")[2].rpartition("\n")[2].strip()
         closing = after.partition("\n")[0].strip()
         _, found, rest = text.rpartition(opening) if opening else ("", "", text)
@@ -77,10 +70,6 @@ class VerifiersTask(TextTask):
             return text.strip()
         answer = rest[: rest.rfind(closing)] if closing in rest else rest
         return (answer if closing else answer.strip().partition("\n")[0]).strip() or text.strip()
-
-    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
-        written = self._source.form.replace("{reasoning}", reasoning.strip()).replace("{answer}", answer)
-        return written.strip()
 
     def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
         """Grade a reply by the taskset's rewards. reference: the task's data."""
@@ -119,21 +108,3 @@ class VerifiersGrader:
             return await asyncio.create_task(self._task.reward(response, reference))
 
         return await tools.remember(["verifiers", self._source.name, problem.id, response.text], work, Grade)
-
-
-class VerifiersSimulator(TextSimulator):
-    """Gives the answer that the task's data name, or another task's, in the form of a reply that the rewards read."""
-
-    def __init__(self, task: TextTask, rows: Sequence[Row]) -> None:
-        super().__init__(task, rows)
-        self._values: dict[tuple[str, str], float] = {}
-
-    def value(self, problem: Problem, answer: str | None) -> float:
-        if answer is None:
-            return 0.0
-        key = (problem.id, answer)
-        if key not in self._values:
-            reply = self._task.parse(problem, self._task.write(problem, answer))
-            grade = self._task.score(problem, reply, self._rows[problem.id].truth)
-            self._values[key] = float(bool(grade.correct))
-        return self._values[key]
