@@ -16,7 +16,7 @@ from evorun.runs.studies import RejudgedFigure, RejudgeManifest, load_figures
 
 RECORDED = "as recorded"
 _BOTH_REFITTED = ": both by refitted ratings"
-"""How the group of a figure ends that compares the choices by both judges' ratings."""
+"""End of the group of the figure that compares the choices by both judges' ratings."""
 Duel = tuple[str, int, str, str, int]
 """A duel's problem, step, candidates, and its number among the duels of these."""
 
@@ -91,12 +91,12 @@ def _make_pairs_table(judges: Sequence[_Judge]) -> Table:
         name="judges_agreement",
         title="agreement of each two judges",
     )
-    for one, other in combinations(judges, 2):
+    for judge, other in combinations(judges, 2):
         share = Proportion()
-        for duel, outcome in one.outcomes.items():
+        for duel, outcome in judge.outcomes.items():
             if outcome is not None and other.outcomes.get(duel) is not None:
                 share.add(outcome == other.outcomes[duel])
-        table.rows.append([one.name, other.name, _format(share.metric()), share.n])
+        table.rows.append([judge.name, other.name, _format(share.metric()), share.n])
     return table
 
 

@@ -63,7 +63,11 @@ class Episode(NamedTuple):
         """Mean confidence of all its tokens, in nats; unset where none was requested."""
         drawn = [reply.completions[0] for reply in self.replies if reply.completions[0].confidence is not None]
         tokens = sum(completion.tokens for completion in drawn)
-        return sum((one.confidence or 0.0) * one.tokens for one in drawn) / tokens if tokens else UNSET
+        return (
+            sum((completion.confidence or 0.0) * completion.tokens for completion in drawn) / tokens
+            if tokens
+            else UNSET
+        )
 
     @property
     def ended_by_template(self) -> bool:

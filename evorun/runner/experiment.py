@@ -237,7 +237,7 @@ async def _run(
                 shares[0].rates,
                 effects.traffic.sequential,
                 name_answering_models(config),
-                {one.gpu: one.waiting for one in gpus},
+                {times.gpu: times.waiting for times in gpus},
             )
     log.info("%s; %s", progress.title, progress.fields())
 

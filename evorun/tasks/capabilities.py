@@ -319,7 +319,7 @@ class HasTools(Protocol):
 
 @runtime_checkable
 class HasEpisodes(HasTools, Protocol):
-    """What the tools answer, and the grade, depend on all turns of the model: the response is made of all of them."""
+    """Tools whose answers, and whose grade, depend on all turns of the model: the response consists of all of them."""
 
     async def answer_episode(self, problem: Problem, turns: Sequence[str]) -> Message | None:
         """Return the tools' answer to the last of these turns, as `HasTools.answer_tools` does for one."""

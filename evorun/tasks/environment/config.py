@@ -100,7 +100,7 @@ class EnvironmentConfig(OutsideConfig):
             prompts=self.prompts,
             shown_reasoning_chars=self.shown_reasoning_chars,
         )
-        selected, validation, training = ([Row(one, answers.get(one.id)) for one in part] for part in split)
+        selected, validation, training = ([Row(problem, answers.get(problem.id)) for problem in part] for part in split)
         loaded = load_rows(
             task,
             selected,
