@@ -80,6 +80,16 @@ def test_optimize_anything_takes_its_evaluator(tmp_path: Path) -> None:
     assert result.val_aggregate_scores[0] == pytest.approx(sum(values) / len(values))
 
 
+@pytest.mark.bridges
+def test_a_grader_finds_its_packages_in_the_sandbox(tmp_path: Path) -> None:
+    pytest.importorskip("reasoning_gym")
+    task = {"task": "reasoning_gym", "task.dataset": "leg_counting", "task.train_problems": 1, "sandbox.slots": 1}
+    task |= {"task.test_problems": 2, "task.validation_problems": 1, "engine": "simulated", "engine.skill": 1.0}
+    with GepaAdapter(tmp_path, task) as adapter:
+        batch = adapter.evaluate(adapter.validation, adapter.seed_candidate)
+    assert batch.scores == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("settings", [{"task": "essay", "task.source": "sample"}, {"task": "search_qa"}])
 def test_a_task_of_another_kind_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected a task of one turn with system prompts and ground truth"):

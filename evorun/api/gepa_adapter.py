@@ -16,12 +16,12 @@ from gepa.core.adapter import EvaluationBatch
 from evorun.api.overrides import Settings, make_overrides
 from evorun.cli.plain import composed
 from evorun.errors import ConfigError
-from evorun.models.base import Message, Request, Sampling
+from evorun.models.base import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.rollouts.replies import read_reply
-from evorun.runner import registry
 from evorun.runner.gold import MethodTools
 from evorun.runner.served import open_lazily, read_engine, served_by
+from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runner.typed import typed
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
@@ -29,7 +29,6 @@ from evorun.runs.journal_file import JOURNAL, digest_request
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.scores import primary_score
 from evorun.runs.streams import call_seed
-from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Demonstration, Problem
 from evorun.tasks.capabilities import HasTools, SupportsSystemPrompts
@@ -59,7 +58,7 @@ class GepaAdapter:
         system prompt, takes several turns or is graded by opinion.
         """
         values = composed(make_overrides(settings, named))
-        config = typed(registry.task_config_class(values["task"]["name"]), values["task"], "task")
+        config = read_task(values)
         name, offered = config.name, config.task_class
         if not issubclass(offered, SupportsSystemPrompts) or issubclass(offered, HasTools) or offered.graded_by_opinion:
             raise ConfigError(
@@ -78,7 +77,7 @@ class GepaAdapter:
         self.seed_candidate = {COMPONENT: task.seed_instruction()}
         Path(folder).mkdir(parents=True, exist_ok=True)
         self._journal = Journal(Path(folder) / JOURNAL)
-        self._sandbox = LazySandbox(typed(SandboxConfig, values["sandbox"], "sandbox"), config.private_files)
+        self._sandbox = LazySandbox(read_sandbox(values, config), config.private_files)
         self._tools = MethodTools(JournaledTests(self._sandbox, self._journal))
         served = served_by(ServedModel(typed(ModelConfig, values["model"], "model"), read_engine(values, "engine")))
         self._engine = open_lazily(served, served.engine, self._loaded, self._tools)
@@ -140,7 +139,7 @@ class GepaAdapter:
         }
         return (0.0 if value is None else self._measure.utility(value)), record
 
-    async def _ask(self, messages: tuple[Message, ...], hints: Mapping[str, Any], schema: Any = None) -> Any:
+    async def _ask(self, messages: tuple[Message, ...], hints: Mapping[str, Any], schema: Any = None) -> Reply:
         digest = digest_request(msgspec.json.encode((messages, self._sampling, schema))).hex()
         request = Request(
             messages=messages,

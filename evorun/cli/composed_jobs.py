@@ -15,6 +15,7 @@ from evorun.cli.quoting import write_value
 from evorun.cli.sweeper import jobs_of_sweep, make_overrides
 from evorun.errors import ConfigError
 from evorun.runner import registry
+from evorun.runner.task_settings import read_task
 from evorun.runner.typed import typed
 from evorun.runs.stated_studies import StatedStudy
 
@@ -39,7 +40,7 @@ def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, 
     configs = [_compose(job) for job in jobs if not _is_random(job) or _is_random(given)]
     for config in configs:
         typed(registry.method_class(config["method"]["name"]).Config, config["method"], "method")
-        typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
+        read_task(config)
     return configs
 
 

@@ -22,10 +22,9 @@ from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.lazy import LazyModel
-from evorun.runner import registry
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.served import find_engine_key, open_lazily, read_gold
-from evorun.runner.typed import typed
+from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
@@ -33,7 +32,6 @@ from evorun.runs.records import write_atomically
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
-from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import isolation_warning, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask, Prompt
@@ -110,8 +108,8 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
 
 def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, LazyModel | None]:
     config = composed(overrides)
-    task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
-    sandbox = task.add_to_sandbox(typed(SandboxConfig, config["sandbox"], "sandbox"))
+    task = read_task(config)
+    sandbox = read_sandbox(config, task)
     loaded = task.load()
     if task.runs_programs:
         found = probe(sandbox, task.private_files)

@@ -12,11 +12,9 @@ from hydra.core.global_hydra import GlobalHydra
 from evorun.cli.plain import composed
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Message
-from evorun.runner import registry
 from evorun.runner.gold import MethodTools
-from evorun.runner.typed import typed
+from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runs.scores import primary_score
-from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.capabilities import HasTools
 
@@ -31,14 +29,13 @@ class TaskGrading:
         graded by opinion, and what loading raises.
         """
         values = _compose(settings)
-        config = typed(registry.task_config_class(values["task"]["name"]), values["task"], "task")
+        config = read_task(values)
         if issubclass(config.task_class, HasTools) or config.task_class.graded_by_opinion:
             raise ConfigError(f"task={config.name}: expected a task of one turn with ground truth; choose another one")
         self._loaded = config.load_training() if training else config.load()
         self._problems = {problem.id: problem for problem in self._loaded.problems}
         self._measure = primary_score(self._loaded.task.scores)
-        sandbox = config.add_to_sandbox(typed(SandboxConfig, values["sandbox"], "sandbox"))
-        self._tools = MethodTools(LazySandbox(sandbox, config.private_files))
+        self._tools = MethodTools(LazySandbox(read_sandbox(values, config), config.private_files))
         # A sandbox belongs to one event loop.
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="evorun grading", daemon=True).start()

@@ -16,6 +16,7 @@ from evorun.rollouts.calls import GENERATE, GENERATOR
 from evorun.runner import registry
 from evorun.runner.served import read_engine, read_other_roles, served_by, with_confidences
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
+from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runner.typed import read_name, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
@@ -134,7 +135,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"seed: expected an integer >= 0, got {seed!r:.60}")
     refuse_long_numbers(seed, "seed")
     method_class = registry.method_class(read_name(config, "method"))
-    task = typed(registry.task_config_class(read_name(config, "task")), config["task"], "task")
+    task = read_task(config)
     # Before all else: for an impossible pair, no other message helps.
     refuse_impossible_pair(method_class, task)
     for key in config:
@@ -191,7 +192,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         engine=engine,
         budget=budget,
         others=others,
-        sandbox=task.add_to_sandbox(typed(SandboxConfig, config.get("sandbox", {}), "sandbox")),
+        sandbox=read_sandbox(config, task),
         training=_training(config, method, model, engine, budget),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),

@@ -13,7 +13,6 @@ from typing import Any
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
 from evorun.models.config import ModelConfig, ServedModel
-from evorun.runner import registry
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings, read_entrants
 from evorun.runner.served import (
@@ -27,6 +26,7 @@ from evorun.runner.served import (
     require_engine,
     served_by,
 )
+from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
 from evorun.runner.typed import read_name, typed
 from evorun.runner.work import Engines, carry_out_study, open_effects
@@ -85,7 +85,7 @@ def prepare(config: Mapping[str, Any]) -> Tournament:
     """
     settings = typed(TournamentSettings, config["tournament"], "tournament")
     entrants, problems = read_entrants(list(config["runs"]), [Path(folder) for folder in config["runs"].values()])
-    task = typed(registry.task_config_class(read_name(config, "task")), config["task"], "task")
+    task = read_task(config)
     judge = _read_judge(config, task)
     if not issubclass(task.task_class, SupportsJudging):
         raise ConfigError(
@@ -112,7 +112,7 @@ def prepare(config: Mapping[str, Any]) -> Tournament:
         loaded=loaded,
         private_files=task.private_files,
         judge=judge,
-        sandbox=task.add_to_sandbox(typed(SandboxConfig, config.get("sandbox", {}), "sandbox")),
+        sandbox=read_sandbox(config, task),
         settings=settings,
         sampling=sampling,
         meter=Meter(budget.calls, budget.tokens),
