@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -52,11 +53,16 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     words = [permit_unlisted_key(override) for override in overrides]
     register(words)
     refuse_wrong_choices(words)
+    # Whoever asks may be an application of Hydra's, as evorun is, and there is one such state in a process.
+    state = GlobalHydra.instance()
+    outer, state.hydra = state.hydra, None
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             return plain(compose("config", overrides=words))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
+    finally:
+        state.hydra = outer
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from hydra.core.global_hydra import GlobalHydra
-
 from evorun.cli.plain import composed
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Message
@@ -28,7 +26,7 @@ class TaskGrading:
         training: the problems to train on in place of the task's own. Raises ConfigError for a task of several turns or
         graded by opinion, and what loading raises.
         """
-        values = _compose(settings)
+        values = composed(settings)
         config = read_task(values)
         if issubclass(config.task_class, HasTools) or config.task_class.graded_by_opinion:
             raise ConfigError(f"task={config.name}: expected a task of one turn with ground truth; choose another one")
@@ -66,16 +64,6 @@ class TaskGrading:
         if value is None or not math.isfinite(value):
             raise DataError(f"problem '{problem_id}': expected a finite {self._measure.name}, got {value}")
         return self._measure.utility(value)
-
-
-def _compose(settings: Sequence[str]) -> dict[str, Any]:
-    # Whoever asks may be an application of Hydra's, as evorun is, and there is one such state in a process.
-    state = GlobalHydra.instance()
-    outer, state.hydra = state.hydra, None
-    try:
-        return composed(settings)
-    finally:
-        state.hydra = outer
 
 
 @cache
