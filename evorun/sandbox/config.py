@@ -2,8 +2,9 @@
 
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -55,12 +56,23 @@ def find_package_folders(config: SandboxConfig) -> dict[str, list[str]]:
             continue
         site, _, _ = spec.submodule_search_locations[0].rpartition("/")
         folders.setdefault(site, []).extend([name, f"{name}.libs"])
-    for distribution in _find_required(config.distributions):
-        for file in distribution.files or ():
-            top = file.parts[0]
-            if top not in ("..", "__pycache__") and not top.endswith((".dist-info", ".pth")):
-                folders.setdefault(str(Path(str(distribution.locate_file("")))), []).append(top)
+    for site, names in _find_parts(tuple(config.distributions)).items():
+        folders.setdefault(site, []).extend(names)
     return {site: list(dict.fromkeys(names)) for site, names in folders.items()}
+
+
+@cache
+def _find_parts(distributions: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Return, for each site folder, the parts in it of these distributions and of all that they require.
+
+    Cached, since the list of a distribution's files may be long, and each way to start a sandbox asks.
+    """
+    folders: dict[str, list[str]] = {}
+    for distribution in _find_required(distributions):
+        tops = dict.fromkeys(file.parts[0] for file in distribution.files or ())
+        names = [top for top in tops if top not in ("..", "__pycache__") and not top.endswith((".dist-info", ".pth"))]
+        folders.setdefault(str(Path(str(distribution.locate_file("")))), []).extend(names)
+    return folders
 
 
 def _find_required(names: Iterable[str]) -> list[metadata.Distribution]:
