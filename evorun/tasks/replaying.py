@@ -1,4 +1,4 @@
-"""Runs another package's asynchronous code from code that is not."""
+"""Runs asynchronous code of other packages, and of the user, from code that is not."""
 
 import asyncio
 from collections.abc import Coroutine

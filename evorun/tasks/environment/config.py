@@ -1,11 +1,9 @@
 """The settings of `task=environment`: an environment in Python or on an OpenEnv server, and the rows it begins with."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -13,16 +11,16 @@ from evorun.errors import ConfigError, DataError, EvorunError, first_line
 from evorun.fields import OneOf, PositiveFloat, PositiveInt
 from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
+from evorun.tasks.benchmark_files import Source, read_sources
 from evorun.tasks.environment.base import Environment, PythonEnvironment
 from evorun.tasks.environment.sessions import Sessions
 from evorun.tasks.environment.task import BETWEEN, EnvironmentGrader, EnvironmentSimulator, EnvironmentTask
 from evorun.tasks.functions import import_function
 from evorun.tasks.loading import load_rows
 from evorun.tasks.outside import OutsideConfig
+from evorun.tasks.replaying import run_apart
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.tool_calls import Tool
-
-T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -66,7 +64,7 @@ class EnvironmentConfig(OutsideConfig):
         Raises ConfigError for an environment that cannot be used, DataError for rows, ToolError for a server.
         """
         given, make = self._read_rows(), self._factory()
-        shown, tools = _apart(self._try(make, given))
+        shown, tools = run_apart(self._try(make, given))
         problems, repeated, known = list[Problem](), 0, set[object]()
         rows, answers = dict[str, dict[str, Any]](), dict[str, str]()
         for number, (row, text) in enumerate(zip(given, shown, strict=True)):
@@ -77,8 +75,9 @@ class EnvironmentConfig(OutsideConfig):
                     f"problem '{name}': expected a text from reset, or a key `prompt` in its row, got neither"
                 )
             problem = Problem(id=name, stratum="all", data={"question": prompt})
+            settings = reset_with(row)
             # Equal texts may hide different states: the row counts too.
-            content = (encode_content(problem), msgspec.json.encode(reset_with(row), order="deterministic"))
+            content = (encode_content(problem), msgspec.json.encode(settings, order="deterministic"))
             if content in known:
                 repeated += 1
                 continue
@@ -86,7 +85,7 @@ class EnvironmentConfig(OutsideConfig):
                 raise DataError(f"task.rows: expected different ids, got '{name}' twice")
             known.add(content)
             problems.append(problem)
-            rows[name] = reset_with(row)
+            rows[name] = settings
             if solution := row.get("solution"):
                 answers[name] = solution if isinstance(solution, str) else BETWEEN.join(solution)
         source = self.environment or self.url or ""
@@ -127,13 +126,7 @@ class EnvironmentConfig(OutsideConfig):
         path = Path(self.rows).expanduser()
         if not path.is_file():
             raise DataError(f"task.rows: expected a file of JSON lines, got '{self.rows}'")
-        rows = []
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            if line.strip():
-                try:
-                    rows.append(msgspec.json.decode(line, type=dict[str, Any]))
-                except msgspec.DecodeError as error:
-                    raise DataError(f"{path.name}:{number}: expected a JSON object: {error}") from error
+        rows = [dict(record.values) for record in read_sources([Source(path.stem, [path])])]
         if not rows:
             raise DataError(f"task.rows: expected rows, {path.name} has none")
         return rows
@@ -176,9 +169,3 @@ class EnvironmentConfig(OutsideConfig):
 def reset_with(row: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a row that the environment is reset with."""
     return {key: value for key, value in row.items() if key not in ("prompt", "id", "solution")}
-
-
-def _apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run to its end, whether or not this thread has a running event loop."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()

@@ -5,6 +5,7 @@ those of an MCP environment or, where it is none, a single tool `step` with the 
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,9 +85,8 @@ class OpenEnv:
         self.done = bool(data.get("done"))
         seen = dict(data.get("observation") or {})
         seen.pop("metadata", None)
-        if (
-            seen.pop("tool_name", None) is not None
-        ):  # of an MCP tool, whose result has its data beside the same as content
+        if seen.pop("tool_name", None) is not None:
+            # Of an MCP tool, whose result has its data beside the same as content.
             error, result = seen.get("error"), seen.get("result")
             if error:
                 return f"error: {error.get('message', error) if isinstance(error, Mapping) else error}"
@@ -100,9 +100,8 @@ class OpenEnv:
             async with asyncio.timeout(self._timeout):
                 if self._socket is None:
                     self._http = self._http or aiohttp.ClientSession()
-                    self._socket = await self._http.ws_connect(
-                        f"{self._url.replace('http', 'ws', 1)}/ws", max_msg_size=MAX_MESSAGE_BYTES
-                    )
+                    address = re.sub("^http", "ws", self._url)
+                    self._socket = await self._http.ws_connect(f"{address}/ws", max_msg_size=MAX_MESSAGE_BYTES)
                 await self._socket.send_json({"type": kind, "data": data})
                 answer = await self._socket.receive_json()
         except (aiohttp.ClientError, OSError, TimeoutError, TypeError, ValueError) as error:
@@ -122,12 +121,11 @@ class OpenEnv:
 
     async def _action_schema(self) -> dict[str, Any]:
         try:
+            address = re.sub("^ws", "http", self._url)
             async with (
                 asyncio.timeout(self._timeout),
                 aiohttp.ClientSession() as http,
-                http.get(
-                    f"{self._url.replace('ws', 'http', 1) if self._url.startswith('ws') else self._url}/schema"
-                ) as answer,
+                http.get(f"{address}/schema") as answer,
             ):
                 schema: dict[str, Any] = (await answer.json())["action"]
         except (aiohttp.ClientError, OSError, TimeoutError, KeyError, ValueError) as error:

@@ -20,7 +20,7 @@ BACKOFF = 0.1
 
 
 class Outcome(NamedTuple):
-    """What the turns of an episode led to."""
+    """The result of an episode's turns."""
 
     results: tuple[str, ...]
     """Of the last turn's calls."""
@@ -31,10 +31,10 @@ class Outcome(NamedTuple):
 class Sessions:
     """Environments of a run, at most so many at once."""
 
-    def __init__(self, make: Callable[[], Environment], most: int) -> None:
-        """make: a new environment. most: environments at once; idle ones are closed first."""
+    def __init__(self, make: Callable[[], Environment], max_environments: int) -> None:
+        """make: a new environment. max_environments: at once; idle ones are closed first."""
         self._make = make
-        self._most = most
+        self._max_environments = max_environments
         self._idle: OrderedDict[tuple[str, ...], list[Environment]] = OrderedDict()
         self._live = 0
         """Environments in use or idle."""
@@ -93,7 +93,7 @@ class Sessions:
 
     async def _close_idle(self) -> None:
         """Close the oldest idle environments where there are too many."""
-        while self._live > self._most and self._idle:
+        while self._live > self._max_environments and self._idle:
             environment = self._take(next(iter(self._idle)))
             if environment is not None:
                 await environment.close()
@@ -103,7 +103,7 @@ class Sessions:
         # Connections belong to the event loop that opened them.
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._loop, self._slots = loop, asyncio.Semaphore(self._most)
+            self._loop, self._slots = loop, asyncio.Semaphore(self._max_environments)
             self._idle.clear()
             self._live = 0
 

@@ -92,8 +92,8 @@ class EnvironmentTask(TextTask):
         return await self._sessions.play(problem.id, self._rows[problem.id], turns, last=last)
 
     def _cut(self, result: str) -> str:
-        most = self._max_result_chars
-        return result if len(result) <= most else f"{result[:most]} ... ({len(result) - most} more characters)"
+        limit = self._max_result_chars
+        return result if len(result) <= limit else f"{result[:limit]} ... ({len(result) - limit} more characters)"
 
     # --- responses ---
 

@@ -83,6 +83,11 @@ def test_a_model_sees_the_tools_and_their_schemas(rows: Path) -> None:
     assert "1 repeated ones left out" in loaded.provenance.description
 
 
+def test_a_row_may_hold_any_character_of_json(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.jsonl").write_text('{"number": 3, "prompt": "Open\u2028it."}\n{"number": 4}\n', "utf-8")
+    assert any("Open\u2028it." in problem.data["question"] for problem in load(path).problems)
+
+
 def test_a_lost_session_is_played_again(rows: Path) -> None:
     loaded = load(rows, sessions=2)
     problem = next(p for p in loaded.problems if "number is 6" in p.data["question"])
