@@ -25,16 +25,18 @@ from inspect_ai.tool import ToolCall, ToolChoice, ToolInfo
 from inspect_ai.util import LimitExceededError
 
 from evorun.cli.plain import composed
+from evorun.cli.quoting import write_value
 from evorun.errors import ConfigError
-from evorun.models.base import LanguageModel, Message, Reply, Request, Sampling
+from evorun.models.base import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.runner.served import read_engine, served_by
 from evorun.runner.typed import typed
-from evorun.runs.budget import BudgetConfig, Usage
+from evorun.runs.budget import BudgetConfig, Meter
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL, digest_request
+from evorun.runs.records import write_json
 from evorun.runs.streams import call_seed
 from evorun.tasks.prompt_files import PromptFiles
 from evorun.tasks.tool_calls import Tool, format_tools, read_calls, without_calls, write_call
@@ -70,8 +72,9 @@ class EvorunAPI(ModelAPI):  # type: ignore[misc]  # inspect_ai is not installed 
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
         if base_url is not None or api_key is not None:
             raise ConfigError("expected no base_url and no api_key; set -M engine=server and -M engine.base_urls=[URL]")
-        overrides = [f"model={model_name}", *(f"{key}={_write(value)}" for key, value in settings.items())]
-        values = composed(overrides)
+        # A text is in the syntax of the command line already.
+        written = {key: value if isinstance(value, str) else write_value(key, value) for key, value in settings.items()}
+        values = composed([f"model={model_name}", *(f"{key}={value}" for key, value in written.items())])
         self._served = served_by(
             ServedModel(typed(ModelConfig, values["model"], "model"), read_engine(values, "engine"))
         )
@@ -118,7 +121,7 @@ class EvorunAPI(ModelAPI):  # type: ignore[misc]  # inspect_ai is not installed 
         reply = await state.model.complete(
             "|".join(("*", "0", ROLE, digest, str(attempt))), msgspec.structs.replace(request, seed=seed)
         )
-        state.count(reply)
+        state.meter.charge(ROLE, reply)
         return self._write(reply, bool(told))
 
     def max_connections(self) -> int:
@@ -203,12 +206,12 @@ class _Open:
         self.journal, self.engine, self.loop = journal, engine, loop
         self.model = JournaledModel(engine, journal, Traffic())
         self.asked: Counter[str] = Counter()
-        self.usage = Usage()
+        self.meter = Meter()
         self._begun = 0
 
     def require_budget(self, budget: BudgetConfig) -> None:
         """Count a call that begins. Raises LimitExceededError, which ends the sample, where the budget allows none."""
-        spent = {"calls": self._begun, "tokens": self.usage.tokens}
+        spent = {"calls": self._begun, "tokens": self.meter.total.tokens}
         for name, value in spent.items():
             limit = getattr(budget, name)
             if limit is not None and value >= limit:
@@ -216,20 +219,9 @@ class _Open:
                 raise LimitExceededError("custom", value=value, limit=limit, message=message)
         self._begun += 1
 
-    def count(self, reply: Reply) -> None:
-        refused = int(reply.error is not None)
-        self.usage.add(Usage(1, reply.prompt_tokens, reply.completion_tokens, reply.seconds, refused=refused))
-
     async def close(self, folder: Path) -> None:
         """Close engine and journal, and write what the evaluation has spent."""
         await self.model.finish()
-        engine: LanguageModel | None = self.engine.opened
-        if engine is not None:
-            await self.engine.close()
+        await self.engine.close()
         self.journal.close()
-        (folder / USAGE).write_bytes(msgspec.json.format(msgspec.json.encode(self.usage), indent=2) + b"\n")
-
-
-def _write(value: Any) -> str:
-    """Return a value in the syntax of the command line."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        write_json(folder / USAGE, self.meter.total)

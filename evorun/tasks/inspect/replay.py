@@ -5,10 +5,11 @@ The solver runs too, since some scorers read what it leaves in the state, as `ch
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from inspect_ai.model import ChatMessage, ChatMessageSystem, ChatMessageUser, Model, ModelName, ModelOutput, get_model
 from inspect_ai.scorer import Score, Target, value_to_float
@@ -31,7 +32,7 @@ class Unsupported(ConfigError):
 
 
 class Solved(NamedTuple):
-    """What a solver did with a reply."""
+    """A solver's work with a reply."""
 
     state: TaskState
     prompts: Sequence[tuple[Message, ...]]
@@ -90,7 +91,7 @@ class Replay:
         async def refuse(messages: tuple[Message, ...]) -> str | None:
             raise Unsupported(f"sample {sample.id}: expected a solver that asks by `generate` alone; {LEVEL_TWO}")
 
-        with _Diverted(refuse):
+        with _diverted(refuse):
             copied = sample.model_copy(deep=True)
             messages: list[ChatMessage] = (
                 [ChatMessageUser(content=copied.input)] if isinstance(copied.input, str) else copied.input
@@ -106,7 +107,7 @@ class Replay:
                 metadata=copied.metadata or {},
             )
             try:
-                state = await self._solver(state, _as_generate(generate))
+                state = await self._solver(state, cast(Generate, generate))
             except Unsupported:
                 raise
             except Exception:
@@ -125,7 +126,7 @@ class Replay:
         target: replaces the sample's. ask: answers the scorer's own requests of a model.
         """
         solved = await self.solve(sample.model_copy(update={"target": list(target)}), reply)
-        with _Diverted(ask):
+        with _diverted(ask):
             score: Score | None = await self._scorer(solved.state, Target(list(target)))
             if self._cleanup is not None:
                 await self._cleanup(solved.state)
@@ -163,17 +164,14 @@ def read_messages(messages: Sequence[Any]) -> tuple[Message, ...]:
     return tuple(read)
 
 
-class _Diverted:
+@contextmanager
+def _diverted(ask: Ask) -> Iterator[None]:
     """Within it, `ask` answers each request of a model in this asyncio task."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    def __enter__(self) -> None:
-        self._token = _ask.set(self._ask)
-
-    def __exit__(self, *_: object) -> None:
-        _ask.reset(self._token)
+    token = _ask.set(ask)
+    try:
+        yield
+    finally:
+        _ask.reset(token)
 
 
 @cache
@@ -199,8 +197,3 @@ def activate_model() -> None:
     from inspect_ai.model._model import init_active_model  # no public name: evaluations alone set it
 
     init_active_model(get_model("mockllm/evorun"), GenerateConfig())
-
-
-def _as_generate(function: Any) -> Generate:
-    generate: Generate = function
-    return generate
