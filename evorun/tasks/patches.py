@@ -30,18 +30,18 @@ def apply_patch(program: str, text: str) -> str:
     lines = program.splitlines()
     for number, (search, replacement) in enumerate(blocks, 1):
         sought = _strip_ends(search)
-        place = _find(_strip_ends(program if number == 1 else "\n".join(lines)), sought)
+        place = _find(_strip_ends(lines), sought)
         if place is None:
             raise ValueError(f"no_match: the lines of block {number} are not in the program")
-        lines[place : place + len(sought)] = replacement.splitlines()
+        lines[place : place + len(sought)] = replacement
     changed = "\n".join(lines)
     if changed.rstrip() == program.rstrip():
         raise ValueError("no_change: the patch leaves the program as it is")
     return changed
 
 
-def _read_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the text to search for and its replacement of each block; the head of a block ends an unfinished one."""
+def _read_blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the lines to search for and those that replace them; the head of a block ends an unfinished one."""
     parts: list[list[str]] = []
     for line in text.splitlines():
         if _HEAD.match(line):
@@ -49,10 +49,10 @@ def _read_blocks(text: str) -> Iterator[tuple[str, str]]:
         elif len(parts) == 1 and _MIDDLE.match(line):
             parts.append([])
         elif len(parts) == 2 and _END.match(line):
-            yield "".join(parts[0]), "".join(parts[1])
+            yield parts[0], parts[1]
             parts = []
         elif parts:
-            parts[-1].append(f"{line}\n")
+            parts[-1].append(line)
 
 
 def write_patch(old: str, new: str) -> str:
@@ -75,8 +75,8 @@ def write_patch(old: str, new: str) -> str:
     return f"<<<<<<< SEARCH\n{search}=======\n{replacement}>>>>>>> REPLACE"
 
 
-def _strip_ends(text: str) -> list[str]:
-    return [line.rstrip() for line in text.splitlines()]
+def _strip_ends(lines: list[str]) -> list[str]:
+    return [line.rstrip() for line in lines]
 
 
 def _find(lines: list[str], sought: list[str]) -> int | None:

@@ -17,7 +17,7 @@ _CALLS = re.compile(rf"{OPENING}((?:(?!{OPENING}).)*?){CLOSING}", re.DOTALL)
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it."""
+    """A tool as it is described to a model."""
 
     name: str
     description: str = ""

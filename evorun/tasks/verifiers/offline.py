@@ -25,7 +25,7 @@ class Unsupported(ConfigError):
 
 
 class Scored(NamedTuple):
-    """What a task's rewards say of a reply."""
+    """A reply's rewards."""
 
     reward: float
     """Sum of all rewards by their weights, as a trace has it."""
@@ -104,8 +104,8 @@ def load_tasks(taskset_id: str, arguments: Mapping[str, Any], first: int | None)
         tasks = list(taskset if first is None else taskset.take(first))
     except Exception as error:
         raise Unsupported(f"its tasks cannot be read: {first_line(error)}") from error
-    for kind in {type(task): task for task in tasks}.values():
-        _check_behaviour(kind)
+    for example in {type(task): task for task in tasks}.values():
+        _check_behaviour(example)
     for task in tasks:
         _check_data(task)
     return tasks
