@@ -5,7 +5,6 @@ those of an MCP environment or, where it is none, a single tool `step` with the 
 """
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,8 @@ class OpenEnv:
         """url: of the server (http or ws). timeout: seconds per answer. returns: `sum` or `last` of the rewards."""
         self.done = False
         self._url = url.rstrip("/").removesuffix("/ws")
+        self._place = self._url.removeprefix("http").removeprefix("ws")
+        """The address from `://` or `s://` on."""
         self._timeout = timeout
         self._returns = returns
         self._rewards: list[float] = []
@@ -100,8 +101,7 @@ class OpenEnv:
             async with asyncio.timeout(self._timeout):
                 if self._socket is None:
                     self._http = self._http or aiohttp.ClientSession()
-                    address = re.sub("^http", "ws", self._url)
-                    self._socket = await self._http.ws_connect(f"{address}/ws", max_msg_size=MAX_MESSAGE_BYTES)
+                    self._socket = await self._http.ws_connect(f"ws{self._place}/ws", max_msg_size=MAX_MESSAGE_BYTES)
                 await self._socket.send_json({"type": kind, "data": data})
                 answer = await self._socket.receive_json()
         except (aiohttp.ClientError, OSError, TimeoutError, TypeError, ValueError) as error:
@@ -121,11 +121,10 @@ class OpenEnv:
 
     async def _action_schema(self) -> dict[str, Any]:
         try:
-            address = re.sub("^ws", "http", self._url)
             async with (
                 asyncio.timeout(self._timeout),
                 aiohttp.ClientSession() as http,
-                http.get(f"{address}/schema") as answer,
+                http.get(f"http{self._place}/schema") as answer,
             ):
                 schema: dict[str, Any] = (await answer.json())["action"]
         except (aiohttp.ClientError, OSError, TimeoutError, KeyError, ValueError) as error:
