@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from evorun.models.base import Reply
+from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.rewards import Graded, Reward
@@ -32,8 +32,8 @@ _TOO_SHORT = "The response has no worked solution: fewer than {} words besides i
 """The reason of a score that no call was made for."""
 
 
-class _Failure(NamedTuple):
-    """The reward model gave no readable score."""
+class Unread(NamedTuple):
+    """No attempt gave a readable reply."""
 
     kind: str
     """Kind of the last attempt's failure."""
@@ -41,6 +41,8 @@ class _Failure(NamedTuple):
 
 _Scored: TypeAlias = tuple[str, int, int]
 """Role, step, and index of the episode."""
+Call: TypeAlias = tuple[str, int, int]
+"""Role, step, and index of a call."""
 _PlanKey: TypeAlias = tuple[str, str]
 """Problem id, and the rubric's text."""
 
@@ -83,7 +85,7 @@ class RubricRewards:
         self._graded = Graded(calls, task, grade, 0.0)
         self._references = references or {}
         self._overflow_penalty = overflow_penalty
-        self._plans: dict[_PlanKey, asyncio.Task[str | _Failure]] = {}
+        self._plans: dict[_PlanKey, asyncio.Task[str | Unread]] = {}
         """Shared by the responses to a problem under the same rubric."""
         self._owed: dict[_Scored, list[list[Reply]]] = {}
         """Replies that have not been charged yet, by item."""
@@ -178,14 +180,14 @@ class RubricRewards:
         plan: str | None = None
         if self._settings.scoring == "plan":
             planned = await self._plan(scored, problem, rubric)
-            if isinstance(planned, _Failure):
+            if isinstance(planned, Unread):
                 return Reward(None, unscored=f"plan_{planned.kind}")
             plan = planned
         by_item = self._settings.scoring == "by_item" and role == SCORE and rubric.items
         items: tuple[RubricItem | None, ...] = rubric.items if by_item else (None,)
         owed = self._owed[scored] = [[] for _ in items]
 
-        async def ask(number: int, item: RubricItem | None) -> _Said | _Failure:
+        async def ask(number: int, item: RubricItem | None) -> _Said | Unread:
             if self._settings.reward_digits:
                 ask_for = partial(self._task.scoring_prompt, problem, response, rubric, item, plan)
                 maximum = rubric.maximum if item is None else item.maximum
@@ -206,7 +208,7 @@ class RubricRewards:
         said: list[_Said] = []
         for finished in scoring:  # of several failures the first in the rubric's order counts, not in time
             answer = finished.result()
-            if isinstance(answer, _Failure):
+            if isinstance(answer, Unread):
                 return Reward(None, unscored=answer.kind)
             said.append(answer)
         return self._reward(
@@ -216,7 +218,7 @@ class RubricRewards:
             rationale="\n\n".join(answer.rationale for answer in said),
         )
 
-    async def _plan(self, scored: _Scored, problem: Problem, rubric: Rubric) -> str | _Failure:
+    async def _plan(self, scored: _Scored, problem: Problem, rubric: Rubric) -> str | Unread:
         """Return the plan for a problem under a rubric, which is asked for once."""
         key = self._planned[scored] = (problem.id, rubric.text)
         if key not in self._plans:
@@ -229,26 +231,26 @@ class RubricRewards:
         return await self._plans[key]
 
     async def _ask_in_digits(
-        self, call: _Scored, ask_for: Callable[..., Prompt], maximum: float, owed: list[Reply]
-    ) -> _Said | _Failure:
+        self, call: Call, ask_for: Callable[..., Prompt], maximum: float, owed: list[Reply]
+    ) -> _Said | Unread:
         """Ask for reasons, and then in the same conversation for points that the engine holds to digits.
 
-        ask_for: makes the prompts (`reasons` of `scoring_prompt`). call, owed: see `_ask`.
+        ask_for: makes the prompts (`reasons` of `scoring_prompt`). owed: takes the replies.
         """
         role, step, index = call
         settings = self._settings
-        failure = _Failure("")
+        failure = Unread("")
         for attempt in range(0, 2 * settings.score_attempts, 2):
             reply = await self._calls.ask(
                 ask_for(reasons=""), settings.reward_sampling, role=role, step=step, index=index, attempt=attempt
             )
             owed.append(reply)
             if reply.error is not None:
-                return _Failure("refused")
+                return Unread("refused")
             # Cut off or not, the points depend on them.
             reasons = without_thinking(replace_lone_surrogates(reply.completions[0].text)).strip()
             if not reasons:
-                failure = _Failure("missing")
+                failure = Unread("missing")
                 continue
             prompt = ask_for(reasons=reasons)
             reply = await self._calls.ask(
@@ -256,30 +258,47 @@ class RubricRewards:
             )
             owed.append(reply)
             if reply.error is not None:
-                return _Failure("refused")
+                return Unread("refused")
             try:
                 value = read_digits(_text(reply), maximum)
                 return _Said(Scores((value,), value, value / maximum), reasons)
             except ValueError as error:
-                failure = _Failure(fault_kind(error))
+                failure = Unread(fault_kind(error))
         return failure
 
-    async def _ask(self, call: _Scored, prompt: Prompt, read: Callable[[str], T], owed: list[Reply]) -> T | _Failure:
-        """Ask until a reply can be read. call: role, step and index. owed: takes the replies."""
-        role, step, index = call
-        failure = _Failure("")
-        for attempt in range(self._settings.score_attempts):
-            reply = await self._calls.ask(
-                prompt, self._settings.reward_sampling, role=role, step=step, index=index, attempt=attempt
-            )
-            owed.append(reply)
-            if reply.error is not None:
-                return _Failure("refused")
-            try:
-                return read(_text(reply))
-            except ValueError as error:
-                failure = _Failure(fault_kind(error))
-        return failure
+    async def _ask(self, call: Call, prompt: Prompt, read: Callable[[str], T], owed: list[Reply]) -> T | Unread:
+        settings = self._settings
+        return await ask_until_read(
+            self._calls, call, prompt, settings.reward_sampling, read, attempts=settings.score_attempts, owed=owed
+        )
+
+
+async def ask_until_read(
+    calls: Calls,
+    call: Call,
+    prompt: Prompt,
+    sampling: Sampling,
+    read: Callable[[str], T],
+    *,
+    attempts: int,
+    owed: list[Reply],
+) -> T | Unread:
+    """Ask until a reply can be read; a request that the engine refuses is not repeated.
+
+    read: raises ValueError("kind: what is wrong"). owed: takes the replies.
+    """
+    role, step, index = call
+    failure = Unread("")
+    for attempt in range(attempts):
+        reply = await calls.ask(prompt, sampling, role=role, step=step, index=index, attempt=attempt)
+        owed.append(reply)
+        if reply.error is not None:
+            return Unread("refused")
+        try:
+            return read(_text(reply))
+        except ValueError as error:
+            failure = Unread(fault_kind(error))
+    return failure
 
 
 def normalised_score(episode: Episode) -> float:

@@ -4,12 +4,13 @@ They come with a problem's data, or from a model's reply, and both are read alik
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from evorun.tasks.json_text import find_valid_object, object_schema
-from evorun.tasks.rubrics import Rubric, RubricItem, normalised_title
+from evorun.tasks.rubrics import Rubric, RubricItem, refuse_doubled
 from evorun.tasks.thinking import outside_thinking
 
 HIGHEST = 2.0
@@ -25,7 +26,7 @@ class WeightedItem(msgspec.Struct, frozen=True):
 
     title: str
     description: str
-    """What a response must have or, with a negative weight, must not have."""
+    """Required of a response or, with a negative weight, forbidden."""
     weight: float = 1.0
 
     @property
@@ -46,28 +47,33 @@ class _Reply(msgspec.Struct):
     items: list[_Item]
 
 
-def read_items(value: Any, most: int = MAX_PROBLEM_ITEMS) -> tuple[WeightedItem, ...]:
+def read_items(value: Any) -> tuple[WeightedItem, ...]:
     """Read a list of objects with `description`, and perhaps `title` and `weight`, which is 1 by default.
 
-    Raises ValueError("kind: what is wrong") for another form, for weights of 0 or beyond 100, for more than `most`
-    items and for two of the same title.
+    Raises ValueError("kind: what is wrong") for another form, for weights of 0 or beyond 100, for more than
+    `MAX_PROBLEM_ITEMS` items and for two of the same title.
     """
     try:
         given = msgspec.convert(value, list[_Item])
     except msgspec.ValidationError as error:
         raise ValueError(f"items: {error}") from error
+    return _check(given, MAX_PROBLEM_ITEMS)
+
+
+def _check(given: Sequence[_Item], most: int) -> tuple[WeightedItem, ...]:
+    """Return the criteria. Raises ValueError as `read_items` does."""
     if len(given) > most:
         raise ValueError(f"items: expected at most {most} of them, got {len(given)}")
     items = []
-    for one in given:
-        description = " ".join(one.description.split())
-        title = " ".join(one.title.split()) or description[:_MAX_TITLE]
+    for item in given:
+        description = " ".join(item.description.split())
+        title = " ".join(item.title.split()) or description[:_MAX_TITLE]
         if not description:
             raise ValueError("items: expected a description of each, got an empty one")
-        if not math.isfinite(one.weight) or not 0 < abs(one.weight) <= 100:
-            raise ValueError(f"weight: expected a number other than 0, at most 100, got {one.weight}")
-        items.append(WeightedItem(title, description, float(one.weight)))
-    refuse_doubled(items)
+        if not math.isfinite(item.weight) or not 0 < abs(item.weight) <= 100:
+            raise ValueError(f"weight: expected a number other than 0, at most 100, got {item.weight}")
+        items.append(WeightedItem(title, description, float(item.weight)))
+    refuse_doubled([item.title for item in items])
     return tuple(items)
 
 
@@ -83,16 +89,8 @@ def read_written_items(text: str, most: int) -> tuple[WeightedItem, ...]:
         written = msgspec.convert(found.value, _Reply).items
     except msgspec.ValidationError as error:
         raise ValueError(f"json: {error}") from error
-    items = read_items([msgspec.to_builtins(item) for item in written], most)
+    items = _check(written, most)
     return tuple(msgspec.structs.replace(item, weight=math.copysign(1.0, item.weight)) for item in items)
-
-
-def refuse_doubled(items: list[WeightedItem]) -> None:
-    """Raise ValueError where two criteria have one title."""
-    titles = [normalised_title(item.title) for item in items]
-    for place, title in enumerate(titles):
-        if title in titles[:place]:
-            raise ValueError(f"doubled: two items have the title '{items[place].title:.60}'")
 
 
 def items_schema(most: int) -> dict[str, Any]:

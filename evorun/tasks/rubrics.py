@@ -6,7 +6,7 @@ appendix I, which has the format).
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -112,10 +112,7 @@ def read_rubric(text: str) -> Rubric:
     text = outside_thinking(text).replace("\r\n", "\n")
     parts, outside = _split(text)
     items = tuple(map(_read_item, parts))
-    titles = [normalised_title(item.title) for item in items]
-    for place, title in enumerate(titles):
-        if title in titles[:place]:
-            raise ValueError(f"doubled: two items have the title '{items[place].title:.60}'")
+    refuse_doubled([item.title for item in items])
     total = sum((Decimal(str(item.maximum)) for item in items), Decimal(0))
     for stated in _stated_totals(outside):
         if stated != total:
@@ -237,6 +234,15 @@ def _read_item(text: str) -> RubricItem:
 def plain_title(text: str) -> str:
     """Return a title without its markup: a heading's or a list's mark, emphasis, and a colon behind it."""
     return _MARKUP.sub("", text).strip(" \t:")
+
+
+def refuse_doubled(titles: Sequence[str]) -> None:
+    """Raise ValueError where two items have one title."""
+    seen = set[str]()
+    for title in titles:
+        if (normalised := normalised_title(title)) in seen:
+            raise ValueError(f"doubled: two items have the title '{title:.60}'")
+        seen.add(normalised)
 
 
 def normalised_title(title: str) -> str:

@@ -89,7 +89,7 @@ async def test_a_response_earns_its_halved_points_by_weight_and_unread_judgments
     assert {ask.role for ask in trained.model.asked} == {"rollout", "score", "evaluate"}
     rollouts = read_rollouts(tmp_path / "run")
     # (2 x merit - fault) / 2; c's merit and d's fault are unknown, and neither they nor their weights count.
-    assert [one.reward for one in rollouts] == [1.0, (2 * 0.5 - 1) / 2, -0.5, 1.0]
+    assert [rollout.reward for rollout in rollouts] == [1.0, (2 * 0.5 - 1) / 2, -0.5, 1.0]
     [record] = trained.records("training")
     assert record["figures"]["reward_unread_items"] == 0.5
     assert record["figures"]["reward_items"] == 2.0
@@ -107,7 +107,7 @@ async def test_a_response_of_which_nothing_can_be_read_has_no_reward(tmp_path: P
 
     await train(tmp_path / "run", unread, method="rler", task=Judged(), **ONE, adaptive=False)
     rollouts = read_rollouts(tmp_path / "run")
-    assert [one.reward is None for one in rollouts] == [False, True, False, False]
+    assert [rollout.reward is None for rollout in rollouts] == [False, True, False, False]
     assert rollouts[1].unscored == "missing"
 
 
@@ -119,13 +119,13 @@ async def test_written_criteria_are_judged_at_once_and_stay_active_by_their_spre
         assert f"<response>\n{response}\n</response>" in first.shown["text"]
     by_step = [Counter(ask.shown["title"] for ask in trained.model.of("score") if ask.step == step) for step in (1, 2)]
     assert by_step[0] == {"Same": 4, "Wide": 4, "Narrow": 4}
-    rewards = [one.reward for one in read_rollouts(tmp_path / "run")][:4]
+    rewards = [rollout.reward for rollout in read_rollouts(tmp_path / "run")][:4]
     assert rewards == pytest.approx([(0.5 + 1 + 1) / 3, (0.5 + 0 + 1) / 3, (0.5 + 1 + 1) / 3, (0.5 + 0 + 0.5) / 3])
     # Another problem's criteria are its own; the same problem's active ones are shown to the writer and judged again.
     same = len(set(trained.trained_on())) == 1
     assert by_step[1] == ({"Wide": 4, "Middle": 4} if same else {"Middle": 4})
     assert ("about Wide" in second.shown["text"]) == same
-    active = {one["text"].partition(":")[0]: one["survivor"] for one in last_ratings(trained)}
+    active = {record["text"].partition(":")[0]: record["survivor"] for record in last_ratings(trained)}
     assert (active["Same"], active["Wide"], active["Narrow"]) == (False, True, False)
     figures = [record["figures"] for record in trained.records("training")]
     assert (figures[0]["items_active"], figures[0]["items_inactive"], figures[0]["items_written"]) == (1.0, 2.0, 3.0)

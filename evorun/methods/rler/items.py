@@ -11,43 +11,34 @@ A judgment that cannot be read is counted and left out of its response's reward;
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from evorun.methods.context import RunContext
 from evorun.methods.learning.parts import Batch, RewardSource
 from evorun.methods.rler.settings import ItemSettings
-from evorun.models.base import Message, Reply, Sampling
+from evorun.models.base import Message, Reply
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.rewards import Reward
-from evorun.rollouts.rubric_rewards import SCORE, fault_kind
+from evorun.rollouts.rubric_rewards import SCORE, Unread, ask_until_read
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Problem, Prompt
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import replace_lone_surrogates
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.rubric_items import HIGHEST, WeightedItem, items_schema, read_written_items, refuse_doubled
+from evorun.tasks.rubric_items import HIGHEST, WeightedItem, items_schema, read_written_items
 from evorun.tasks.rubric_json import tagged_scores
 from evorun.tasks.rubric_scores import read_scores
-from evorun.tasks.rubrics import MAX_ITEMS
+from evorun.tasks.rubrics import MAX_ITEMS, refuse_doubled
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import without_thinking
-
-T = TypeVar("T")
 
 WRITE = "write_items"
 """Role of the calls that write criteria."""
 PERSISTENT, ADAPTIVE = "persistent", "adaptive"
-
-
-class _Fault(NamedTuple):
-    """No attempt gave a readable reply."""
-
-    kind: str
 
 
 class Item(msgspec.Struct):
@@ -109,18 +100,18 @@ class ItemReward(RewardSource):
         """All criteria of the problems seen so far; active ones are survivors."""
         return [
             Candidate(
-                id=one.id,
+                id=criterion.id,
                 kind="rubric",
-                generation=one.step,
-                operator=one.origin,
-                text=f"{one.item.title}: {one.item.description} ({one.item.weight:+g})",
+                generation=criterion.step,
+                operator=criterion.origin,
+                text=f"{criterion.item.title}: {criterion.item.description} ({criterion.item.weight:+g})",
                 answer=None,
-                mean=one.mean,
-                sd=one.spread,
-                survivor=one.active,
+                mean=criterion.mean,
+                sd=criterion.spread,
+                survivor=criterion.active,
             )
             for items in self._items.values()
-            for one in items
+            for criterion in items
         ]
 
     async def complete(self, step: int, episodes: Sequence[Episode]) -> Sequence[Episode]:
@@ -145,8 +136,8 @@ class ItemReward(RewardSource):
     async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
         """Return the figures of the step's criteria, which `complete` has changed."""
         seen = {episode.asked.problem.id for episode in batch.episodes}
-        adaptive = [one for problem in seen for one in self._items[problem] if one.origin == ADAPTIVE]
-        active = sum(one.active for one in adaptive)
+        adaptive = [criterion for problem in seen for criterion in self._items[problem] if criterion.origin == ADAPTIVE]
+        active = sum(criterion.active for criterion in adaptive)
         counts = {"items_active": active, "items_inactive": len(adaptive) - active, **self._figures}
         return {name: float(count) for name, count in sorted(counts.items())}
 
@@ -171,27 +162,27 @@ class ItemReward(RewardSource):
         # What was refused, or cut off under a penalty, is not judged.
         answered = [episode for episode in group if episode.replies[-1].error is None and episode.reward.value is None]
         if self._settings.adaptive and len(answered) > 1:
-            written = await self._write(step, group[0].number, answered, [one.item for one in items if one.active])
+            known = [criterion.item for criterion in items if criterion.active]
+            written = await self._write(step, group[0].number, answered, known)
             items += [
                 Item(f"{problem.id}#{number}", item, ADAPTIVE, step) for number, item in enumerate(written, len(items))
             ]
-        used = [one for one in items if one.active]
+        used = [criterion for criterion in items if criterion.active]
         async with asyncio.TaskGroup() as together:
             judging = [together.create_task(self._judge(step, episode, used)) for episode in answered]
         judged = [task.result() for task in judging]
-        for one in used:
-            scores = [one_judged.scores[one.id] for one_judged in judged if one.id in one_judged.scores]
-            one.mean, one.spread = (fmean(scores), pstdev(scores)) if scores else (None, None)
-        self._deactivate([one for one in used if one.origin == ADAPTIVE])
-        return {episode.number: one_judged.reward for episode, one_judged in zip(answered, judged, strict=True)}
+        for criterion in used:
+            scores = [response.scores[criterion.id] for response in judged if criterion.id in response.scores]
+            criterion.mean, criterion.spread = (fmean(scores), pstdev(scores)) if scores else (None, None)
+        self._deactivate([criterion for criterion in used if criterion.origin == ADAPTIVE])
+        return {episode.number: response.reward for episode, response in zip(answered, judged, strict=True)}
 
     def _deactivate(self, adaptive: Sequence[Item]) -> None:
         """Keep the criteria with the largest spread; one of which nothing could be read has none yet, and stays."""
-        for one in adaptive:
-            one.active = one.spread != 0
-        spread = [one for one in adaptive if one.active and one.spread is not None]
-        for one in sorted(spread, key=lambda one: -(one.spread or 0.0))[self._settings.max_active :]:
-            one.active = False
+        ranked = sorted(adaptive, key=lambda criterion: -(criterion.spread or 0.0))
+        kept = {criterion.id for criterion in ranked[: self._settings.max_active] if criterion.spread}
+        for criterion in adaptive:
+            criterion.active = criterion.spread is None or criterion.id in kept
 
     async def _write(
         self, step: int, index: int, answered: Sequence[Episode], known: Sequence[WeightedItem]
@@ -201,14 +192,20 @@ class ItemReward(RewardSource):
 
         def read(text: str) -> tuple[WeightedItem, ...]:
             written = read_written_items(without_thinking(text), self._settings.max_new)
-            refuse_doubled([*known, *written])
+            refuse_doubled([item.title for item in (*known, *written)])
             return written
 
         settings = self._settings
-        found = await self._ask(
-            (WRITE, step, index), index, prompt, settings.write_sampling, read, settings.write_attempts
+        found = await ask_until_read(
+            self._calls,
+            (WRITE, step, index),
+            prompt,
+            settings.write_sampling,
+            read,
+            attempts=settings.write_attempts,
+            owed=self._owe(WRITE, step, index),
         )
-        if isinstance(found, _Fault):
+        if isinstance(found, Unread):
             self._figures[f"items_unread_{found.kind}"] += 1
             return ()
         self._figures["items_written"] += len(found)
@@ -218,8 +215,8 @@ class ItemReward(RewardSource):
         """Judge a response by each criterion."""
         settings = self._settings
 
-        async def ask(place: int, one: Item) -> float | _Fault:
-            rubric = one.item.rubric
+        async def ask(place: int, criterion: Item) -> float | Unread:
+            rubric = criterion.item.rubric
             [item] = rubric.items
             prompt = self._task.scoring_prompt(
                 episode.asked.problem, episode.response, rubric, item, as_json=settings.reward_json
@@ -229,49 +226,33 @@ class ItemReward(RewardSource):
                 tagged = tagged_scores(without_thinking(text), rubric, item) if settings.reward_json else text
                 return read_scores(tagged, rubric, item).total / HIGHEST
 
-            call = (SCORE, step, episode.number * MAX_ITEMS + place)
-            return await self._ask(
-                call, episode.number, prompt, settings.reward_sampling, read, settings.score_attempts
+            return await ask_until_read(
+                self._calls,
+                (SCORE, step, episode.number * MAX_ITEMS + place),
+                prompt,
+                settings.reward_sampling,
+                read,
+                attempts=settings.score_attempts,
+                owed=self._owe(SCORE, step, episode.number),
             )
 
         async with asyncio.TaskGroup() as together:
-            asking = [together.create_task(ask(place, one)) for place, one in enumerate(items)]
-        found = {one.id: task.result() for one, task in zip(items, asking, strict=True)}
-        scores = {name: score for name, score in found.items() if not isinstance(score, _Fault)}
-        faults = [score.kind for score in found.values() if isinstance(score, _Fault)]
-        weights = {one.id: one.item.weight for one in items}
+            asking = [together.create_task(ask(place, criterion)) for place, criterion in enumerate(items)]
+        found = {criterion.id: task.result() for criterion, task in zip(items, asking, strict=True)}
+        scores = {name: score for name, score in found.items() if not isinstance(score, Unread)}
+        faults = [score.kind for score in found.values() if isinstance(score, Unread)]
+        weights = {criterion.id: criterion.item.weight for criterion in items}
         if not scores:
             return Judged(Reward(None, unscored=faults[0] if faults else "no_items"), scores)
         most = max(sum(weights[name] for name in scores if weights[name] > 0), 1.0)
         value = sum(weights[name] * score for name, score in scores.items()) / most
         return Judged(Reward(value, {"items": float(len(items)), "unread_items": float(len(faults))}), scores)
 
-    async def _ask(
-        self,
-        call: tuple[str, int, int],
-        payer: int,
-        prompt: Prompt,
-        sampling: Sampling,
-        read: Callable[[str], T],
-        attempts: int,
-    ) -> T | _Fault:
-        """Ask until a reply can be read. call: role, step and index. payer: index of the episode that pays."""
-        role, step, index = call
+    def _owe(self, role: str, step: int, index: int) -> list[Reply]:
+        """Return a list for a call's replies, which are charged with the episode of this index."""
         owed: list[Reply] = []
-        self._owed[step, payer].append((role, owed))
-        fault = _Fault("")
-        for attempt in range(attempts):
-            reply = await self._calls.ask(prompt, sampling, role=role, step=step, index=index, attempt=attempt)
-            owed.append(reply)
-            if reply.error is not None:
-                return _Fault("refused")
-            try:
-                if reply.completions[0].truncated:
-                    raise ValueError("cut_off: the reply ran out of tokens")
-                return read(replace_lone_surrogates(reply.completions[0].text))
-            except ValueError as error:
-                fault = _Fault(fault_kind(error))
-        return fault
+        self._owed[step, index].append((role, owed))
+        return owed
 
 
 class ItemPrompts:
