@@ -70,8 +70,8 @@ def _check(given: Sequence[_Item], most: int) -> tuple[WeightedItem, ...]:
         title = " ".join(item.title.split()) or description[:_MAX_TITLE]
         if not description:
             raise ValueError("items: expected a description of each, got an empty one")
-        if not math.isfinite(item.weight) or not 0 < abs(item.weight) <= 100:
-            raise ValueError(f"weight: expected a number other than 0, at most 100, got {item.weight}")
+        if not 0 < abs(item.weight) <= 100:
+            raise ValueError(f"weight: expected a number other than 0, at most 100, got {item.weight!r:.20}")
         items.append(WeightedItem(title, description, float(item.weight)))
     refuse_doubled([item.title for item in items])
     return tuple(items)

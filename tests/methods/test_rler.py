@@ -160,6 +160,7 @@ async def test_the_active_criteria_of_a_problem_go_on_to_its_next_step(tmp_path:
         ("I have none.", "missing"),
         ('{"items": [{"title": "A", "description": "one"}, {"title": "a", "description": "two"}]}', "doubled"),
         ('{"items": [{"title": "A", "description": "one", "weight": 0}]}', "weight"),
+        (f'{{"items": [{{"title": "A", "description": "one", "weight": {10**400}}}]}}', "weight"),
         ('{"items": [{"title": "A", "description": " "}]}', "items"),
         ('{"items": [{"title": "A"}]}', "json"),
         (written(*"ABCDEF"), "items"),
