@@ -51,9 +51,7 @@ def rising(ask: Ask) -> str | None:
     return None if (ask.step, ask.index) == (2, 1) else f"{ask.step / 20 + ask.index / 100:.2f} by {ask.index}"
 
 
-async def discover(
-    folder: Path, script: Any = rising, *, task: Any = None, problems: int = 2, **config: Any
-) -> Trained:
+async def discover(folder: Path, *, task: Any = None, **config: Any) -> Trained:
     budget = config.pop("budget", None)
     directory, model, policy = RunDirectory(folder), Sampled(rising), NotedPolicy()
     method = make_method("ttt_discover", **{**SMALL, **config})
@@ -61,7 +59,7 @@ async def discover(
     try:
         driver = make_driver(method, loaded, directory, model, policy=policy, budget=budget)
         await driver.run()
-        directory.finish_records([one.id for one in loaded.problems])
+        directory.finish_records([problem.id for problem in loaded.problems])
     finally:
         directory.close()
     return Trained(folder, model, driver, policy)
@@ -99,6 +97,7 @@ async def test_the_best_response_ever_is_returned_with_its_reward_and_its_lineag
     assert {candidate["parents"][0] for candidate in candidates.values() if candidate["generation"] == 1} == {"start"}
     assert candidates["1.5"]["mean"] == pytest.approx(0.1)
     assert not candidates["1.4"]["survivor"]  # it cannot be read
+    assert candidates["2.1"]["answer"] is None  # it was refused, and does not take the answer of 1.1
     assert len(read_rollouts(tmp_path / "run")) == 2 * 2 * 6
 
 
@@ -126,7 +125,7 @@ class Naive:
             scores.append((-(self.best.get(name, reward) + bonus), -reward, at, name))
         chosen: list[str] = []
         for *_, name in sorted(scores):
-            related = any(name in self.line(one) or one in self.line(name) for one in chosen)
+            related = any(name in self.line(other) or other in self.line(name) for other in chosen)
             if not related and len(chosen) < count:
                 chosen.append(name)
         return chosen
@@ -137,7 +136,7 @@ class Naive:
         for name, reward, _ in made:
             self.parent[name] = parent
             self.best[parent] = max(reward, self.best.get(parent, reward))
-        for name, reward, key in sorted(made, key=lambda one: -one[1])[: self.children]:
+        for name, reward, key in sorted(made, key=lambda child: -child[1])[: self.children]:
             if key not in [known for *_, known in self.states]:
                 self.states.append((name, reward, key))
 

@@ -1,30 +1,30 @@
 """The states of TTT-Discover: what has been found so far, and which of it to go on from (arXiv 2601.16175)."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from evorun.methods.search.puct import Puct
 from evorun.runs.candidates import Candidate
 
 
-class State:
+class State(NamedTuple):
     """A response with its reward, or nothing yet."""
 
-    def __init__(self, name: str, candidate: Candidate | None, reward: float, key: str = "") -> None:
-        """name: unique. candidate: None where the problem is still asked from scratch. reward: in [0, 1].
-
-        key: equal for responses that count as duplicates.
-        """
-        self.name = name
-        self.candidate = candidate
-        self.reward = reward
-        self.key = key
+    name: str
+    """Unique."""
+    candidate: Candidate | None
+    """None where the problem is still asked from scratch."""
+    reward: float
+    """In [0, 1]."""
+    key: str = ""
+    """Equal for responses that count as duplicates."""
 
 
 class States:
     """The buffer of states, of which PUCT chooses parents."""
 
     def __init__(self, initial: Sequence[State], *, size: int, children: int, exploration: float) -> None:
-        """initial: stay for ever. size: maximum number of states. children: of a parent that enter at each expansion.
+        """initial: never dropped. size: maximum number of states. children: of a parent that enter at each expansion.
 
         exploration: see `Puct`.
         """
@@ -36,7 +36,9 @@ class States:
         self._initial = {state.name for state in initial}
         self._held: dict[str, State] = {}
         for state in initial:
-            self._enter(state)
+            self._puct.add(state.name)
+            self._rewards[state.name] = state.reward
+            self._held[state.name] = state
 
     def __len__(self) -> int:
         return len(self._held)
@@ -69,8 +71,3 @@ class States:
         found.sort(key=lambda name: -self._rewards[name])
         dropped = set(found[max(self._size - len(self._initial), 0) :])
         self._held = {name: state for name, state in self._held.items() if name not in dropped}
-
-    def _enter(self, state: State) -> None:
-        self._puct.add(state.name)
-        self._rewards[state.name] = state.reward
-        self._held[state.name] = state

@@ -143,8 +143,7 @@ class TttDiscover(DatasetLevel):
         updates, divergence = Updates(run, rule, _ScorerSource(scorer)), Divergence(run.warn)
         start = await self._start(ctx, scorer)
         initial = [State(f"{START}.{number}", *start) for number in range(config.states)]
-        sizes = {"size": config.buffer, "children": config.best_children}
-        states = States(initial, **sizes, exploration=config.exploration)
+        states = States(initial, size=config.buffer, children=config.best_children, exploration=config.exploration)
         everything = ArchivedCandidates(ctx.archive)
         best = start[0]
         if best is not None:
@@ -202,7 +201,7 @@ class _Scorer:
         self._ctx = ctx
         self._verifies = verifies
         self.observed: dict[int, Response] = {}
-        """The responses of the latest step with their feedback, by the episode's index."""
+        """The responses of the step with their feedback, by the episode's index, until candidates are made of them."""
 
     async def score(self, response: Response) -> tuple[Response, float]:
         """Return the response with the task's feedback, and its reward in [0, 1]: 0 where none could be read."""
@@ -238,9 +237,9 @@ def _prompt(ctx: Context, state: State) -> Prompt:
 
 
 def _make_candidate(scorer: _Scorer, parent: State, episode: Episode, number: int) -> Candidate:
-    """Return an episode's response as a candidate whose mean is its reward."""
+    """Return an episode's response, with its feedback if it was scored, as a candidate whose mean is its reward."""
     return Candidate.from_response(
-        scorer.observed.get(episode.number, episode.response),
+        scorer.observed.pop(episode.number, episode.response),
         id=f"{number}.{episode.number}",
         generation=number,
         parents=() if parent.candidate is None else (parent.candidate.id,),
