@@ -194,11 +194,10 @@ class _Learner:
         if config.remeasure:
             _, grade = await self._attempt(playbook, example, step, 1 + config.rounds)
             figures["attempt_after"] = self._utility(grade)
-        tags = [(entry.helpful, entry.harmful) for entry in playbook.entries]
         figures |= {
             "entries": float(len(playbook.entries)),
-            "helpful_tags": float(sum(helpful for helpful, _ in tags)),
-            "harmful_tags": float(sum(harmful for _, harmful in tags)),
+            "helpful_tags": float(sum(entry.helpful for entry in playbook.entries)),
+            "harmful_tags": float(sum(entry.harmful for entry in playbook.entries)),
         }
         return _Learned(playbook, figures)
 
@@ -251,9 +250,10 @@ class _Learner:
             entries="\n".join(entry.line for entry in shown),
         )
         reply = await self._call(prompt, REFLECT, step, number)
-        found = read_object(_text_of(reply), "analysis", "tags") or {}
+        text = _text_of(reply)
+        found = read_object(text, "analysis", "tags") or {}
         analysis = found.get("analysis")
-        said = analysis if isinstance(analysis, str) else _text_of(reply)
+        said = analysis if isinstance(analysis, str) else text
         return escape_tags(said)[:ANALYSIS_CHARS].strip(), playbook.tag(read_tags(found.get("tags"), shown))
 
     async def _curate(

@@ -118,9 +118,9 @@ class Limits(NamedTuple):
 
 def similarity(first: str, second: str) -> float:
     """Return the cosine of the counts of two texts' words, in [0, 1]."""
-    one, other = (Counter(re.findall(r"\w+", text.lower())) for text in (first, second))
-    product = sum(count * other[word] for word, count in one.items())
-    lengths = math.prod(sum(count**2 for count in counts.values()) for counts in (one, other))
+    left, right = (Counter(re.findall(r"\w+", text.lower())) for text in (first, second))
+    product = sum(count * right[word] for word, count in left.items())
+    lengths = math.prod(sum(count**2 for count in counts.values()) for counts in (left, right))
     return product / math.sqrt(lengths) if lengths else 0.0
 
 
