@@ -61,7 +61,7 @@ def rising(ask: Ask) -> str:
 
 def member(name: str, fitness: float, program: str = "") -> Member:
     candidate = Candidate(id=name, generation=0, operator="seed", text="", answer=program or name)
-    return Member(candidate, fitness, name, split_words(program or name))
+    return Member(candidate, fitness, split_words(program or name))
 
 
 # --- choices, against formulas ---

@@ -30,6 +30,7 @@ from evorun.methods.islands.choices import (
 from evorun.methods.islands.population import Features, Island, Member, find_similar, migrate, split_words
 from evorun.methods.islands.settings import IslandsConfig
 from evorun.methods.lyria.population import regime_with_verifier
+from evorun.methods.search.proposals import add_feedback
 from evorun.rollouts.calls import GENERATE, GENERATOR, Role
 from evorun.rollouts.episodes import Asked
 from evorun.rollouts.replies import TextCounts
@@ -68,8 +69,6 @@ class _World:
     progress: list[Progress]
     features: Features
     bandit: ModelBandit
-    members: dict[str, Member] = field(default_factory=dict)
-    """All that were ever on an island, by id, in order."""
     children: Counter[str] = field(default_factory=Counter)
     """Children by parent."""
     made: int = 0
@@ -112,8 +111,15 @@ class Islands(PerProblem):
         """Put the seed program on each island; then plan, ask for, score and place the children of each step."""
         config: Any = self.config
         everything = ArchivedCandidates(ctx.archive)
-        world = _World([], [], Features(config.grid_bins or 1), ModelBandit(len(ctx.generators), **self._bandit))
-        (seed,) = await self._score(ctx, [("0.seed", "seed", 0, (), None, 1, ctx.task.starting_response(ctx.problem))])
+        bandit = ModelBandit(
+            len(ctx.generators),
+            exploration=config.model_exploration,
+            epsilon=config.model_epsilon,
+            decay=config.model_decay,
+        )
+        world = _World([], [], Features(config.grid_bins or 1), bandit)
+        start = ctx.task.starting_response(ctx.problem)
+        (seed,) = await self._score(ctx, [Candidate.from_response(start, id="0.seed", generation=0, operator="seed")])
         everything.extend([seed.candidate])
         for _ in range(config.islands):
             self._start_island(world, seed)
@@ -124,30 +130,17 @@ class Islands(PerProblem):
             planned: Counter[int] = Counter()
             plans = [self._plan(ctx, world, step, child, planned) for child in range(config.children)]
             answers, texts = await self._ask(ctx, world, plans, step)
-            found = [(child, answer) for child, answer in enumerate(answers) if answer is not None]
+            if not answers:
+                return
             scored = await self._score(
-                ctx,
-                [
-                    (
-                        f"{step}.{child}",
-                        plans[child].form,
-                        step,
-                        (plans[child].parent.candidate.id, *(other.candidate.id for other in plans[child].shown)),
-                        answer.call,
-                        answer.attempt + 1,
-                        answer.response,
-                    )
-                    for child, answer in found
-                ],
+                ctx, [_make_candidate(plans[child], answer, step, child) for child, answer in answers.items()]
             )
             refused = 0
-            for (child, answer), member in zip(found, scored, strict=True):
+            for (child, answer), member in zip(answers.items(), scored, strict=True):
                 everything.extend([member.candidate])
                 refused += answer.response.answer is not None and not answer.is_new
                 self._settle(world, plans[child], member if answer.is_new else None)
-            if not found:
-                return
-            self._exchange(world, seed, len(found))
+            self._exchange(world, seed, len(answers))
             yield self._report(world, everything, step, {"similar": refused, **texts.diagnostics()})
             if ctx.out_of_budget:
                 return
@@ -208,19 +201,16 @@ class Islands(PerProblem):
             return "diff"
         return "cross" if draw < config.diff_share + config.cross_share and has_partner else "full"
 
-    @property
-    def _bandit(self) -> dict[str, float]:
-        config = self.config
-        names = {"exploration": config.model_exploration, "epsilon": config.model_epsilon, "decay": config.model_decay}
-        return names
-
     # --- asking ---
 
     async def _ask(
         self, ctx: Context, world: _World, plans: Sequence[Plan], step: int
-    ) -> tuple[list[Answer | None], TextCounts]:
-        """Ask for all children together; ask again for texts that do not parse, and for programs that are not new."""
-        answers: list[Answer | None] = [None] * len(plans)
+    ) -> tuple[dict[int, Answer], TextCounts]:
+        """Ask for all children together; ask again for texts that do not parse, and for programs that are not new.
+
+        Return the answers by child, in order; the budget may leave fewer than plans.
+        """
+        answers: dict[int, Answer] = {}
         texts, roles = TextCounts(), ctx.generators
         pending = list(range(len(plans)))
         for attempt in range(max(self.config.retries + 1, self.config.novelty_tries)):
@@ -240,13 +230,13 @@ class Islands(PerProblem):
                 if reply.error is None:
                     response = ctx.task.read_patch(ctx.problem, plan.parent.candidate, response, plan.form)
                 texts.add(ctx.task, reply, response)
-                # A child of this step is old news for a later one of the same island, whichever reply came first.
-                earlier = [
-                    answers[other].response.answer  # type: ignore[union-attr]
-                    for other in range(len(plans))
-                    if other != child and answers[other] is not None and plans[other].island == plan.island
+                # No child may repeat another of its step and island: by number, whichever reply came first.
+                beside = [
+                    answer.response.answer
+                    for other, answer in answers.items()
+                    if other != child and plans[other].island == plan.island
                 ]
-                is_new = response.answer is not None and self._is_new(world, plan.island, response.answer, earlier)
+                is_new = response.answer is not None and self._is_new(world, plan.island, response.answer, beside)
                 answers[child] = Answer(response, attempt, episode.call, is_new)
                 unparsed = reply.error is None and response.error is not None and attempt < self.config.retries
                 if unparsed or (response.answer is not None and not is_new and attempt + 1 < self.config.novelty_tries):
@@ -254,36 +244,23 @@ class Islands(PerProblem):
             pending = again
             if not pending:
                 break
-        return answers, texts
+        return dict(sorted(answers.items())), texts
 
-    def _is_new(self, world: _World, island: int, program: str, earlier: Sequence[str | None]) -> bool:
+    def _is_new(self, world: _World, island: int, program: str, beside: Sequence[str | None]) -> bool:
         limit: Any = self.config.max_similarity
         words = split_words(program)
-        if any(other is not None and split_words(other) == words for other in earlier):
+        if any(other is not None and split_words(other) == words for other in beside):
             return False
         return find_similar(words, world.islands[island].members, limit) is None
 
-    async def _score(self, ctx: Context, found: Sequence[tuple[Any, ...]]) -> list[Member]:
-        """Return the children as members, with feedback and the task's fitness."""
-        responses = await ctx.observe([response for *_, response in found])
-        verified = await ctx.verify(responses, max_errors=1)
+    async def _score(self, ctx: Context, candidates: Sequence[Candidate]) -> list[Member]:
+        """Return the candidates as members, with feedback and the task's fitness."""
+        candidates = await add_feedback(ctx, candidates)
         members = []
-        for (name, operator, step, parents, call, attempts, _), response, verification in zip(
-            found, responses, verified, strict=True
-        ):
-            candidate = Candidate.from_response(
-                response,
-                id=name,
-                generation=step,
-                parents=tuple(dict.fromkeys(parents)),
-                operator=operator,
-                attempts=attempts,
-                call=call,
-                fitness=verification.fitness,
-                mean=verification.fitness,
-                errors=verification.errors.text,
-            )
-            members.append(Member(candidate, verification.fitness, name, split_words(response.answer or "")))
+        for candidate, verified in zip(candidates, await ctx.verify(candidates, max_errors=1), strict=True):
+            fitness = verified.fitness
+            scored = replace(candidate, fitness=fitness, mean=fitness, errors=verified.errors.text)
+            members.append(Member(scored, fitness, split_words(candidate.answer or "")))
         return members
 
     # --- placing ---
@@ -298,7 +275,6 @@ class Islands(PerProblem):
         world.progress[plan.island].visit(fitness, best)
         if member is None or fitness <= 0:
             return
-        world.members[member.candidate.id] = member
         world.islands[plan.island].add(member, world.features.cell(member.program))
         if world.best is None or fitness > world.best.fitness:
             world.best = member
@@ -333,7 +309,6 @@ class Islands(PerProblem):
         progress.receive(seed.fitness)
         world.islands.append(island)
         world.progress.append(progress)
-        world.members[seed.candidate.id] = seed
         if world.best is None:
             world.best = seed
 
@@ -356,3 +331,16 @@ class Islands(PerProblem):
             pool=len(alive),
             extra=figures,
         )
+
+
+def _make_candidate(plan: Plan, answer: Answer, step: int, child: int) -> Candidate:
+    """Return a child that has no score yet."""
+    return Candidate.from_response(
+        answer.response,
+        id=f"{step}.{child}",
+        generation=step,
+        parents=tuple(dict.fromkeys(member.candidate.id for member in (plan.parent, *plan.shown))),
+        operator=plan.form,
+        attempts=answer.attempt + 1,
+        call=answer.call,
+    )

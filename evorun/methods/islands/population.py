@@ -29,8 +29,6 @@ class Member:
     candidate: Candidate
     fitness: float
     """In [0, 100]."""
-    key: str
-    """Equal for programs that are the same but for layout and comments."""
     words: tuple[str, ...]
 
     @property
