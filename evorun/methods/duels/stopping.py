@@ -19,7 +19,7 @@ from evorun.runs.candidates import Candidate
 
 @dataclass(kw_only=True)
 class StopSettings(Checked):
-    """When a problem ends early: part of the configuration of methods with a posterior."""
+    """The early end of a problem: part of the configuration of methods with a posterior."""
 
     section = "method"
 

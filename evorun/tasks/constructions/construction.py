@@ -36,7 +36,7 @@ from evorun.tasks.text_task import TextTask
 ENTRY = "build"
 """The function that a program must define."""
 VALID = Score("valid", 0, 1, rate=True)
-"""Whether a response's program returned a valid object."""
+"""1 for a response whose program returned a valid object, else 0."""
 _FAULTS = {
     "time_limit": "stopped after {seconds:g} seconds of computing time",
     "memory_limit": "stopped at {memory} MiB of memory",
