@@ -154,17 +154,21 @@ def read_other_roles(
     return others
 
 
+_SEATED_TWICE = {
+    "generator": "{model} is listed {seats} times with one engine: it is one model",
+    "judge": "the panel seats {model} {seats} times, so its votes are not independent",
+}
+"""Warnings of a member listed several times, by the role that several models play."""
+
+
 def role_warnings(others: Mapping[str, ServedModel], method: Method, task: TaskConfig) -> list[str]:
     """Return a warning for each judge or gold judge that a run never asks, and for a model twice in a panel."""
     lines = []
-    generators = [served for role, served in others.items() if role.startswith("generator.")]
-    for number, served in enumerate(generators):
-        if (seats := generators.count(served)) > 1 and served not in generators[:number]:
-            lines.append(f"generator: {served.model.name} is listed {seats} times with one engine: it is one model")
-    panel = [served for role, served in others.items() if role.startswith("judge.")]
-    for number, served in enumerate(panel):
-        if (seats := panel.count(served)) > 1 and served not in panel[:number]:
-            lines.append(f"judge: the panel seats {served.model.name} {seats} times, so its votes are not independent")
+    for several, warning in _SEATED_TWICE.items():
+        members = [served for role, served in others.items() if role.startswith(f"{several}.")]
+        for number, served in enumerate(members):
+            if (seats := members.count(served)) > 1 and served not in members[:number]:
+                lines.append(f"{several}: {warning.format(model=served.model.name, seats=seats)}")
     given = {role.partition(".")[0] for role in others}
     if "judge" in given and "judge" not in {played.model for played in method.active_roles.values()}:
         lines.append(f"judge: has no effect, method={method.name} asks no judge")

@@ -173,12 +173,6 @@ def check(config: Mapping[str, Any]) -> RunConfig:
                 "budget.calls_per_problem=N"
             )
     others = read_other_roles(config, method, task, ServedModel(model, asked.engine))
-    if method.asks_confidence:
-        others |= {
-            role: served._replace(engine=served.engine.for_confidence(ends_early=method.ends_early))
-            for role, served in others.items()
-            if role.partition(".")[0] == GENERATOR
-        }
     several = sum(role.startswith(f"{GENERATOR}.") for role in others)
     if (unfit := method.generators_obstacle(several or 1, task.task_class)) is not None:
         raise ConfigError(unfit)
