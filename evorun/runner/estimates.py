@@ -16,6 +16,7 @@ from evorun.methods.search.pdr import PdrConfig
 from evorun.methods.search.proposals import MIN_SAMPLES
 from evorun.methods.search.squeeze_evolve import SqueezeEvolveConfig, count_groups
 from evorun.methods.tree.ab_mcts import AbMcts, AbMctsConfig
+from evorun.rollouts.calls import GENERATE
 from evorun.rollouts.rubric_settings import DIGIT_TOKENS
 from evorun.runner import registry
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
@@ -98,12 +99,12 @@ def name_model(config: Mapping[str, Any], role: str) -> str:
     return config["model"]["name"] if name == "policy" else name
 
 
-def name_generators(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of the generators' models in order; without several, that of the one."""
-    members = (config.get("generator") or {}).get("members")
-    if not members:
-        return [name_model(config, "generator")]
-    return [config["model"]["name"] if one["name"] == "policy" else one["name"] for one in members]
+def name_generators(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the generators' models in order, by call role: `generate.0`, ..., or `generate` for one."""
+    generator = config.get("generator") or {}
+    members = generator.get("members") or [generator]
+    names = [name_model({**config, "generator": member}, "generator") for member in members]
+    return {GENERATE: names[0]} if len(names) == 1 else {f"{GENERATE}.{i}": name for i, name in enumerate(names)}
 
 
 def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
@@ -289,22 +290,20 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             rated = sum(drafts[:-1]) if distiller == "top_k" else 0
             return [drawn, Part("fitness", judge, test * rated, method["evaluator_max_tokens"])]
         case "squeeze_evolve":  # the dearest model's first population, then groups by the models' shares
-            names = name_generators(config)
-            roles = [f"generate.{number}" for number in range(len(names))] if len(names) > 1 else ["generate"]
-            cuts = typed(SqueezeEvolveConfig, method, "method").thresholds(len(names))
+            generators = list(name_generators(config).items())
+            cuts = typed(SqueezeEvolveConfig, method, "method").thresholds(len(generators))
             groups = count_groups(method["groups"], cuts)
             groups[0] -= int(method["lite_fraction"] * groups[0])
             steps = test * (method["steps"] - 1)
             later = [
-                Part(role, name, steps * number, limit) for role, name, number in zip(roles, names, groups, strict=True)
+                Part(*generator, steps * number, limit) for generator, number in zip(generators, groups, strict=True)
             ]
-            return [Part(roles[-1], names[-1], test * method["population"], limit), *later]
+            return [Part(*generators[-1], test * method["population"], limit), *later]
         case "ab_mcts":
-            nodes, names = test * method["nodes"], name_generators(config)
+            nodes, models = test * method["nodes"], name_generators(config)
             evaluated = [Part(role, judge, nodes, method["evaluator_max_tokens"]) for role in ("fitness", "errors")]
             # The scores decide between several models; here each has an equal share.
-            roles = [f"generate.{number}" for number in range(len(names))] if len(names) > 1 else ["generate"]
-            responses = [Part(role, name, nodes / len(names), limit) for role, name in zip(roles, names, strict=True)]
+            responses = [Part(role, name, nodes / len(models), limit) for role, name in models.items()]
             return [*responses, *evaluated[: _calls_per_node(config) - 1]]
         case "best_of_n":
             free = method["choose"] == "oracle" or method.get("reward", "duels") != "duels"

@@ -54,19 +54,20 @@ def name_answering_models(config: RunConfig) -> dict[str, str]:
 
     Different models of one name (`api`) have their ids; those of one id, as simulated ones may be, their call roles.
     """
-    first_roles: list[tuple[ServedModel, str]] = []
-    for role, served in serve_calls(config).items():
-        if all(other != served for other, _ in first_roles):
-            first_roles.append((served, role))
-    names, ids = (Counter(getattr(served.model, key) for served, _ in first_roles) for key in ("name", "id"))
+    answering = serve_calls(config)
+    different: dict[str, ServedModel] = {}
+    for role, served in answering.items():
+        if served not in different.values():
+            different[role] = served
+    names, ids = (Counter(getattr(served.model, key) for served in different.values()) for key in ("name", "id"))
 
     def name(served: ServedModel) -> str:
         if names[served.model.name] == 1:
             return served.model.name
-        role = next(role for other, role in first_roles if other == served)
+        role = next(role for role, other in different.items() if other == served)
         return served.model.id if ids[served.model.id] == 1 else f"{served.model.name} ({role})"
 
-    found = {role: name(served) for role, served in serve_calls(config).items()}
+    found = {role: name(served) for role, served in answering.items()}
     return found if len({model for role, model in found.items() if role != GOLD}) > 1 else {}
 
 
