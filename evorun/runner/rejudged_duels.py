@@ -9,13 +9,10 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import asdict
 
 from evorun.errors import ConfigError, DataError
-from evorun.methods.context import Context
 from evorun.methods.duels.duels import judge_pairs
 from evorun.methods.duels.pair_ratings import rate_pairs
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
-from evorun.rollouts.calls import Role
-from evorun.runner.gold import MethodTools
 from evorun.runner.pair_judge import JUDGE
 from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.run_study import digest
@@ -69,9 +66,7 @@ class RejudgedDuels(Rejudging):
             self._duels.append(_Duel(record, places[record.problem, record.step], Meter()))
             places[record.problem, record.step] += 1
         for found in read_records(run / "candidates.jsonl", CandidateRecord):
-            # a record has scores, by which tasks cannot remember what they have rendered
-            plain = Candidate(**{name: getattr(found, name) for name in Candidate.__struct_fields__})
-            self._candidates[found.problem][found.id] = plain
+            self._candidates[found.problem][found.id] = found.without_grades()
             self._scores[found.problem, found.id] = self._primary.value_in(found)
         self._problems = {problem.id: problem for problem in self._loaded.problems}
         self._require_problems((record.problem for record in records), self._problems)
@@ -102,22 +97,12 @@ class RejudgedDuels(Rejudging):
         }
 
     async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
-        roles = {role: Role(role) for role in self._models()}
         # A run that rates pairs has ratings from the new judge, too.
         rated = any(duel.record.ratings is not UNSET for duel in self._duels)
 
         async def ask(duel: _Duel) -> ComparisonRecord:
             record = duel.record
-            ctx = Context(
-                task=self._loaded.task,
-                problem=self._problems[record.problem],
-                seed=self._checked.seed,
-                meter=duel.meter,
-                models=effects.models,
-                roles=roles,
-                remember=directory.journal.remember,
-                tools=MethodTools(effects.tests),
-            )
+            ctx = self._make_context(self._problems[record.problem], duel.meter, directory, effects)
             candidates = self._candidates[record.problem]
             [again] = await (rate_pairs if rated else judge_pairs)(
                 ctx,
@@ -131,12 +116,12 @@ class RejudgedDuels(Rejudging):
             return ComparisonRecord(**asdict(again), problem=record.problem, step=record.step)
 
         judgments = [len(duel.record.verdicts) for duel in self._duels]
-        self._announce(f"{len(judgments):,} duels, at most {sum(judgments) * len(roles):,} judgments")
+        self._announce(f"{len(judgments):,} duels, at most {sum(judgments) * len(self._roles):,} judgments")
         found = await self._ask_all(
             self._duels,
             lambda duel: duel.record.problem,
-            max(judgments) * len(roles),
-            next(iter(roles)),
+            max(judgments) * len(self._roles),
+            next(iter(self._roles)),
             ask,
             self._charge,
         )

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from evorun.errors import ConfigError
+from evorun.methods.context import Context
 from evorun.models.config import ServedModel
+from evorun.rollouts.calls import Role
 from evorun.runner.driver import first_error
+from evorun.runner.gold import MethodTools
 from evorun.runner.run_study import RunStudy
 from evorun.runner.served import find_engine_key, in_manifest
 from evorun.runner.settings import RunConfig, check
@@ -30,7 +33,7 @@ from evorun.runs.reselected import drop_intervals
 from evorun.runs.schema import Spent
 from evorun.runs.studies import FIGURES, REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 from evorun.runs.terminal import Terminal
-from evorun.tasks.base import LoadedTask
+from evorun.tasks.base import LoadedTask, Problem
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -166,6 +169,27 @@ class Rejudging(RunStudy):
         prompt = calls * sum(spent.prompt_tokens for spent in recorded) / asked
         spent = Spent(calls, ceil(prompt), calls * most.max_tokens)
         return sum(to_dollars(rate.of(spent)) or 0.0 for rate in rates if rate is not None)
+
+    @cached_property
+    def _roles(self) -> dict[str, Role]:
+        """The call roles of the models to ask, each answered by its own model."""
+        return {role: Role(role) for role in self._models()}
+
+    def _make_context(
+        self, problem: Problem, meter: Meter, directory: RunDirectory, effects: Effects, *, name: str | None = None
+    ) -> Context:
+        """Return the context in which the models of the study are asked about a problem. name: see `Context`."""
+        return Context(
+            task=self._loaded.task,
+            problem=problem,
+            name=name,
+            seed=self._checked.seed,
+            meter=meter,
+            models=effects.models,
+            roles=self._roles,
+            remember=directory.journal.remember,
+            tools=MethodTools(effects.tests),
+        )
 
     def _require_price(self) -> None:
         """Raise ConfigError where the opinions may cost more than is allowed, or an unknown amount."""

@@ -14,13 +14,10 @@ from msgspec import UNSET
 
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
-from evorun.methods.context import Context
 from evorun.methods.duels.pair_ratings import rate_by_pairs
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
 from evorun.ratings.bradley_terry import win_probability
-from evorun.rollouts.calls import Role
-from evorun.runner.gold import MethodTools
 from evorun.runner.pair_judge import JUDGE
 from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.run_study import digest
@@ -85,9 +82,7 @@ class Reselection(Rejudging):
         self._candidates = defaultdict[str, list[Candidate]](list)
         for record in read_records(run / "candidates.jsonl", CandidateRecord):
             if record.kind == "response" and record.answer is not None and record.problem in self._problems:
-                # a record has scores, by which tasks cannot remember what they have rendered
-                plain = Candidate(**{name: getattr(record, name) for name in Candidate.__struct_fields__})
-                self._candidates[record.problem].append(plain)
+                self._candidates[record.problem].append(record.without_grades())
                 self._scores[record.problem, record.id] = self._primary.value_in(record)
         if not self._candidates:
             raise ConfigError(f"{display(run)}: expected a run with candidates for its problems, it recorded none")
@@ -116,21 +111,12 @@ class Reselection(Rejudging):
     async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
         pools = self._make_pools()
         found = {problem: choose_freely(pool) for problem, pool in pools.items()}
-        roles = {role: Role(role) for role in self._models()}
-        calls = self._comparisons * len(roles)
+        calls = self._comparisons * len(self._roles)
 
         async def ask(asked: _Asked) -> int | None:
-            ctx = Context(
-                task=self._loaded.task,
-                problem=self._problems[asked.problem],
-                name=f"{asked.problem} {asked.selector}",
-                seed=self._checked.seed,
-                meter=asked.meter,
-                models=effects.models,
-                roles=roles,
-                remember=directory.journal.remember,
-                tools=MethodTools(effects.tests),
-            )
+            problem = self._problems[asked.problem]
+            name = f"{asked.problem} {asked.selector}"
+            ctx = self._make_context(problem, asked.meter, directory, effects, name=name)
             members = pools[asked.problem].candidates
             return await choose_by_asking(ctx, members, asked.selector, self._comparisons, self._sampling)
 

@@ -394,6 +394,10 @@ class CandidateRecord(Candidate, frozen=True, kw_only=True):
     scores: dict[str, float | None] = msgspec.field(default_factory=dict)
     """The task's grader's scores."""
 
+    def without_grades(self) -> Candidate:
+        """Return the plain candidate: it can be hashed, so that tasks can remember what they have rendered of it."""
+        return Candidate(**{name: getattr(self, name) for name in Candidate.__struct_fields__})
+
 
 class RatingRecord(msgspec.Struct, frozen=True):
     """A line of ratings.jsonl: a changed belief in a candidate that serves all problems."""
