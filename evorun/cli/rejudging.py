@@ -18,6 +18,7 @@ from evorun.runs.studies import Opinions, load_rejudge
 from evorun.runs.terminal import Terminal
 
 if TYPE_CHECKING:
+    from evorun.reports.rejudged import RejudgedSection
     from evorun.runner.rejudging import Rejudging
 
 ROLES: Mapping[str, Opinions] = {"judge": "duels", "reward": "rewards", "gold": "grades"}
@@ -80,9 +81,7 @@ def reselect(arguments: Sequence[str], console: Terminal) -> int:
         from evorun.reports.rejudged import pool_selections
 
         section = pool_selections(runs, folders)
-        console.print(section.title)
-        for table in section.tables:
-            console.print_table(table.to_rich())
+        _print_tables(section, console)
         console.print(section.note)
     return 0
 
@@ -108,10 +107,14 @@ def report_rejudge(folder: Path, console: Terminal) -> None:
     section = load_rejudging(folder)
     if section.warning:
         console.print(section.warning, style="bold yellow")
+    _print_tables(section, console)
+    console.print(section.note)
+
+
+def _print_tables(section: "RejudgedSection", console: Terminal) -> None:
     console.print(section.title)
     for table in section.tables:
         console.print_table(table.to_rich())
-    console.print(section.note)
 
 
 def _carry_out(
@@ -139,9 +142,7 @@ def _carry_out(
     write_report(run)
     report_rejudge(study.folder, console)
     for section in load_judges(run) if kind == "duels" else []:
-        console.print(section.title)
-        for table in section.tables:
-            console.print_table(table.to_rich())
+        _print_tables(section, console)
     console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return study.folder
 

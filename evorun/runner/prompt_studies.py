@@ -160,11 +160,8 @@ class PromptStudies:
 
     def _tested(self, study: str, prompts: Sequence[GivenPrompt], weights: Path | None) -> list[dict[str, float]]:
         """Carry out a run; return the score of each prompt on each problem, by its id."""
-        # The name depends on what is tested and how: a different study gets its own folder, an equal one is reused.
         evaluation = {key: self._config["method"][key] for key in EVALUATION}
-        digest = hashlib.sha256(msgspec.json.encode([prompts, evaluation], order="deterministic")).hexdigest()[:8]
-        folder = self._run / study / digest
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = self._make_folder(study, prompts, evaluation)
         file = folder / "prompts.json"
         write_json(file, prompts)
         self._console.print(
@@ -197,10 +194,9 @@ class PromptStudies:
 
         The prompt takes the place of the task's own system prompt, in every request for an answer.
         """
-        digest = hashlib.sha256(msgspec.json.encode([prompt, answers], order="deterministic")).hexdigest()[:8]
-        folder = self._run / study / digest
+        folder = self._make_folder(study, prompt, answers)
         task, own = dict(self._config["task"]), folder / "prompts"
-        own.mkdir(parents=True, exist_ok=True)
+        own.mkdir(exist_ok=True)
         if task.get("prompts"):
             shutil.copytree(Path(task["prompts"]).expanduser(), own, dirs_exist_ok=True)
         # a string of the template language, so that nothing in the prompt is taken for a part of a template
@@ -213,6 +209,13 @@ class PromptStudies:
         primary = self._manifest.scores[0]
         values = {record.problem: primary.value_in(record) for record in read_predictions(folder / "run")}
         return {problem: (primary.low or 0.0) if value is None else value for problem, value in values.items()}
+
+    def _make_folder(self, study: str, tested: GivenPrompt | Sequence[GivenPrompt], how: Mapping[str, Any]) -> Path:
+        """Return the folder of a run, named by what is tested and how: an equal study finds it again."""
+        digest = hashlib.sha256(msgspec.json.encode([tested, how], order="deterministic")).hexdigest()[:8]
+        folder = self._run / study / digest
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _composition(self, weights: Path | None) -> dict[str, Any]:
         """Return the configuration of a study's run, without method and budget."""
