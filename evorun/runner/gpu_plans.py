@@ -208,8 +208,8 @@ class GpuTimes:
         self, plan: GpuPlan | None, earlier: Sequence[GpuInRun], clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Begin to measure; without a plan there is nothing to measure. earlier: what the manifest has of them."""
-        self._users = [] if plan is None else [(one.demand.key, one.devices) for one in plan.assignments]
-        self._earlier = {one.gpu: one for one in earlier}
+        self._users = [] if plan is None else [(given.demand.key, given.devices) for given in plan.assignments]
+        self._earlier = {record.gpu: record for record in earlier}
         self._clock, self._started = clock, clock()
         self.clocks = {} if plan is None else {device: BusyTime(clock) for device in range(len(plan.gpus))}
         """By the GPU's number."""

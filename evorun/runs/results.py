@@ -339,11 +339,11 @@ def sum_by_model(cost: Mapping[str, RoleCost], answered_by: Mapping[str, str]) -
             by_model[answered_by.get(role, answered_by[POLICY])].append(spent)
     return {
         name: RoleCost(
-            **{key: sum(getattr(one, key) for one in spent) for key in SPENT},
-            seconds=_sum_known([one.seconds for one in spent]),
-            price=_sum_known([one.price for one in spent]) if spent else None,
+            **{key: sum(getattr(role_cost, key) for role_cost in costs) for key in SPENT},
+            seconds=_sum_known([role_cost.seconds for role_cost in costs]),
+            price=_sum_known([role_cost.price for role_cost in costs]) if costs else None,
         )
-        for name, spent in by_model.items()
+        for name, costs in by_model.items()
     }
 
 
