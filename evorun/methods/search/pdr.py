@@ -72,7 +72,7 @@ class PdrConfig(ResponseSettings):
 
 
 class Distilled(NamedTuple):
-    """What a round hands to the next one."""
+    """The material that a round hands to the next one."""
 
     drafts: Sequence[Candidate]
     notes: str

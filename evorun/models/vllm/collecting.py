@@ -1,4 +1,4 @@
-"""What vLLM is asked for, and its outputs as they arrive: joined, and their log-probabilities reduced."""
+"""Requests to vLLM, and its outputs as they arrive: joined, and their log-probabilities reduced."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
