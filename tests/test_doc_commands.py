@@ -98,7 +98,7 @@ def test_a_printed_verb_does_its_work(command: str, folder: Path) -> None:
 @pytest.mark.parametrize("command", SIMULATED)
 def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -> None:
     if "task=reasoning_gym" in command:
-        pytest.importorskip("reasoning_gym")
+        pytest.importorskip("reasoning_gym.factory")
     done = evorun_here(*shlex.split(command), *SMALLER, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

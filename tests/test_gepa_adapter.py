@@ -82,7 +82,7 @@ def test_optimize_anything_takes_its_evaluator(tmp_path: Path) -> None:
 
 @pytest.mark.bridges
 def test_a_grader_finds_its_packages_in_the_sandbox(tmp_path: Path) -> None:
-    pytest.importorskip("reasoning_gym")
+    pytest.importorskip("reasoning_gym.factory")
     task = {"task": "reasoning_gym", "task.dataset": "leg_counting", "task.train_problems": 1, "sandbox.slots": 1}
     task |= {"task.test_problems": 2, "task.validation_problems": 1, "engine": "simulated", "engine.skill": 1.0}
     with GepaAdapter(tmp_path, task) as adapter:

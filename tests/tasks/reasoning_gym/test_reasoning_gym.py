@@ -22,7 +22,7 @@ from evorun.testing.tasks import SimulatedTools
 from evorun_process import evorun_here, records, start
 from journals import wait_for_effects
 
-reasoning_gym = pytest.importorskip("reasoning_gym")
+reasoning_gym = pytest.importorskip("reasoning_gym.factory")  # this folder has the package's name
 pytestmark = pytest.mark.bridges
 SIZES = {"test_problems": 5, "train_problems": 6, "validation_problems": 4}
 RUN = (
