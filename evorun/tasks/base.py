@@ -51,6 +51,13 @@ class Row(NamedTuple):
         return self.answer if self.reference is None else self.reference
 
 
+def look_up(known: Mapping[str, T], problem: Problem) -> T:
+    """Return what is known of a problem, by its id. Raises DataError for one that was not loaded."""
+    if problem.id not in known:
+        raise DataError(f"problem '{problem.id}': expected one of the {len(known)} loaded problems")
+    return known[problem.id]
+
+
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """A request in the task's words, without sampling parameters and seed."""
 

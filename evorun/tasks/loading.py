@@ -10,7 +10,7 @@ import msgspec
 from evorun.errors import DataError
 from evorun.runs.candidates import Response
 from evorun.simulation.simulator import TaskSimulator
-from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Row, Tools
+from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Row, Tools, look_up
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -30,9 +30,7 @@ class GoldGrader:
 
     def references(self, problem: Problem) -> Sequence[Any]:
         """Return a problem's references. Raises DataError for an unknown problem."""
-        if problem.id not in self._references:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._references)} loaded problems")
-        return self._references[problem.id]
+        return look_up(self._references, problem)
 
     def _quality(self, grade: Grade) -> list[float]:
         values = ((score, score.value_in(grade)) for score in self._task.scores)

@@ -13,6 +13,10 @@ from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
 
+class Unsupported(ConfigError):
+    """A task from outside needs more than one reply to be posed or scored."""
+
+
 class Split(NamedTuple):
     """Problems of a run, of demonstrations, and to train on; none is in two of them."""
 

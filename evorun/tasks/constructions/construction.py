@@ -17,12 +17,22 @@ import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.errors import DataError
 from evorun.fields import PositiveInt
 from evorun.runs.candidates import Feedback, Response
 from evorun.runs.scores import Score
 from evorun.sandbox.base import Case, Limits, Program, Suite
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, LoadedTask, Problem, Prompt, Provenance, TaskConfig, Tools
+from evorun.tasks.base import (
+    DrawHelp,
+    Grade,
+    GradingTools,
+    LoadedTask,
+    Problem,
+    Prompt,
+    Provenance,
+    TaskConfig,
+    Tools,
+    look_up,
+)
 from evorun.tasks.benchmark import hash_content
 from evorun.tasks.capabilities import Diagnosis, PatchForm, Verification
 from evorun.tasks.constructions.ladder import VARIANTS, LadderSimulator, write_program
@@ -229,13 +239,11 @@ class ConstructionGrader:
 
     def __init__(self, task: Construction, problems: Sequence[Problem]) -> None:
         self._task = task
-        self._known = {problem.id for problem in problems}
+        self._problems = {problem.id: problem for problem in problems}
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        if problem.id not in self._known:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._known)} loaded problems")
-        return await self._task.grade(problem, response, tools)
+        return await self._task.grade(look_up(self._problems, problem), response, tools)
 
 
 @dataclass(kw_only=True)

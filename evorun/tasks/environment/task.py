@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError
 from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.simulation.skill import Skill
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, look_up
 from evorun.tasks.environment.sessions import Outcome, Sessions
 from evorun.tasks.simulator import REVIEWS, TextSimulator
 from evorun.tasks.tags import escape_tags
@@ -87,9 +87,7 @@ class EnvironmentTask(TextTask):
 
     async def play(self, problem: Problem, turns: Sequence[str], *, last: bool) -> Outcome:
         """Play an episode's turns. Raises DataError for an unknown problem, and as `Sessions.play`."""
-        if problem.id not in self._rows:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._rows)} loaded problems")
-        return await self._sessions.play(problem.id, self._rows[problem.id], turns, last=last)
+        return await self._sessions.play(problem.id, look_up(self._rows, problem), turns, last=last)
 
     def _cut(self, result: str) -> str:
         limit = self._max_result_chars

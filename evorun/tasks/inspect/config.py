@@ -21,7 +21,7 @@ from evorun.tasks.inspect.task import (
     run_apart,
 )
 from evorun.tasks.loading import load_rows
-from evorun.tasks.outside import GivenPromptsConfig, find_form, join_messages, name_call
+from evorun.tasks.outside import GivenPromptsConfig, Unsupported, find_form, join_messages, name_call
 from evorun.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class InspectConfig(GivenPromptsConfig):
     def _read(self) -> tuple[list[Problem], dict[str, Sequence[str]], dict[str, Any], "Replay", int]:
         """Return problems, targets, samples, the replay, and the number of samples that repeat an earlier one."""
         made = self._call()
-        from evorun.tasks.inspect.replay import Replay, Unsupported
+        from evorun.tasks.inspect.replay import Replay
 
         problems, targets, samples, repeated = list[Problem](), dict[str, Sequence[str]](), dict[str, Any](), 0
         try:
@@ -149,8 +149,6 @@ class InspectConfig(GivenPromptsConfig):
         return made
 
     async def _capture(self, replay: "Replay", samples: Sequence[Any]) -> list[Any]:
-        from evorun.tasks.inspect.replay import Unsupported
-
         if not samples:
             raise DataError(f"task.function={self.function}: expected samples, got none")
         prompts = [await replay.prompt(sample) for sample in samples]

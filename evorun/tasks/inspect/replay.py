@@ -15,8 +15,8 @@ from inspect_ai.model import ChatMessage, ChatMessageSystem, ChatMessageUser, Mo
 from inspect_ai.scorer import Score, Target, value_to_float
 from inspect_ai.solver import Generate, TaskState, chain
 
-from evorun.errors import ConfigError
 from evorun.models.base import Message
+from evorun.tasks.outside import Unsupported
 
 MODEL = "evorun/policy"
 """Name of the model that solvers and scorers see."""
@@ -25,10 +25,6 @@ Ask = Callable[[tuple[Message, ...]], Awaitable[str | None]]
 """Answers a scorer's request of a model; None: refused."""
 
 _ask: ContextVar[Ask | None] = ContextVar("evorun_ask", default=None)
-
-
-class Unsupported(ConfigError):
-    """The inspect_ai task needs what a task of one model call has not."""
 
 
 class Solved(NamedTuple):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from evorun.errors import DataError, EvorunError, first_line
+from evorun.errors import EvorunError, first_line
 from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks import replaying
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt
-from evorun.tasks.outside import GivenPromptsTask, GradedSimulator
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, look_up
+from evorun.tasks.outside import GivenPromptsTask, GradedSimulator, Unsupported
 
 if TYPE_CHECKING:
     from evorun.tasks.inspect.replay import Replay
@@ -110,9 +110,7 @@ class InspectTask(GivenPromptsTask):
         return Grade(correct=value >= source.right_from, scores={"score": value}, detail=response.error or "")
 
     def _sample(self, problem: Problem) -> Any:
-        if problem.id not in self._source.samples:
-            raise DataError(f"problem '{problem.id}': expected a sample of {self._source.name}")
-        return self._source.samples[problem.id]
+        return look_up(self._source.samples, problem)
 
 
 class ModelGradedTask(InspectTask):
@@ -139,9 +137,7 @@ class InspectGrader:
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        if problem.id not in self._targets:
-            raise DataError(f"problem '{problem.id}': expected a sample of {self._source.name}")
-        target, asked = self._targets[problem.id], list[tuple[Message, ...]]()
+        target, asked = look_up(self._targets, problem), list[tuple[Message, ...]]()
 
         async def ask(messages: tuple[Message, ...]) -> str | None:
             if not self._task.graded_by_opinion:
@@ -181,8 +177,6 @@ class InspectSimulator(GradedSimulator):
 
 async def refuse_model(messages: tuple[Message, ...]) -> str | None:
     """Raise Unsupported: the scorer asks a model, and the task was not said to be graded by one."""
-    from evorun.tasks.inspect.replay import Unsupported
-
     raise Unsupported(
         "expected a scorer that asks no model, got one that does; set task.model_graded=true, and gold=MODEL for its "
         "judge"

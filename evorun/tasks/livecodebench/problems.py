@@ -18,7 +18,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.fields import NonNegativeInt, PositiveFloat, PositiveInt, require_one_of
 from evorun.runs.candidates import Response
 from evorun.sandbox.base import Limits, Suite
-from evorun.tasks.base import Grade, LoadedTask, Problem, Tools
+from evorun.tasks.base import Grade, LoadedTask, Problem, Tools, look_up
 from evorun.tasks.benchmark import drop_repeats
 from evorun.tasks.livecodebench.programs import make_check, make_program
 from evorun.tasks.livecodebench.records import STRATA, Answers, Layout, ReleaseLayout, detect_layout
@@ -49,11 +49,9 @@ class TestGrader:
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
         """Grade one response, up to the first test that it fails. Raises DataError for an unknown problem."""
-        if problem.id not in self._hidden:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._hidden)} loaded problems")
+        suite = look_up(self._hidden, problem)
         if response.answer is None:
             return Grade(correct=False, detail="no program")
-        suite = self._hidden[problem.id]
         # Further tests could not change the verdict, and hundreds of them may be slow.
         results = await tools.test(make_program(problem, response.answer), suite, stop_at_failure=True)
         verdict, total = results[-1].verdict, len(suite.cases)

@@ -10,13 +10,12 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from evorun.errors import DataError
 from evorun.fields import NonNegativeInt, OneOf, PositiveInt
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.sandbox.base import Case, Limits, Program, Suite
 from evorun.sandbox.config import SandboxConfig
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, LoadedTask, Problem, Provenance, Row, TaskConfig
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, LoadedTask, Problem, Provenance, Row, TaskConfig, look_up
 from evorun.tasks.benchmark import hash_content
 from evorun.tasks.loading import load_rows
 from evorun.tasks.reasoning_gym import generator
@@ -81,11 +80,10 @@ class Verifier:
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        if problem.id not in self._records:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._records)} loaded problems")
+        record = look_up(self._records, problem)
         if response.answer is None:
             return Grade(correct=False, scores={VERIFIED: 0.0})
-        given = (*self._family, self._records[problem.id], response.answer)
+        given = (*self._family, record, response.answer)
         stdin = "\n".join(msgspec.json.encode(value).decode() for value in given)
         suite = Suite((Case(stdin, expected='[1.0, ""]'),), "json", _LIMITS)
         # All of one test is kept where it does not stop: the value too.

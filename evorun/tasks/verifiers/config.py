@@ -10,7 +10,14 @@ from evorun.fields import PositiveInt
 from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.loading import load_rows
-from evorun.tasks.outside import GivenPromptsConfig, GradedSimulator, find_form, join_messages, name_call
+from evorun.tasks.outside import (
+    GivenPromptsConfig,
+    GradedSimulator,
+    Unsupported,
+    find_form,
+    join_messages,
+    name_call,
+)
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.verifiers.task import FORMS, Source, VerifiersGrader, VerifiersTask
 
@@ -45,8 +52,6 @@ class VerifiersConfig(GivenPromptsConfig):
         Raises DataError where it has too few tasks.
         """
         self._require_package()
-        from evorun.tasks.verifiers.offline import Unsupported
-
         try:
             return self._load()
         except Unsupported as error:

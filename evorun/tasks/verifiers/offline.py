@@ -14,14 +14,11 @@ import verifiers.v1 as vf
 from verifiers.v1.configs.agent import AgentConfig
 from verifiers.v1.state import state_cls
 
-from evorun.errors import ConfigError, first_line
+from evorun.errors import first_line
 from evorun.models.base import Message
+from evorun.tasks.outside import Unsupported
 
 _asked: ContextVar[list[str] | None] = ContextVar("evorun_asked", default=None)
-
-
-class Unsupported(ConfigError):
-    """The taskset needs what scoring a given reply has not."""
 
 
 class Scored(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from evorun.errors import DataError, EvorunError, first_line
+from evorun.errors import EvorunError, first_line
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Row
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Row, look_up
 from evorun.tasks.outside import GivenPromptsTask
 from evorun.tasks.replaying import run_apart
 
@@ -99,9 +99,7 @@ class VerifiersGrader:
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        if problem.id not in self._references:
-            raise DataError(f"problem '{problem.id}': expected a task of {self._source.name}")
-        reference = self._references[problem.id]
+        reference = look_up(self._references, problem)
 
         async def work() -> Grade:
             # In an asyncio task of its own, since a context variable tells which judges are refused.
