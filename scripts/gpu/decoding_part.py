@@ -58,7 +58,7 @@ async def _decode(family: str, folder: str, setting: Setting) -> list[Reply]:
             report(f"{family}: tokens per second, batch {batch}", made / seconds)
             report(f"{family}: memory, batch {batch}", peak(), "GiB")
             number += batch
-        return [await model.complete(make_request(i, tokens)) for i in range(SCORED)]
+        return await asyncio.gather(*(model.complete(make_request(i, tokens)) for i in range(SCORED)))
     finally:
         await model.close()
 
