@@ -25,8 +25,8 @@ LIMIT_S = 500.0
 """Of a wait; half a minute where nothing else is at work, since SLURM looks at time limits that often."""
 
 RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine=simulated", *SMALL, "run.concurrency=1")
-SLOW = "engine.seconds_per_token=0.03"
-"""A run takes a minute: SLURM looks at time limits only every half a minute."""
+SLOW, SLOWER = "engine.seconds_per_token=0.01", "engine.seconds_per_token=0.03"
+"""A run takes twenty seconds, or a minute: SLURM looks at time limits only every half a minute."""
 ON_SLURM = (
     *("hydra/launcher=slurm", "hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"),
     *("hydra.launcher.mem_gb=null", "hydra.launcher.detach=true", "hydra.launcher.signal_delay_s=0"),
@@ -105,43 +105,55 @@ class Disturbed(NamedTuple):
     """Errors of a resume at that time."""
     cancelled: dict[str, Any]
     """Status of the cancelled job after that."""
-    preempted: dict[str, Any]
-    """Status of the preempted job, in the queue again."""
+    waiting: dict[str, Any]
+    """Status of a job that is in the queue again."""
     resumed: str
     """Output of the resume that has finished the sweep."""
     restarts: dict[str, int]
     """How often SLURM restarted each job."""
 
 
-@pytest.fixture(scope="module")
-def disturbed(cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("requeued", "cancelled"),
+        pytest.param(("preempted", "limited", "requeued", "cancelled"), marks=pytest.mark.nightly),
+    ],
+    ids="-".join,
+)
+def disturbed(cluster: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
+    ends = request.param
     folder = tmp_path_factory.mktemp("sweeps")
     sweep = folder / "sweep"
-    words = ("-m", *RUN, SLOW, "seed=0,1,2,3", "hydra.sweep.dir=sweep", *ON_SLURM)
-    submitted = evorun_here(*words, cwd=folder)
+    seeds = f"seed={','.join(map(str, range(len(ends))))}"
+    pace = SLOWER if "limited" in ends else SLOW
+    submitted = evorun_here("-m", *RUN, pace, seeds, "hydra.sweep.dir=sweep", *ON_SLURM, cwd=folder)
     assert submitted.returncode == 0, submitted.stderr
     while_queued = evorun_here("resume", sweep, cwd=folder)
     until(lambda: all(effects(job) > 3 for job in jobs_in(sweep)))
-    # all processors are taken: it takes one job's place
-    ask("sbatch", "--partition=urgent", "--output=/dev/null", "--wrap=sleep 1")
-    [preempted] = until(lambda: [job for job in jobs_in(sweep) if job["state"] == "waiting"])
-    limited, requeued, cancelled = (job for job in jobs_in(sweep) if job["name"] != preempted["name"])
-    ask("scontrol", "update", f"JobId={limited['scheduler_id']}", "EndTime=now+1")
-    ask("scontrol", "requeue", requeued["scheduler_id"])
-    ask("scancel", cancelled["scheduler_id"])
-    given = {"preempted": preempted, "limited": limited, "requeued": requeued, "cancelled": cancelled}
+    started = jobs_in(sweep)
+    if "preempted" in ends:  # all processors are taken: it takes the place of a job that SLURM chooses
+        ask("sbatch", "--partition=urgent", "--output=/dev/null", "--wrap=sleep 1")
+        [chosen] = until(lambda: [job for job in jobs_in(sweep) if job["state"] == "waiting"])
+        started.sort(key=lambda job: job["name"] != chosen["name"])
+    given = dict(zip(ends, started, strict=True))
+    if "limited" in ends:
+        ask("scontrol", "update", f"JobId={given['limited']['scheduler_id']}", "EndTime=now+1")
+    ask("scontrol", "requeue", given["requeued"]["scheduler_id"])
+    ask("scancel", given["cancelled"]["scheduler_id"])
 
     def now() -> dict[str, dict[str, Any]]:
         by_name = {job["name"]: job for job in jobs_in(sweep)}
         return {done_to: by_name[job["name"]] for done_to, job in given.items()}
 
+    waiting = until(lambda: [job for job in now().values() if job["state"] == "waiting"])[0]
     until(lambda: now()["cancelled"]["state"] == "interrupted" and now()["cancelled"]["scheduler_state"] == "CANCELLED")
     seen = now()["cancelled"]
-    until(lambda: [job["state"] for job in now().values()] == ["done", "done", "done", "interrupted"])
+    until(lambda: all(job["state"] == "done" for done_to, job in now().items() if done_to != "cancelled"))
     counts = {done_to: restarts(job["scheduler_id"]) for done_to, job in given.items()}
     resumed = evorun_here("resume", sweep, "hydra.launcher.detach=false", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
-    calm = evorun_here("-m", *RUN, "seed=0,1,2,3", "hydra.sweep.dir=calm", cwd=folder)
+    calm = evorun_here("-m", *RUN, seeds, "hydra.sweep.dir=calm", cwd=folder)
     assert calm.returncode == 0, calm.stderr
     undisturbed = {job["name"]: Path(job["folder"]) for job in jobs_in(folder / "calm")}
     return Disturbed(
@@ -150,16 +162,16 @@ def disturbed(cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Distur
         submitted=submitted.stderr + submitted.stdout,
         while_queued=while_queued.stderr,
         cancelled=seen,
-        preempted=preempted,
+        waiting=waiting,
         resumed=resumed.stdout,
         restarts=counts,
     )
 
 
 def test_jobs_are_submitted_and_left(disturbed: Disturbed) -> None:
-    array = disturbed.jobs["limited"]["scheduler_id"].partition("_")[0]
+    array = disturbed.jobs["requeued"]["scheduler_id"].partition("_")[0]
     assert disturbed.submitted.splitlines() == [
-        f"submitted 4 jobs to SLURM: array {array}",
+        f"submitted {len(disturbed.jobs)} jobs to SLURM: array {array}",
         "the jobs go on by themselves; how far they are: evorun status sweep",
         f"cancel them: scancel {array}",
         "once they have ended, continue what is not done: evorun resume sweep",
@@ -171,24 +183,25 @@ def test_jobs_that_slurm_has_are_not_submitted_again(disturbed: Disturbed) -> No
 
 
 def test_the_status_of_a_job_is_slurms_while_it_has_the_job(disturbed: Disturbed) -> None:
-    assert (disturbed.preempted["state"], disturbed.preempted["scheduler_state"][:7]) == ("waiting", "PENDING")
+    assert (disturbed.waiting["state"], disturbed.waiting["scheduler_state"][:7]) == ("waiting", "PENDING")
     assert disturbed.cancelled["note"] is None
 
 
-@pytest.mark.parametrize("done_to", ["limited", "requeued", "preempted", "cancelled"])
-def test_a_job_that_was_ended_leaves_what_an_undisturbed_one_leaves(disturbed: Disturbed, done_to: str) -> None:
-    job, calm = Path(disturbed.jobs[done_to]["folder"]), disturbed.calm[done_to]
-    assert disturbed.restarts[done_to] == (0 if done_to == "cancelled" else 1)
-    assert disturbed.jobs[done_to]["state"] == "done"
-    assert records(job) == records(calm)
-    assert effects_in(job / "journal.sqlite") == effects_in(calm / "journal.sqlite") > 10
-    ours, theirs = (json.loads((run / "results.json").read_text())["cost"]["total"] for run in (job, calm))
-    for paid in ("calls", "prompt_tokens", "completion_tokens"):
-        assert ours[paid] == theirs[paid]
+def test_a_job_that_was_ended_leaves_what_an_undisturbed_one_leaves(disturbed: Disturbed) -> None:
+    for done_to, status in disturbed.jobs.items():
+        job, calm = Path(status["folder"]), disturbed.calm[done_to]
+        assert disturbed.restarts[done_to] == (0 if done_to == "cancelled" else 1), done_to
+        assert status["state"] == "done", done_to
+        assert records(job) == records(calm), done_to
+        assert effects_in(job / "journal.sqlite") == effects_in(calm / "journal.sqlite") > 10, done_to
+        ours, theirs = (json.loads((run / "results.json").read_text())["cost"]["total"] for run in (job, calm))
+        for paid in ("calls", "prompt_tokens", "completion_tokens"):
+            assert ours[paid] == theirs[paid], done_to
 
 
 def test_a_resume_submits_only_what_is_not_done(disturbed: Disturbed) -> None:
-    assert "3 of 4 jobs are done; 1 to go\n" in disturbed.resumed
+    jobs = len(disturbed.jobs)
+    assert f"{jobs - 1} of {jobs} jobs are done; 1 to go\n" in disturbed.resumed
     assert disturbed.jobs["cancelled"]["scheduler_id"] != disturbed.cancelled["scheduler_id"]
 
 
