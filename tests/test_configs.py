@@ -86,7 +86,7 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
         check(composed("engine=auto", "engine.max_num_seq=3"))
 
 
-@pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.nightly)], ids=["few", "all"])
+@pytest.mark.parametrize("share", [len(registry.TASKS), pytest.param(1, marks=pytest.mark.nightly)], ids=["few", "all"])
 def test_every_method_has_its_values_on_every_task(share: int) -> None:
     """The table was written from the values that stood in a file for each pair before tasks owned theirs.
 

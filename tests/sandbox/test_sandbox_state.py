@@ -18,7 +18,14 @@ LIMITS = Limits(cpu_seconds=60.0, wall_seconds=120.0, open_files=256)
 PAIRS = 2
 
 
-@pytest.mark.parametrize("isolation", ["bubblewrap", "namespaces", "gvisor", "rlimits"])
+@pytest.mark.parametrize(
+    "isolation",
+    [
+        "namespaces",
+        # The kernel isolates these as it does there, or not at all.
+        *(pytest.param(other, marks=pytest.mark.nightly) for other in ("bubblewrap", "gvisor", "rlimits")),
+    ],
+)
 async def test_programs_pass_nothing_on_but_by_the_means_that_are_named(isolation: str) -> None:
     with interpreter_for_other_users() if isolation == "rlimits" else contextlib.nullcontext():
         try:

@@ -74,17 +74,26 @@ def test_a_reward_models_error_stays_on_the_scale_however_many_items_there_are()
         assert max(given(f"{OPEN} {ESSAY}", rng, rubric, reward_noise=0.2) for _ in range(20)) == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("skill", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize(
+    ("skill", "kind"),
+    [
+        *((0.4, kind) for kind in KINDS),
+        *(
+            pytest.param(skill, kind, marks=[pytest.mark.nightly] * (kind != KINDS[0]))
+            for skill in (0.0, 1.0)
+            for kind in KINDS
+        ),
+    ],
+)
 def test_a_criterion_against_a_kind_comes_only_from_a_sample_that_looks_like_it(skill: float, kind: str) -> None:
     rng = np.random.default_rng(0)
 
     def shares(shown: str) -> list[float]:
-        said = [refine("analysis", shown, rng, meta_skill=skill) for _ in range(400)]
-        alone = [refine("refinement", shown, rng, meta_skill=skill) for _ in range(400)]
+        said = [refine("analysis", shown, rng, meta_skill=skill) for _ in range(200)]
+        alone = [refine("refinement", shown, rng, meta_skill=skill) for _ in range(200)]
         after = [refine("refinement", f"{shown}\n{one}", rng, meta_skill=skill) for one in said]
         return [
-            sum(phrase in text for text in texts) / 400
+            sum(phrase in text for text in texts) / 200
             for phrase, texts in ((NAMED[kind], said), (CLOSING[kind], alone), (CLOSING[kind], after))
         ]
 
@@ -95,7 +104,7 @@ def test_a_criterion_against_a_kind_comes_only_from_a_sample_that_looks_like_it(
     # The less it looks like it, the less often; an analysis is one more look at the sample.
     seen = skill * strengths(EXPLOITS[kind])[kind]
     looks = [seen, seen, 1 - (1 - seen) ** 2]
-    assert shares(f"{OPEN}\n{response(EXPLOITS[kind])}") == pytest.approx(looks, abs=0.08)
+    assert shares(f"{OPEN}\n{response(EXPLOITS[kind])}") == pytest.approx(looks, abs=0.12)
 
 
 def test_criteria_stay_once_they_are_in_a_rubric_and_merging_collects_them() -> None:
