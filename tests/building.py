@@ -219,6 +219,7 @@ def make_driver(
         concurrency=concurrency,
         progress=no_progress(len(loaded.problems)),
         policy=policy,
+        redistribute=(budget or make_budget()).redistribute,
         training=training,
     )
 

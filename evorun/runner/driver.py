@@ -1,7 +1,8 @@
 """The driver: runs a method on all problems of a task at once, each within its share of the budget."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,8 +15,8 @@ from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.archive import Archive
-from evorun.runs.budget import Meter, allot, allot_usage, make_run_meter, sum_usages
-from evorun.runs.candidates import SHARED, Candidate, Response
+from evorun.runs.budget import Meter, allot, allot_usage, make_run_meter, redistribute_calls, sum_usages
+from evorun.runs.candidates import SHARED, Candidate, Response, Step
 from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
@@ -23,6 +24,8 @@ from evorun.runs.schema import Spent, TrainingRecord
 from evorun.runs.stopwatch import append_speed
 from evorun.tasks.base import Demonstration, Grade, GradingTools, LoadedTask, Problem
 from evorun.training.base import TrainedPolicy
+
+log = logging.getLogger("evorun")
 
 ARTIFACTS = "artifacts"
 
@@ -44,6 +47,8 @@ class Driver:
     progress: Progress
     policy: TrainedPolicy | None = None
     """The policy that a method with an objective trains."""
+    redistribute: bool = False
+    """Whether calls that ended problems have left go to the others."""
     training: LoadedTask | None = None
     """The problems to train on, for methods that learn from problems."""
     seconds_by_role: dict[str, float] = field(default_factory=dict)
@@ -89,26 +94,35 @@ class Driver:
         # Prepare before any problem starts: the cost is then known, and every share bears an equal part.
         await method.prepare(self._run_context(shared, {}))
         paid = shared.total.calls, shared.total.tokens, shared.price
-        waiting = iter(enumerate(problems))
+        searches = []
+        for index, (problem, own) in enumerate(zip(problems, self.shares, strict=True)):
+            own.deduct(*(allot(amount, len(problems), index) for amount in paid))
+            searches.append(_Search(_Account(own, shared, len(problems), index), partial(self._begin, method, problem)))
+        await self._advance_all(searches, pausing=self.redistribute)
+        # Only once all have ended or paused: the calls moved then depend on no problem's speed.
+        while paused := [search for search in searches if not search.ended]:
+            ended = [search.account.own for search in searches if search.ended]
+            moved = redistribute_calls(ended, [search.account.own for search in paused])
+            if moved:
+                log.info("%d calls that ended problems have left go to %d others", moved, len(paused))
+            await self._advance_all(paused, pausing=moved > 0)
+        return [shared, *self.shares]
 
-        async def solve_in_turn() -> None:
-            for index, problem in waiting:
-                own = self.shares[index]
-                own.deduct(*(allot(amount, len(problems), index) for amount in paid))
-                account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
-                # Grading runs beside the search: a slow grader (programs, proofs) delays no model call.
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(recorder.write_steps())
-                    async for step in method.solve(self._context(problem, own)):
-                        recorder.offer(step, account.cost())
-                    recorder.close()
-                await recorder.write_end(account.cost(), own.exhausted)
+    async def _advance_all(self, searches: Sequence["_Search"], pausing: bool) -> None:
+        """Advance searches to their ends, at most `concurrency` at once; pausing: or to where a step may not fit."""
+        waiting = iter(searches)
+
+        async def advance_in_turn() -> None:
+            for search in waiting:
+                await search.advance(pausing)
 
         async with asyncio.TaskGroup() as group:
             # not a task for each problem: those that wait would be in memory with all that they need
-            for _ in range(min(self.concurrency, len(problems))):
-                group.create_task(solve_in_turn())
-        return [shared, *self.shares]
+            for _ in range(min(self.concurrency, len(searches))):
+                group.create_task(advance_in_turn())
+
+    def _begin(self, method: PerProblem, problem: Problem, own: Meter) -> tuple[AsyncIterator[Step], ProblemRecorder]:
+        return method.solve(self._context(problem, own)), self._recorder(problem)
 
     async def _learn(self, method: DatasetLevel) -> list[Meter]:
         """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
@@ -255,6 +269,39 @@ class _Account:
                 usages.append(allot_usage(self.shared.by_role[role], self.problems, self.index))
             cost[role] = Spent(**sum_usages(usages).counts())
         return cost
+
+
+@dataclass
+class _Search:
+    """A method's work on one problem, which may pause between two steps."""
+
+    account: _Account
+    begin: Callable[[Meter], tuple[AsyncIterator[Step], ProblemRecorder]]
+    ended: bool = False
+    _begun: tuple[AsyncIterator[Step], ProblemRecorder] | None = None
+    _largest: int = 0
+    """Calls of the step that took most."""
+
+    async def advance(self, pausing: bool) -> None:
+        """Take steps to the end; pausing: or until the calls left are fewer than a step has taken."""
+        steps, recorder = self._begun = self._begun or self.begin(self.account.own)
+        own = self.account.own
+        # Grading runs beside the search: a slow grader (programs, proofs) delays no model call.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(recorder.write_steps())
+            made = own.total.calls
+            async for step in steps:
+                recorder.offer(step, self.account.cost())
+                self._largest = max(self._largest, own.total.calls - made)
+                made = own.total.calls
+                if pausing and own.calls_left is not None and own.calls_left < self._largest and not own.exhausted:
+                    break
+            else:
+                self.ended = True
+            recorder.close()
+        if self.ended:
+            self._begun = None  # its candidates need not stay in memory
+            await recorder.write_end(self.account.cost(), own.exhausted)
 
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -216,6 +216,7 @@ async def _run(
             concurrency=config.run.concurrency,
             progress=progress,
             policy=effects.policy,
+            redistribute=config.budget.redistribute,
             training=training,
         )
         with show_progress(progress, console, config.evorun.progress, directory.path / PROGRESS):

@@ -10,7 +10,7 @@ import msgspec
 
 from evorun.errors import ConfigError
 from evorun.fields import Checked, OneOf, PositiveInt
-from evorun.methods.base import Method, Regime
+from evorun.methods.base import Method, PerProblem, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.rollouts.calls import GENERATE, GENERATOR
 from evorun.runner import registry
@@ -164,6 +164,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"method={method.name}: {obstacle}")
     if any(played.model == GOLD for played in method.active_roles.values()):
         raise ConfigError(f"method={method.name}: calls the model of role {GOLD}, which only grades; use another role")
+    if budget.redistribute:
+        _require_redistributable(budget, method)
     asked = with_confidences(asked, method)
     engine = served_by(asked).engine
     for key, limit in method.optional_limits.items():
@@ -195,6 +197,17 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         student=student,
         raw=dict(config),
     )
+
+
+def _require_redistributable(budget: BudgetConfig, method: Method) -> None:
+    """Raise ConfigError where the calls that a problem has left could go to no other."""
+    if not isinstance(method, PerProblem) or method.trains:
+        reason = "trains weights" if method.trains else "works on all problems together"
+        raise ConfigError(f"budget.redistribute: expected false with method={method.name}, which {reason}")
+    if budget.calls is None and budget.calls_per_problem is None:
+        raise ConfigError(
+            "budget.redistribute: expected a limit on calls; set budget.calls or budget.calls_per_problem"
+        )
 
 
 def _prices(given: Any) -> Prices:

@@ -39,6 +39,8 @@ class BudgetConfig(Checked):
     """Dollars."""
     generations: NonNegativeInt | None = None
     """Maximum generations, for methods that have any; the method's own limit holds where it is lower."""
+    redistribute: bool = False
+    """Divide calls that ended problems have left between those that still search (`redistribute_calls`)."""
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Settings that a method takes under this budget, by method. They are composed beneath `method`."""
 
@@ -217,6 +219,11 @@ class Meter:
         if self.parent is not None:
             self.parent.charge(role, reply)
 
+    @property
+    def calls_left(self) -> int | None:
+        """Calls that the limit still allows; None without a limit on calls."""
+        return None if self.max_calls is None else max(0, self.max_calls - self.total.calls - self.reserved)
+
     def deduct(self, calls: int, tokens: int, price: int = 0) -> None:
         """Lower the limits by what was spent for this problem elsewhere; price: in picodollars."""
         if self.max_calls is not None:
@@ -278,6 +285,21 @@ def make_run_meter(meters: Sequence[Meter], reserved: int = 0) -> Meter:
         max_price=_sum(meter.max_price for meter in meters),
         rates=next((meter.rates for meter in meters), None),
     )
+
+
+def redistribute_calls(ended: Iterable[Meter], searching: Sequence[Meter]) -> int:
+    """Move the calls that ended problems have left to those that still search, evenly; return their number.
+
+    The limits add up to the same sum before and after. Without a search that could use them, nothing moves.
+    """
+    givers = [meter for meter in ended if meter.calls_left] if searching else []
+    moved = sum(meter.calls_left or 0 for meter in givers)
+    for meter in givers:
+        meter.deduct(meter.calls_left or 0, 0)
+    for index, meter in enumerate(searching):
+        if meter.max_calls is not None:
+            meter.max_calls += allot(moved, len(searching), index)
+    return moved
 
 
 def allot_usage(usage: Usage, problems: int, index: int) -> Usage:

@@ -119,6 +119,11 @@ class Arena:
         return len(self.candidates)
 
     @property
+    def judged(self) -> bool:
+        """True once a candidate has duelled."""
+        return len(self._waiting) < len(self.candidates)
+
+    @property
     def waiting(self) -> list[int]:
         """Indices of the candidates that no judge has seen yet, in order of arrival."""
         return list(self._waiting)

@@ -164,7 +164,7 @@ class BestOfN(PerProblem):
                 best = self.config.choose_by_vote(answers, win_probability(arena.mean.round(9), 0.0).tolist())
             rated = arena.rated(survivors.indices)
             arena.keep(survivors.indices)
-            sure = stopping.diagnostics(arena, best)
+            sure = stopping.diagnostics(arena.mean, arena.sd, best)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
@@ -173,7 +173,7 @@ class BestOfN(PerProblem):
                 comparisons=comparisons,
                 extra={**survivors.diagnostics(), **(proposed.diagnostics() if step == 0 else {}), **sure},
             )
-            if stopping.ends(sure, arena):
+            if stopping.ends(sure, arena.judged):
                 return
 
     async def _by_rewards(self, ctx: Context) -> AsyncIterator[Step]:

@@ -122,7 +122,7 @@ class DuelEvolve(PerProblem):
             survivors, best = config.survivors(arena), arena.best()  # S_t, and the argmax of the posterior mean
             rated = arena.rated(survivors.indices)
             arena.keep(survivors.indices)
-            sure = stopping.diagnostics(arena, best)
+            sure = stopping.diagnostics(arena.mean, arena.sd, best)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
@@ -136,7 +136,7 @@ class DuelEvolve(PerProblem):
                     **sure,
                 },
             )
-            if ctx.out_of_budget or stopping.ends(sure, arena):
+            if ctx.out_of_budget or stopping.ends(sure, arena.judged):
                 return
 
     def _propose_from_parents(self, ctx: Context, arena: Arena, lineage: Puct, step: int, child: int) -> Proposal:

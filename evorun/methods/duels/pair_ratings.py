@@ -15,9 +15,13 @@ from evorun.methods.context import Context
 from evorun.methods.duels.duels import Pair, affordable_judgments
 from evorun.models.base import Sampling
 from evorun.ratings import bradley_terry
+from evorun.ratings.bradley_terry import Posterior
 from evorun.ratings.swiss import Swiss, weigh
 from evorun.runs.candidates import REFUSED, Candidate, Comparison, Outcome, Verdict
 from evorun.tasks.capabilities import PairRating
+
+RatedPair = tuple[Pair, tuple[float, float]]
+"""A pair's places and their ratings, from 1 to 10."""
 
 
 @dataclass(kw_only=True)
@@ -42,14 +46,18 @@ class SwissSettings(JudgeSettings):
     prior_sd: PositiveFloat
     """sigma_0 of the posterior, in logits."""
 
-    def rate(self, n: int, comparisons: Sequence[tuple[Pair, tuple[float, float]]]) -> NDArray[np.float64]:
+    def rate(self, n: int, comparisons: Sequence[RatedPair]) -> NDArray[np.float64]:
         """Return the win rates or utilities, of shape (n,), by the ratings of pairs."""
         return rate_by_pairs(n, comparisons, self.min_weight, self.estimate, self.prior_sd)
+
+    def posterior(self, n: int, comparisons: Sequence[RatedPair]) -> Posterior:
+        """Return the posterior of n utilities, to which each comparison counts by its weight."""
+        return weighted_posterior(n, comparisons, self.min_weight, self.prior_sd)
 
 
 def rate_by_pairs(
     n: int,
-    comparisons: Sequence[tuple[Pair, tuple[float, float]]],
+    comparisons: Sequence[RatedPair],
     min_weight: float,
     estimate: str = "win_rate",
     prior_sd: float = 1.0,
@@ -60,6 +68,11 @@ def rate_by_pairs(
         for (i, j), ratings in comparisons:
             table.update(i, j, ratings)
         return table.mean
+    return weighted_posterior(n, comparisons, min_weight, prior_sd).mean
+
+
+def weighted_posterior(n: int, comparisons: Sequence[RatedPair], min_weight: float, prior_sd: float) -> Posterior:
+    """Return the Bradley-Terry posterior of n items by the ratings of pairs, each with its weight of V1-Infer."""
     weighed = [weigh(ratings, min_weight) for _, ratings in comparisons]
     return bradley_terry.fit(
         n,
@@ -68,7 +81,7 @@ def rate_by_pairs(
         scores=[score for _, score in weighed],
         weights=[weight for weight, _ in weighed],
         prior_sd=prior_sd,
-    ).mean
+    )
 
 
 class Round(NamedTuple):
@@ -78,6 +91,8 @@ class Round(NamedTuple):
     comparisons: list[Comparison]
     mean: NDArray[np.float64]
     """Of shape (candidates,)."""
+    rated: Sequence[RatedPair]
+    """All comparisons so far whose ratings could be read."""
 
 
 async def hold_swiss_rounds(
@@ -87,7 +102,7 @@ async def hold_swiss_rounds(
 
     With one response or two fewer pairs may be left than the budget allows.
     """
-    n, made = len(candidates), list[tuple[Pair, tuple[float, float]]]()
+    n, made = len(candidates), list[RatedPair]()
     table = Swiss(n, min_opponents=settings.min_opponents, window=settings.window, min_weight=settings.min_weight)
     left = settings.comparisons
     for step in count(1):
@@ -103,7 +118,7 @@ async def hold_swiss_rounds(
             table.update(i, j, ratings)
             made += [] if ratings is None else [((i, j), ratings)]
         left = None if left is None else left - len(comparisons)
-        yield Round(step, comparisons, settings.rate(n, made))
+        yield Round(step, comparisons, settings.rate(n, made), made)
 
 
 async def rate_pairs(

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from evorun.fields import Checked
 from evorun.methods.context import Context
-from evorun.methods.duels.arena import Arena
 from evorun.ratings.best import probability_of_best
 from evorun.runs.candidates import Candidate
 
@@ -28,7 +29,7 @@ class StopSettings(Checked):
 
 
 class StoppingRule:
-    """Follows the answers of an arena's candidates, in its order."""
+    """Follows the answers of rated candidates, in the order of their ratings."""
 
     def __init__(self, settings: StopSettings, ctx: Context) -> None:
         self._limit = settings.stop_probability
@@ -36,19 +37,21 @@ class StoppingRule:
         self._answers: list[str] = []
 
     def add(self, candidates: Sequence[Candidate]) -> None:
-        """Take in candidates as they enter the arena; without a rule, nothing is kept."""
+        """Take in candidates as they are rated; without a rule, nothing is kept."""
         if self._limit is not None:
             task, problem = self._ctx.task, self._ctx.problem
             self._answers += [task.signature(problem, candidate) for candidate in candidates]
 
-    def diagnostics(self, arena: Arena, best: int | None) -> dict[str, float]:
-        """Return `best_probability` for a step's report: that the best candidate's answer is the best of the pool."""
+    def diagnostics(self, mean: NDArray[np.float64], sd: NDArray[np.float64], best: int | None) -> dict[str, float]:
+        """Return `best_probability` for a step's report: that the best candidate's answer is the best of the pool.
+
+        mean, sd: of the posterior, of shape (candidates,).
+        """
         if self._limit is None or best is None:
             return {}
         same = [answer == self._answers[best] for answer in self._answers]
-        return {"best_probability": round(probability_of_best(arena.mean, arena.sd, same), 9)}
+        return {"best_probability": round(probability_of_best(mean, sd, same), 9)}
 
-    def ends(self, figures: dict[str, float], arena: Arena) -> bool:
-        """Return whether a problem with these figures has ended; a pool in which nobody has duelled has not."""
-        judged = len(arena.waiting) < len(arena)
+    def ends(self, figures: dict[str, float], judged: bool) -> bool:
+        """Return whether a problem with these figures has ended; a pool that nobody has judged has not."""
         return self._limit is not None and judged and figures.get("best_probability", 0.0) >= self._limit

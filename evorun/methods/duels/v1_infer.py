@@ -1,6 +1,7 @@
 """V1-Infer: pairwise self-verification of independent responses (arXiv 2603.04304).
 
-N responses, then B comparisons that rate both responses from 1 to 10: N + B calls, times `orders` for the latter.
+N responses, then B comparisons that rate both responses from 1 to 10: N + B calls, times `orders` for the latter. Fewer
+where `stop_probability` ends a problem, by the posterior of the ratings (ours).
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import warn_if_no_duels
 from evorun.methods.duels.pair_ratings import SwissSettings, hold_swiss_rounds
+from evorun.methods.duels.stopping import StoppingRule, StopSettings
 from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
 from evorun.models.base import Sampling
 from evorun.ratings.bradley_terry import Posterior
@@ -24,7 +26,7 @@ from evorun.tasks.capabilities import SupportsGeneration, SupportsPairRatings
 
 
 @dataclass(kw_only=True)
-class V1InferConfig(SwissSettings, SampleSettings):
+class V1InferConfig(SwissSettings, StopSettings, SampleSettings):
     """Hyperparameters; `conf/method/v1_infer.yaml` gives each default and its source."""
 
     name: str
@@ -68,8 +70,12 @@ class V1Infer(PerProblem):
         """Draw all responses in step 0, then rate one round of pairs per step; the answer has the highest estimate."""
         proposed = await draw(ctx, self.config)
         drawn = await add_feedback(ctx, proposed.parsed)
+        stopping = StoppingRule(self.config, ctx)
+        stopping.add(drawn)
 
-        def report(step: int, mean: Sequence[float], comparisons: Sequence[Comparison]) -> Step:
+        def report(
+            step: int, mean: Sequence[float], comparisons: Sequence[Comparison], extra: dict[str, float]
+        ) -> Step:
             # Nine decimals: later ones differ between machines, and records must not.
             rated = [
                 replace(candidate, mean=round(value, 9), survivor=True)
@@ -80,9 +86,15 @@ class V1Infer(PerProblem):
                 best=rated[int(np.argmax(mean))] if rated else None,
                 candidates=[*rated, *proposed.unparsed],
                 comparisons=comparisons,
-                extra=proposed.diagnostics() if step == 0 else {},
+                extra=extra,
             )
 
-        yield report(0, self.config.rate(len(drawn), []).tolist(), [])
+        yield report(0, self.config.rate(len(drawn), []).tolist(), [], proposed.diagnostics())
         async for held in hold_swiss_rounds(ctx, drawn, self.config):
-            yield report(held.step, held.mean.tolist(), held.comparisons)
+            sure: dict[str, float] = {}
+            if self.config.stop_probability is not None:
+                posterior = self.config.posterior(len(drawn), held.rated)
+                sure = stopping.diagnostics(posterior.mean, posterior.sd, int(np.argmax(held.mean)))
+            yield report(held.step, held.mean.tolist(), held.comparisons, sure)
+            if stopping.ends(sure, judged=True):
+                return
