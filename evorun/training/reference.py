@@ -34,7 +34,11 @@ class Reference:
         Raises EngineError when its weights cannot be loaded.
         """
         if hasattr(policy, "peft_config"):
+            trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
             with policy.disable_adapter():
+                # PEFT has cleared these flags, by which FSDP2 decides the type of gradients when it gathers weights.
+                for parameter in trained:
+                    parameter.requires_grad_()
                 yield policy
             return
         if self._copy is None:
