@@ -182,9 +182,10 @@ def training_memory(
         trained += adapter
     elif critic == "full":
         trained += count.total - (0 if shape.tied else count.embeddings // 2)
+    parts = processes if training.shard is not None else 1
+    copied /= parts
     frozen_copy = 0 if frozen or not reference else (2 if half else 4) * count.total
     copied += frozen_copy if training.reference == "device" else 0
-    parts = processes if training.shard is not None else 1
     # The gradients' buckets are those of processes that each have all of them.
     state = trained * (16 + (4 if processes > parts else 0)) / parts + copied
     widths = shape.heads * shape.head_dim + shape.kv_heads * shape.head_dim

@@ -89,6 +89,9 @@ class ActorCritic(torch.nn.Module):
         super().__init__()
         self.policy = policy
         self.critic = critic
+        # FSDP2 gathers each of these by itself: the policy also runs alone, and the head's weights are not rounded.
+        layers = getattr(policy, "_no_split_modules", None) or ()
+        self._no_split_modules = [*layers, type(policy).__name__, Critic.__name__, ValueHead.__name__]
 
     def forward(self, ids: torch.Tensor, learned: torch.Tensor) -> ActorCriticOutputs:
         """Return the outputs of both for some rows."""

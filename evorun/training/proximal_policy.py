@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, save_fsdp_optimizer
 from msgspec import structs
+from safetensors.torch import load_file, save_file
+from transformers.trainer import SCHEDULER_NAME
 
 from evorun.training.advantages import LARGEST_LOG_RATIO, ScoredEpisode, estimate
 from evorun.training.batches import NOTHING, Pass, minibatches, padded, passes
@@ -24,8 +26,12 @@ from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, pad_examp
 from evorun.training.ranks import RANK
 from evorun.training.rows_trainer import LOGPROB_TOLERANCE, RowsTrainer
 from evorun.training.serving import Serving, seed_everything
+from evorun.training.sharding import begin_sharding, gather_trained, put_trained
 from evorun.training.value_head import ValueHead
 from evorun.training.wire import Job, ProximalPolicy, Row, TokenAdvantages
+
+SHARDED = "policy_and_critic.safetensors"
+"""File in a checkpoint with the trained weights of both, where processes share them."""
 
 
 class ProximalTrainer(RowsTrainer):
@@ -195,15 +201,41 @@ class ProximalTrainer(RowsTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         both, self.model = self.model, self.policy
         try:
-            super()._save(output_dir)
+            super()._save(output_dir, state_dict)
         finally:
             self.model = both
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        if self.args.should_save:
-            self._both.critic.save(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.is_fsdp_enabled:
+            trained = gather_trained(self._both)
+            if self.args.should_save:
+                save_file(trained, folder / SHARDED)
+        elif self.args.should_save:
+            self._both.critic.save(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self.is_fsdp_enabled:
+            put_trained(self._both, load_file(Path(resume_from_checkpoint) / SHARDED))
+            return
         super()._load_from_checkpoint(resume_from_checkpoint, self.policy)
         self._both.critic.load(Path(resume_from_checkpoint))
+
+    # --- with training.shard=fsdp2 ---
+
+    def _prepare_for_training(self, *arguments: Any) -> Any:
+        prepared = super()._prepare_for_training(*arguments)
+        if self.is_fsdp_enabled:
+            begin_sharding(self._both, precise=self._head)
+        return prepared
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self.is_fsdp_enabled:
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        # transformers would write the frozen weights of policy and critic, too.
+        plugin = self.accelerator.state.fsdp_plugin
+        save_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, output_dir)
+        if self.args.should_save:
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)

@@ -66,10 +66,16 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             "method.critic: expected full with training.weights=full, since one learning rate trains policy and critic "
             f"and an adapter needs a larger one, got {objective.settings.critic}"
         )
-    if training.shard is not None or _shards(launched):
+    if training.shard == "zero3" or _shards(launched):
+        key, given = ("shard", "zero3") if training.shard else ("accelerate_config", "a file that shards weights")
         raise ConfigError(
-            f"training.{'shard' if training.shard else 'accelerate_config'}: shards the weights among the processes "
-            "(ZeRO stage 3 or FSDP), but PPO's critic needs whole weights; use none, or a file with ZeRO stage 2"
+            f"training.{key}: expected training.shard=fsdp2 to share PPO's weights among processes, got {given}: "
+            "other ways round the critic's value head to bfloat16"
+        )
+    if training.shard is not None and objective.settings.critic == "head":
+        raise ConfigError(
+            f"method.critic: expected full or model with training.shard={training.shard}, since sharded weights belong "
+            "to one model (model gives the same values), got head"
         )
     if training.quantise is not None and objective.settings.critic == "full":
         raise ConfigError(

@@ -7,7 +7,7 @@ Imports torch: only the trainer process imports this module.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -51,6 +51,7 @@ class ShardsWeights:
     accelerator: Any
     args: Any
     model: Any
+    policy: Any
     _save: Any
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -71,7 +72,7 @@ class ShardsWeights:
         if not is_sharded(self.model):
             super().save_model(output_dir, _internal_call)  # type: ignore[misc]
             return
-        gathered = gather_trained(self.model)
+        gathered = gather_trained(self.policy)
         if self.args.should_save:
             self._save(output_dir, state_dict=gathered)
 
@@ -129,6 +130,32 @@ def gather_trained(model: Any) -> dict[str, torch.Tensor]:
             if PartialState().is_main_process:
                 gathered[name] = values.cpu()
     return gathered if PartialState().is_main_process else {}
+
+
+def put_trained(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Write whole tensors, as `gather_trained` returns them, into a sharded model. All processes must call this."""
+    buffers = dict(model.named_buffers())
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    with torch.no_grad():
+        for name, values in weights.items():
+            if name in trained:
+                put(trained[name], values)
+            elif name in buffers:
+                buffers[name].copy_(values)
+
+
+def begin_sharding(model: Any, precise: Any) -> None:
+    """Prepare a model of FSDP2 whose parts also run alone; called before any of them has run.
+
+    precise: a part whose weights FSDP2 shall not round, though others compute in bfloat16.
+    """
+    # torch has no public way to give a part of a model that accelerate shards a policy of its own.
+    state = precise._get_fsdp_state()
+    for holder in (state, *state._fsdp_param_groups):
+        name = "_mp_policy" if holder is state else "mp_policy"
+        setattr(holder, name, MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False))
+    # The first module to run becomes the root, which must contain all others.
+    model._get_fsdp_state()._lazy_init()
 
 
 def release(model: Any) -> None:

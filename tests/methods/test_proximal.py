@@ -91,7 +91,7 @@ def test_sharded_weights_are_refused_before_anything_loads(settings: str, sharde
     if not sharded:
         require_fitting(proximal_policy(), training)
         return
-    with pytest.raises(ConfigError, match=r"^training\.accelerate_config: shards the weights"):
+    with pytest.raises(ConfigError, match=r"^training\.accelerate_config: expected training\.shard=fsdp2"):
         require_fitting(proximal_policy(), training)
 
 

@@ -19,11 +19,12 @@ from given_commands import GivenCommands
 from steps import EXACT, random_rows
 from test_fine_tuning import Tuned
 
-from building import make_job, policy_gradient, training_config
+from building import make_job, policy_gradient, proximal_policy, training_config
 from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.training.fine_tuning import make_trainer
 from evorun.training.policy_gradient import PolicyGradientTrainer
+from evorun.training.proximal_policy import ProximalTrainer
 from evorun.training.rollouts import Decoding
 from evorun.training.serving import Finished, Serving
 from evorun.training.sharding import configure
@@ -32,8 +33,8 @@ from evorun.training.weights import load
 from evorun.training.wire import Command, Evaluate, Export, Generate, Job, Save, Train
 from tiny_llama import write_talking_llama, write_tiny_llama
 
-PARTS = ("adapter", "all")
-"""Policy gradients on an adapter, and fine-tuning of all weights, of a model with tied embeddings."""
+PARTS = ("adapter", "all", "critic")
+"""Policy gradients on an adapter, fine-tuning of all weights, and PPO with an adapter and a critic of all weights."""
 ASKED = tuple(
     # of different lengths, so that processes decode at paces of their own
     Request(
@@ -45,7 +46,7 @@ ASKED = tuple(
 
 def commands(part: str, folder: Path, first: int) -> list[Command]:
     """Return the commands from an update on."""
-    rows = [tuple(random_rows(count, seed=count)) if part == "adapter" else () for count in (5, 6)]
+    rows = [() if part == "all" else tuple(random_rows(count, seed=count)) for count in (5, 6)]
     ask = [Generate(requests=ASKED, version=version) for version in (0, 1, None)]
     if part == "all":
         ask.pop()  # a fine-tuning has no reference
@@ -65,6 +66,11 @@ def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint
         told = policy_gradient(steps=3)
         training = training_config(**{**EXACT, "learning_rate": 10.0, "max_grad_norm": 1.0, **shared})
         job = make_job(model, folder, training, told)
+    elif part == "critic":
+        # The reference policy scores the batch, and PopArt changes the value head between steps.
+        ppo = proximal_policy(steps=3, epochs=2, minibatches=2, critic="full", popart=0.1)
+        training = training_config(**{**EXACT, "learning_rate": 0.5, "max_grad_norm": 1.0, **shared})
+        job = make_job(model, folder, training, ppo)
     else:
         job = Tuned(model, folder, batch=4, weights="full", micro_batch=1, **shared).job
     configure(job.training, gpu=False)
@@ -87,6 +93,8 @@ def make(part: str, job: Job, weights: Any, tokenizer: Any, serving: Serving) ->
     objective: Any = job.objective
     if part == "adapter":
         return PolicyGradientTrainer(job, objective, weights, tokenizer, serving)
+    if part == "critic":
+        return ProximalTrainer(job, objective, weights, tokenizer, serving)
     return make_trainer(job, objective, weights, tokenizer, serving)
 
 
@@ -101,10 +109,12 @@ def in_two(work: Callable[[], None]) -> None:
 
 def main(folder: Path, kinds: Sequence[str]) -> None:
     for part in PARTS:
-        model = (write_talking_llama if part == "adapter" else write_tiny_llama)(folder / part / "model")
+        model = (write_tiny_llama if part == "all" else write_talking_llama)(folder / part / "model")
         one = forked(partial(carry_out, part, model, folder / part / "one", None))
         assert os.waitpid(one, 0)[1] == 0
         for kind in kinds:
+            if (kind, part) == ("zero3", "critic"):
+                continue  # refused
             in_two(partial(carry_out, part, model, folder / part / kind, kind))
             checkpoint = folder / part / kind / "update-1"
             in_two(partial(carry_out, part, model, folder / part / f"{kind}-again", kind, checkpoint))

@@ -10,15 +10,18 @@ import pytest
 
 pytest.importorskip("trl")
 import sharded
+import steps
 import torch
 from safetensors.torch import load_file
 
-from building import composed, policy_gradient, proximal_policy, training_config
+from building import composed, make_job, policy_gradient, proximal_policy, training_config
 from evorun.errors import ConfigError
 from evorun.runner.settings import check
 from evorun.runner.training_runs import samples_from_other_weights
+from evorun.training.reference import Reference
 from evorun.training.requirements import require_fitting
 from evorun.training.settings import require_several
+from evorun.training.weights import adapter
 from evorun.training.wire import Figures, Replies
 from evorun_process import environment, evorun
 
@@ -52,6 +55,11 @@ def answers(folder: Path) -> list[Any]:
     return read
 
 
+def skip_unless_written(kind: str, part: str) -> None:
+    if (kind, part) == ("zero3", "critic"):
+        pytest.skip("PPO is refused with zero3")
+
+
 def texts(replies: Replies) -> list[str]:
     return [reply.completions[0].text for reply in replies.replies]
 
@@ -60,6 +68,7 @@ def texts(replies: Replies) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_do_the_same_as_one(kind: str, part: str, folder: Path) -> None:
     """Steps with clipped gradients, held-out loss, and completions of each version and of the reference."""
+    skip_unless_written(kind, part)
     one, two = (answers(folder / part / name) for name in ("one", kind))
     assert list(map(type, one)) == list(map(type, two))
     for mine, theirs in zip(two, one, strict=True):
@@ -70,14 +79,16 @@ def test_two_processes_do_the_same_as_one(kind: str, part: str, folder: Path) ->
                 assert mine.figures[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
         elif isinstance(mine, Replies):
             assert texts(mine) == texts(theirs)
-    if part == "adapter":
+    if part != "all":
         untrained, trained, reference = (texts(answer) for answer in one[1:4])
         assert untrained == reference != trained
 
 
-@pytest.mark.parametrize(("part", "file"), [("adapter", "adapter_model.safetensors"), ("all", "model.safetensors")])
+@pytest.mark.parametrize("part", sharded.PARTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_of_the_weights_are_exported(kind: str, part: str, file: str, folder: Path) -> None:
+def test_all_of_the_weights_are_exported(kind: str, part: str, folder: Path) -> None:
+    skip_unless_written(kind, part)
+    file = "model.safetensors" if part == "all" else "adapter_model.safetensors"
     for name in ("former", "trained"):
         one, two = (load_file(folder / part / own / name / file) for own in ("one", kind))
         assert one.keys() == two.keys()
@@ -92,6 +103,7 @@ def test_all_of_the_weights_are_exported(kind: str, part: str, file: str, folder
 @pytest.mark.parametrize("part", sharded.PARTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_trainer_goes_on_to_the_bit(kind: str, part: str, folder: Path) -> None:
+    skip_unless_written(kind, part)
     whole, again = answers(folder / part / kind), answers(folder / part / f"{kind}-again")
     for mine, theirs in zip(again, whole[-len(again) :], strict=True):
         if isinstance(mine, Figures):
@@ -122,6 +134,17 @@ def assert_the_same(one: Any, other: Any) -> None:
     elif isinstance(one, list | tuple):
         for mine, theirs in zip(one, other, strict=True):
             assert_the_same(mine, theirs)
+
+
+def test_the_reference_policy_keeps_the_flags_of_trained_weights(tmp_path: Path) -> None:
+    """FSDP2 reads them when it gathers weights: without them, the next update in bfloat16 would end in an error."""
+    from peft import get_peft_model
+
+    job = make_job(tmp_path, tmp_path, training_config(), policy_gradient())
+    policy = get_peft_model(steps.tiny()[0], adapter(job.training, steps.tiny()[0]))
+    trained = [name for name, parameter in policy.named_parameters() if parameter.requires_grad]
+    with Reference(job).use(policy) as reference:
+        assert [name for name, parameter in reference.named_parameters() if parameter.requires_grad] == trained != []
 
 
 @pytest.mark.parametrize(
@@ -157,10 +180,13 @@ def test_a_run_says_that_its_sampler_has_weights_that_are_not_quantised() -> Non
 
 def test_what_the_objective_cannot_do_is_refused_before_anything_loads(tmp_path: Path) -> None:
     words = ("task=arithmetic", "engine=vllm", "model=qwen2_5_7b")
-    for change in ("training.shard=fsdp2", "training.quantise=int8"):
+    for change in ("training.shard=zero3", "training.quantise=int8"):
         check(composed("method=grpo", *words, change))
         with pytest.raises(ConfigError, match=rf"^{change.partition('=')[0]}: .*PPO"):
             check(composed("method=ppo", *words, change))
+    check(composed("method=ppo", *words, "training.shard=fsdp2"))
+    with pytest.raises(ConfigError, match=r"^method\.critic: expected full or model with training\.shard=fsdp2"):
+        check(composed("method=ppo", "method.critic=head", *words, "training.shard=fsdp2"))
     file = tmp_path / "accelerate.yaml"
     file.write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 1}")
     with pytest.raises(ConfigError, match=r"^training\.accelerate_config: expected fsdp_version: 2"):
@@ -169,7 +195,7 @@ def test_what_the_objective_cannot_do_is_refused_before_anything_loads(tmp_path:
     require_fitting(policy_gradient(), training_config(accelerate_config=str(file)))
     with pytest.raises(ConfigError, match=r"^training\.quantise: expected null with an accelerate_config that shards"):
         require_fitting(policy_gradient(), training_config(accelerate_config=str(file), quantise="int8"))
-    with pytest.raises(ConfigError, match=r"^training\.accelerate_config: shards the weights"):
+    with pytest.raises(ConfigError, match=r"^training\.accelerate_config: expected training\.shard=fsdp2"):
         require_fitting(proximal_policy(), training_config(accelerate_config=str(file)))
     # What it shards stands in a file that this machine does not have: DeepSpeed itself will say so.
     file.write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: missing.json}")
