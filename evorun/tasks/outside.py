@@ -1,16 +1,23 @@
 """The common part of tasks from outside whose prompts are posed as they are and whose replies their own code grades."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evorun.errors import ConfigError, DataError
 from evorun.fields import NonNegativeInt, PositiveInt
-from evorun.models.base import Message
+from evorun.models.base import Message, Request
 from evorun.runs.streams import stream
 from evorun.tasks.base import Problem, Prompt, Row, TaskConfig
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
+
+Ask = Callable[[Prompt], Awaitable[str | None]]
+"""Answers a grader's request of a model; None: refused."""
+GRADER_ROLE = "outside_grade"
+"""Role, in hints, of a request that the code of a task from outside makes to grade a reply."""
 
 
 class Unsupported(ConfigError):
@@ -99,6 +106,27 @@ class GradedSimulator(TextSimulator):
             grade = self._task.score(problem, reply, self._rows[problem.id].truth)
             self._values[key] = float(bool(grade.correct))
         return self._values[key]
+
+
+class JudgedSimulator(GradedSimulator):
+    """A simulator for replies that a model grades: right ones hold the answer, and the judge errs by its skill."""
+
+    def value(self, problem: Problem, answer: str | None) -> float:
+        if not self._task.graded_by_opinion:
+            return super().value(problem, answer)
+        gold = self._rows[problem.id].answer or ""
+        return float(answer is not None and bool(gold) and gold.casefold() in answer.casefold())
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        """Answer a request. Reads the hint `verdicts` of a grader: what it says of a right and of a wrong reply."""
+        if request.hints["role"] != GRADER_ROLE:
+            return super().respond(request, rng)
+        problem = self._rows[request.hints["problem"]].problem
+        luck, persistence = rng.random(2).tolist()
+        is_right = self.value(problem, request.hints["answers"][0]) > 0
+        judged = is_right == self._skill.judges_rightly(problem.id, luck, persistence)
+        right, wrong = request.hints["verdicts"]
+        return str(right if judged else wrong)
 
 
 def find_form(

@@ -13,7 +13,6 @@ from evorun.tasks.functions import import_function
 from evorun.tasks.inspect.task import (
     FORMS,
     InspectGrader,
-    InspectSimulator,
     InspectTask,
     ModelGradedTask,
     Source,
@@ -21,7 +20,7 @@ from evorun.tasks.inspect.task import (
     run_apart,
 )
 from evorun.tasks.loading import load_rows
-from evorun.tasks.outside import GivenPromptsConfig, Unsupported, find_form, join_messages, name_call
+from evorun.tasks.outside import GivenPromptsConfig, JudgedSimulator, Unsupported, find_form, join_messages, name_call
 from evorun.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class InspectConfig(GivenPromptsConfig):
             validation=rows[1],
             training=rows[2],
             grader=InspectGrader(source, task, targets),
-            simulator=InspectSimulator,
+            simulator=JudgedSimulator,
             provenance=Provenance(
                 source="benchmark",
                 description=f"{len(selected)} of {len(problems)} samples of {self._title} by inspect_ai{left_out}",

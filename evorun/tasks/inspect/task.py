@@ -5,15 +5,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-import numpy as np
-
 from evorun.errors import EvorunError, first_line
-from evorun.models.base import Message, Request
+from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks import replaying
 from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, look_up
-from evorun.tasks.outside import GivenPromptsTask, GradedSimulator, Unsupported
+from evorun.tasks.outside import GRADER_ROLE, GivenPromptsTask, Unsupported
 
 if TYPE_CHECKING:
     from evorun.tasks.inspect.replay import Replay
@@ -22,8 +20,8 @@ T = TypeVar("T")
 
 FORMS = ("{reasoning}\n\nANSWER: {answer}", "{reasoning}\n\n{answer}", "{reasoning}\n\n\\boxed{{answer}}", "{answer}")
 """Forms of replies that are tried until the scorer finds the target right in one (ours)."""
-ROLE = "inspect_grade"
-"""Role, in hints, of a scorer's request of a model."""
+VERDICTS = [f"It was compared with the criterion.\nGRADE: {letter}" for letter in "CI"]
+"""Replies of a simulated judge to a right and to a wrong reply, in the form that inspect_ai's own scorers ask for."""
 
 
 class Source(NamedTuple):
@@ -143,7 +141,7 @@ class InspectGrader:
             if not self._task.graded_by_opinion:
                 return await refuse_model(messages)
             asked.append(messages)
-            hints = {"role": ROLE, "problem": problem.id, "answers": [response.text]}
+            hints = {"role": GRADER_ROLE, "problem": problem.id, "answers": [response.text], "verdicts": VERDICTS}
             return await tools.judge(Prompt(messages=messages, hints=hints), asked.count(messages) - 1)
 
         async def work() -> Grade:
@@ -153,26 +151,6 @@ class InspectGrader:
         if self._task.graded_by_opinion:  # the journal has the judge's words
             return await work()
         return await tools.remember(["inspect", self._source.name, problem.id, response.text], work, Grade)
-
-
-class InspectSimulator(GradedSimulator):
-    """Gives the target, or another sample's, in the form of a reply that the scorer reads."""
-
-    def value(self, problem: Problem, answer: str | None) -> float:
-        if not self._task.graded_by_opinion:
-            return super().value(problem, answer)
-        gold = self._rows[problem.id].answer or ""
-        return float(answer is not None and bool(gold) and gold.casefold() in answer.casefold())
-
-    def respond(self, request: Request, rng: np.random.Generator) -> str:
-        if request.hints["role"] != ROLE:
-            return super().respond(request, rng)
-        # The form that inspect_ai's own model-graded scorers ask for.
-        problem = self._rows[request.hints["problem"]].problem
-        luck, persistence = rng.random(2).tolist()
-        is_right = self.value(problem, request.hints["answers"][0]) > 0
-        judged = is_right == self._skill.judges_rightly(problem.id, luck, persistence)
-        return f"It was compared with the criterion.\nGRADE: {'C' if judged else 'I'}"
 
 
 async def refuse_model(messages: tuple[Message, ...]) -> str | None:

@@ -7,19 +7,20 @@ from typing import Any, ClassVar
 
 from evorun.errors import ConfigError, DataError
 from evorun.fields import PositiveInt
-from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
+from evorun.tasks.base import LoadedTask, Problem, Prompt, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.loading import load_rows
 from evorun.tasks.outside import (
     GivenPromptsConfig,
-    GradedSimulator,
+    JudgedSimulator,
     Unsupported,
     find_form,
     join_messages,
     name_call,
 )
+from evorun.tasks.replaying import run_apart
 from evorun.tasks.text_task import TextTask
-from evorun.tasks.verifiers.task import FORMS, Source, VerifiersGrader, VerifiersTask
+from evorun.tasks.verifiers.task import FORMS, JudgedVerifiersTask, Source, VerifiersGrader, VerifiersTask
 
 _REASONING = "One step after another, each of them checked. " * 15
 """As long as a simulated reply's: some rewards count every word of a reply against it."""
@@ -43,8 +44,14 @@ class VerifiersConfig(GivenPromptsConfig):
     is one."""
     right_from: float
     """A reply with at least this reward is right."""
+    model_graded: bool
+    """true: rewards ask judges, and the gold judge answers (gold=MODEL)."""
     stratum: str | None
     """Field of a task's data by which results are broken down."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.task_class = JudgedVerifiersTask if self.model_graded else VerifiersTask  # type: ignore[misc]
 
     def load(self) -> LoadedTask:
         """Load the taskset and draw. Raises ConfigError for one that evorun cannot score.
@@ -70,18 +77,20 @@ class VerifiersConfig(GivenPromptsConfig):
     def _load(self) -> LoadedTask:
         from evorun.tasks.verifiers.offline import Scorer, load_tasks
 
-        tasks = load_tasks(self.id or "", self.arguments, self.first)
+        tasks = load_tasks(self.id or "", self.arguments, self.first, judged=self.model_graded)
         if not tasks:
             raise DataError(f"task.id={self.id}: expected tasks, got none")
         problems, references, repeated = self._read(tasks)
         selected, validation, training = self.split(problems, self.id or "")
         source = Source(self._title, Scorer(tasks[0]), self.reply or FORMS[0], self.right_from)
-        if self.reply is None:
+        if self.reply is None and not self.model_graded:
             form = find_form(
                 FORMS, lambda form: self._make_task(source._replace(form=form)), self._row, selected, references
             )
             source = source._replace(form=form)
         task = self._make_task(source)
+        if self.model_graded:
+            self._require_judge(task, selected[0], references)
         rows = [[self._row(task, problem, references[problem.id]) for problem in part] for part in
                 (selected, validation, training)]  # fmt: skip
         left_out = f", {repeated} repeated ones left out" if repeated else ""
@@ -91,7 +100,7 @@ class VerifiersConfig(GivenPromptsConfig):
             validation=rows[1],
             training=rows[2],
             grader=VerifiersGrader(source, task, [row for part in rows for row in part]),
-            simulator=GradedSimulator,
+            simulator=JudgedSimulator,
             provenance=Provenance(
                 source="benchmark",
                 description=f"{len(selected)} of {len(problems)} tasks of {self._title} by verifiers{left_out}",
@@ -133,11 +142,29 @@ class VerifiersConfig(GivenPromptsConfig):
     # --- answers ---
 
     def _make_task(self, source: Source) -> VerifiersTask:
-        return VerifiersTask(source, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
+        made = JudgedVerifiersTask if self.model_graded else VerifiersTask
+        return made(source, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
+
+    def _require_judge(self, task: VerifiersTask, problem: Problem, references: Mapping[str, Any]) -> None:
+        """Refuse a taskset that was said to ask a judge and does not."""
+        asked = list[Prompt]()
+
+        async def ask(prompt: Prompt) -> str | None:
+            asked.append(prompt)
+            return None
+
+        reply = task.parse(
+            problem, task.write(problem, str(references[problem.id].get(self.answer or _ANSWER)), _REASONING)
+        )
+        run_apart(task.reward(reply, references[problem.id], ask))
+        if not asked:
+            raise ConfigError("task.model_graded=true: expected rewards that ask a judge, got some that ask none")
 
     def _row(self, task: VerifiersTask, problem: Problem, reference: Mapping[str, Any]) -> Row:
         """Return the row; without an answer where the data name none, or no reply with it is right."""
         named = reference.get(self.answer or _ANSWER)
+        if self.model_graded:
+            return Row(problem, None if named is None else str(named).strip() or None, reference)
         if named is None or not (answer := str(named).strip()):
             answer, reply = None, task.parse(problem, _REASONING)
         else:

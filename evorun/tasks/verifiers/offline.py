@@ -16,9 +16,22 @@ from verifiers.v1.state import state_cls
 
 from evorun.errors import first_line
 from evorun.models.base import Message
-from evorun.tasks.outside import Unsupported
+from evorun.tasks.base import Prompt
+from evorun.tasks.outside import Ask, Unsupported
 
-_asked: ContextVar[list[str] | None] = ContextVar("evorun_asked", default=None)
+_judging: ContextVar["_Judging | None"] = ContextVar("evorun_judging", default=None)
+
+
+class JudgeFailed(Exception):
+    """A judge refused, or said what its reward cannot read: the reply has no reward."""
+
+
+class _Judging:
+    """Answers the judges of one scoring, and keeps the first exception that ended one."""
+
+    def __init__(self, ask: Ask | None) -> None:
+        self.ask = ask
+        self.error: Exception | None = None
 
 
 class Scored(NamedTuple):
@@ -44,10 +57,12 @@ class Scorer:
         task.data = self._data_type.model_validate(reference)
         return task
 
-    async def score(self, reference: Mapping[str, Any], text: str) -> Scored:
-        """Score a reply. Raises Unsupported where a reward asks a model, and what the rewards raise.
+    async def score(self, reference: Mapping[str, Any], text: str, ask: Ask | None = None) -> Scored:
+        """Score a reply.
 
-        reference: the task's data, as `dump_data` writes it.
+        reference: the task's data, as `dump_data` writes it. ask: answers the judges; None: there are none. Raises
+        Unsupported where a reward asks one nevertheless, JudgeFailed where a judge has no verdict, and what `ask` and
+        the rewards raise.
         """
         task = self.restore(reference)
         messages = [_MESSAGES[shown["role"]](content=shown["content"]) for shown in read_prompt(task.data)]
@@ -63,26 +78,28 @@ class Scorer:
             agent=vf.AgentInfo(config=AgentConfig()),
             nodes=nodes,
         )
-        asked = list[str]()
-        token = _asked.set(asked)
+        judging = _Judging(ask)
+        token = _judging.set(judging)
         try:
             await task.score(trace)
         except Exception:
-            if not asked:
+            if judging.error is None:
                 raise
         finally:
-            _asked.reset(token)
-        if asked:
-            raise Unsupported(f"expected rewards that ask no model, got one that asks the judge {asked[0]}")
+            _judging.reset(token)
+        if judging.error is not None:  # which verifiers wraps, and which a reward may have caught
+            raise judging.error
         return Scored(trace.reward, {name: reward.score for name, reward in trace.rewards.items() if reward})
 
 
-def load_tasks(taskset_id: str, arguments: Mapping[str, Any], first: int | None) -> list[vf.Task]:
+def load_tasks(
+    taskset_id: str, arguments: Mapping[str, Any], first: int | None, *, judged: bool = False
+) -> list[vf.Task]:
     """Return the tasks of a taskset, in its order. Raises Unsupported, in one line, for what evorun cannot score.
 
-    arguments: of the taskset's configuration. first: read only so many.
+    arguments: of the taskset's configuration. first: read only so many. judged: judges of its configuration are asked.
     """
-    _refuse_judges()
+    _divert_judges()
     try:
         config = vf.taskset_config_type(taskset_id).model_validate({**arguments, "id": taskset_id})
         taskset = vf.load_taskset(config)
@@ -102,7 +119,7 @@ def load_tasks(taskset_id: str, arguments: Mapping[str, Any], first: int | None)
     except Exception as error:
         raise Unsupported(f"its tasks cannot be read: {first_line(error)}") from error
     for example in {type(task): task for task in tasks}.values():
-        _check_behaviour(example)
+        _check_behaviour(example, judged=judged)
     for task in tasks:
         _check_data(task)
     return tasks
@@ -142,7 +159,7 @@ _MESSAGES: Mapping[str, type[Any]] = {
 _HOOKS = ("setup", "finalize", "stage_verifier")
 
 
-def _check_behaviour(task: vf.Task) -> None:
+def _check_behaviour(task: vf.Task, *, judged: bool) -> None:
     """Refuse a kind of task that needs more than a reply to be scored."""
     kind = type(task)
     if kind.NEEDS_CONTAINER:
@@ -155,11 +172,12 @@ def _check_behaviour(task: vf.Task) -> None:
         rewards, judges = task.hooks("reward"), task.plugged_judges()
     except Exception as error:  # a function or a judge that the configuration names
         raise Unsupported(f"its rewards cannot be loaded: {first_line(error)}") from error
-    if judges:
-        raise Unsupported(f"expected rewards that ask no model, got the judge {judges[0].reward_name}")
-    if not rewards:
+    if judges and not judged:
+        raise Unsupported(_refuse(f"the judge {judges[0].reward_name}"))
+    if not rewards and not judges:
         raise Unsupported(f"expected tasks with rewards, got none of {kind.__name__}")
-    if bound := [reward.__name__ for reward in rewards if _needs_runtime(reward)]:
+    scorers = {reward.__name__: reward for reward in rewards} | {judge.reward_name: judge.score for judge in judges}
+    if bound := [name for name, scorer in scorers.items() if _needs_runtime(scorer)]:
         raise Unsupported(f"expected rewards of the reply alone, got some that need a runtime: {', '.join(bound)}")
 
 
@@ -181,16 +199,60 @@ def _check_data(task: vf.Task) -> None:
         raise Unsupported(f"task {data.idx}: expected a prompt that ends in a user's message, got another")
 
 
+def _refuse(asked: str) -> str:
+    return f"expected rewards that ask no model, got {asked}; set task.model_graded=true, and gold=MODEL for its judge"
+
+
 @cache
-def _refuse_judges() -> None:
+def _divert_judges() -> None:
     # Rewards may make judges of any class and name: only here do all of them pass. Elsewhere nothing changes.
     original = vf.Judge.complete
 
-    async def complete(self: vf.Judge, *arguments: Any, **options: Any) -> Any:
-        asked = _asked.get()
-        if asked is None:
-            return await original(self, *arguments, **options)
-        asked.append(self.reward_name)
-        raise Unsupported("the judge is refused")
+    async def complete(self: vf.Judge, messages: Any, **options: Any) -> Any:
+        judging = _judging.get()
+        if judging is None:
+            return await original(self, messages, **options)
+        try:
+            return await _ask_judge(self, judging.ask, messages, **options)
+        except Exception as error:
+            judging.error = judging.error or error
+            raise
 
     vf.Judge.complete = complete
+
+
+async def _ask_judge(
+    judge: vf.Judge,
+    ask: Ask | None,
+    messages: Any,
+    *,
+    trace: Any = None,
+    schema: Any = None,
+    parse: Any = None,
+    **_: Any,
+) -> vf.JudgeResponse:
+    """Have a judge's request answered, read the reply as verifiers does, and record it in the trace."""
+    name = judge.reward_name
+    if ask is None:
+        raise Unsupported(_refuse(f"one that asks the judge {name}"))
+    given = [vf.UserMessage(content=messages)] if isinstance(messages, str) else messages
+    if any(not isinstance(message.content, str) for message in given):
+        raise Unsupported(f"expected a judge that is asked in text, got others of {name}")
+    shown = tuple(Message(role=message.role, content=message.content) for message in given)
+    choices = getattr(judge.config, "choices", ("yes", "no"))
+    said = await ask(
+        Prompt(messages=shown, json_schema=schema and schema.model_json_schema(), hints={"verdicts": choices})
+    )
+    if said is None:
+        raise JudgeFailed(f"the judge {name} refused, or its reply was cut off")
+    response = vf.JudgeResponse(text=said)
+    try:
+        response.parsed = None if schema is None else schema.model_validate_json(said)
+        if parse is not None:
+            response.parsed = parse(response)
+    except Exception as error:
+        raise JudgeFailed(f"the reply of the judge {name} cannot be read: {first_line(error)}") from error
+    finally:
+        if trace is not None:
+            trace.record_judge_call(name=name, request={"model": "gold", "messages": list(shown)}, response=response)
+    return response

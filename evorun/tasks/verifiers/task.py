@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from msgspec.structs import replace
+
 from evorun.errors import EvorunError, first_line
+from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Row, look_up
-from evorun.tasks.outside import GivenPromptsTask
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, Row, look_up
+from evorun.tasks.outside import GRADER_ROLE, Ask, GivenPromptsTask
 from evorun.tasks.replaying import run_apart
 
 if TYPE_CHECKING:
@@ -75,12 +78,19 @@ class VerifiersTask(GivenPromptsTask):
         """Grade a reply by the taskset's rewards. reference: the task's data."""
         return run_apart(self.reward(response, reference))
 
-    async def reward(self, response: Response, reference: Any) -> Grade:
-        """Grade a reply. Rewards that fail at it find it wrong, with the reason in the grade."""
+    async def reward(self, response: Response, reference: Any, ask: Ask | None = None) -> Grade:
+        """Grade a reply; `ask` answers judges. Rewards that fail at it find it wrong, with the reason in the grade.
+
+        A judge without a verdict leaves it without a score, as in verifiers.
+        """
+        from evorun.tasks.verifiers.offline import JudgeFailed
+
         try:
-            scored = await self._source.scorer.score(reference, response.text)
+            scored = await self._source.scorer.score(reference, response.text, ask)
         except EvorunError:
             raise
+        except JudgeFailed as error:
+            return Grade(detail=f"unscored: {error}"[:200])
         except Exception as error:  # of the taskset's own code, at a model's words
             return Grade(correct=False, scores={REWARD: 0.0}, detail=f"reward_error: {first_line(error)}")
         if not math.isfinite(scored.reward):
@@ -89,8 +99,22 @@ class VerifiersTask(GivenPromptsTask):
         return Grade(correct=scored.reward >= self._source.right_from, scores={REWARD: scored.reward}, detail=parts)
 
 
+class JudgedVerifiersTask(VerifiersTask):
+    """A taskset with rewards that ask a model: the gold judge."""
+
+    graded_by_opinion = True
+    free_text = True
+
+    def read(self, problem: Problem, text: str) -> str:
+        return text.strip()
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        """Return no score: only the grader may ask the gold judge."""
+        return Grade()
+
+
 class VerifiersGrader:
-    """Holds the tasks' data; rewards are recorded in the journal."""
+    """Holds the tasks' data; rewards, or the replies of judges, are recorded in the journal."""
 
     def __init__(self, source: Source, task: VerifiersTask, rows: Sequence[Row]) -> None:
         self._source = source
@@ -99,10 +123,19 @@ class VerifiersGrader:
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        reference = look_up(self._references, problem)
+        reference, asked = look_up(self._references, problem), list[tuple[Message, ...]]()
+
+        async def ask(prompt: Prompt) -> str | None:
+            asked.append(prompt.messages)
+            hints = {"role": GRADER_ROLE, "problem": problem.id, "answers": [response.text], **prompt.hints}
+            return await tools.judge(replace(prompt, hints=hints), asked.count(prompt.messages) - 1)
+
+        judge = ask if self._task.graded_by_opinion else None
 
         async def work() -> Grade:
-            # In an asyncio task of its own, since a context variable tells which judges are refused.
-            return await asyncio.create_task(self._task.reward(response, reference))
+            # In an asyncio task of its own, since a context variable tells who answers judges.
+            return await asyncio.create_task(self._task.reward(response, reference, judge))
 
+        if self._task.graded_by_opinion:  # the journal has the judges' words
+            return await work()
         return await tools.remember(["verifiers", self._source.name, problem.id, response.text], work, Grade)

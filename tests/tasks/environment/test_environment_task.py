@@ -15,6 +15,7 @@ from evorun.tasks.environment.base import describe_parameters
 from evorun.tasks.tool_calls import write_call
 from evorun.testing.tasks import check_task
 from evorun_process import evorun_here
+from killed_runs import check_killed_run
 
 LOCKS = Path(__file__).parent / "locks.py"
 LOOK = write_call("look", {})
@@ -136,7 +137,7 @@ def test_wrong_settings_are_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_killed_run_goes_on_and_replays(rows: Path, tmp_path: Path) -> None:
+def test_a_run_replays_without_its_environment(rows: Path, tmp_path: Path) -> None:
     task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "method=best_of_n"]
     task += ["method.samples=4", "method.rounds=2", "method.duels=2"]
     done = evorun_here(*task, "engine=simulated", "engine.skill=0.5", "hydra.run.dir=first", cwd=tmp_path)
@@ -150,6 +151,12 @@ def test_a_killed_run_goes_on_and_replays(rows: Path, tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     for file in ("predictions.jsonl", "steps.jsonl", "candidates.jsonl"):
         assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
+
+
+def test_a_run_killed_within_an_episode_resumes_to_the_same_bytes(rows: Path, tmp_path: Path) -> None:
+    task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "method=best_of_n"]
+    task += ["method.samples=4", "method.rounds=2", "method.duels=2", "engine=simulated", "engine.skill=0.9"]
+    check_killed_run([*task, "engine.seconds_per_token=0.01"], tmp_path, "tools")
 
 
 # --- OpenEnv ---

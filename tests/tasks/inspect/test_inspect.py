@@ -17,6 +17,7 @@ from evorun.simulation.skill import Skill
 from evorun.tasks.base import Grade, Prompt
 from evorun.testing.tasks import check_task
 from evorun_process import evorun_here
+from killed_runs import check_killed_run
 
 pytest.importorskip("inspect_ai")
 pytestmark = pytest.mark.bridges
@@ -237,3 +238,9 @@ def test_a_run_is_carried_out_and_read_again_from_its_journal(name: str, tmp_pat
     succeed("engine=replay", f"engine.run={tmp_path / 'first'}", "hydra.run.dir=second")
     for file in ("predictions.jsonl", "steps.jsonl"):
         assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
+
+
+def test_a_run_killed_after_a_judgment_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    task = ["task=inspect", f"task.function={TASKS}:judged", "task.model_graded=true", "method=duel_evolve"]
+    task += ["method.max_pool=8", "budget.calls_per_problem=30", "engine=simulated", "engine.seconds_per_token=0.002"]
+    check_killed_run(task, tmp_path, "gold")

@@ -15,9 +15,10 @@ from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
 from evorun.simulation.skill import Skill
-from evorun.tasks.base import Grade
+from evorun.tasks.base import Grade, Prompt
 from evorun.testing.tasks import check_task
 from evorun_process import evorun_here
+from killed_runs import check_killed_run
 
 pytest.importorskip("verifiers.v1")  # this folder has the same name
 pytestmark = pytest.mark.bridges
@@ -50,6 +51,18 @@ class Unrecorded:
         return await compute()
 
 
+class Judge(Unrecorded):
+    """Answers as a judge that always says the same."""
+
+    def __init__(self, verdict: str) -> None:
+        self.verdict = verdict
+        self.asked: list[tuple[Prompt, int]] = []
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> str:
+        self.asked.append((prompt, attempt))
+        return self.verdict
+
+
 def grade(loaded: Any, problem: Any, text: str) -> Grade:
     tools: Any = Unrecorded()
     found: Grade = asyncio.run(loaded.grade(problem, loaded.task.parse(problem, text), tools))
@@ -57,16 +70,21 @@ def grade(loaded: Any, problem: Any, text: str) -> Grade:
 
 
 async def roll_out(
-    name: str, settings: dict[str, Any], texts: Sequence[str] = TEXTS
+    name: str, settings: dict[str, Any], texts: Sequence[str] = TEXTS, verdict: str = ""
 ) -> list[tuple[str, Any, list[tuple[str, str]]]]:
-    """Return verifiers' own traces: for each task and text, the text, the trace, and the prompt that it sent."""
+    """Return verifiers' own traces: for each task and text, the text, the trace, and the prompt that it sent.
+
+    verdict: what judges say.
+    """
     import verifiers.v1 as vf
 
     asked: list[Any] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(await request.json())
-        message = {"role": "assistant", "content": saying[0]}
+        given = await request.json()
+        if is_policy := given["model"] == "m":
+            asked.append(given)
+        message = {"role": "assistant", "content": saying[0] if is_policy else verdict}
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
         return web.json_response(reply)
@@ -85,6 +103,8 @@ async def roll_out(
         client=vf.EvalClientConfig(base_url=f"http://{host}:{port}/v1", api_key_var="NO_KEY"),
     )
     given = {"id": f"{name}_taskset", **settings.get("arguments", {})}
+    for judge in given.get("task", {}).get("judges", ()):
+        judge["base_url"] = f"http://{host}:{port}/v1"
     taskset = vf.load_taskset(vf.taskset_config_type(given["id"]).model_validate(given)).take(settings.get("first", 4))
     traces = []
     async with vf.Agent(config) as agent:
@@ -238,6 +258,64 @@ def test_a_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path) ->
     succeed("engine=replay", f"engine.run={tmp_path / 'first'}", "hydra.run.dir=second")
     for file in ("predictions.jsonl", "steps.jsonl"):
         assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
+
+
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    task = ["task=verifiers", "task.id=sums_taskset", "method=duel_evolve", "method.max_pool=8"]
+    task += ["budget.calls_per_problem=30", "engine=simulated", "engine.seconds_per_token=0.002"]
+    check_killed_run(task, tmp_path, "grade|", modules=HERE)
+
+
+# --- judges ---
+
+
+@pytest.mark.parametrize("verdict", ["yes", "no", "neither"])
+def test_the_gold_judge_answers_as_verifiers_own_judge_is_asked(verdict: str) -> None:
+    judge = {"id": "reference", "answer_field": "capital", "weight": 2.0, "api_key_var": "NO_KEY"}
+    given: dict[str, Any] = {"arguments": {"task": {"judges": [judge]}}}
+    loaded = load("capitals", answer="capital", model_graded=True, right_from=2.5, **given)
+    traces = asyncio.run(roll_out("capitals", given, ("<answer>Paris</answer>", "Rome."), verdict))
+    problems = {problem.id: problem for problem in loaded.problems}
+    for text, trace, _ in traces:
+        tools = Judge(verdict)
+        response = loaded.task.parse(problems[str(trace.task.data.idx)], text)
+        found = asyncio.run(loaded.grade(problems[str(trace.task.data.idx)], response, tools))
+        [call] = trace.info["judge_calls"]
+        [(prompt, attempt)] = tools.asked
+        assert [(m["role"], m["content"]) for m in prompt.messages] == [
+            (m["role"], m["content"]) for m in call["request"]["messages"]
+        ]
+        assert attempt == 0
+        if verdict == "neither":  # verifiers ends such a rollout with an error; it has no reward here either
+            assert not trace.ok
+            assert found.correct is None
+            assert found.detail.startswith("unscored: the reply of the judge reference cannot be read")
+        else:
+            assert found.scores == {"reward": trace.reward}
+            assert found.correct is (trace.reward >= 2.5)
+
+
+def test_a_reward_that_asks_a_judge_is_answered_too_and_one_must_ask() -> None:
+    loaded = load("refused", arguments={"why": "judged"}, model_graded=True)
+    tools = Judge("anything")
+    problem = loaded.problems[0]
+    found = asyncio.run(loaded.grade(problem, loaded.task.parse(problem, "42"), tools))
+    assert found.scores == {"reward": 2.0}
+    assert tools.asked[0][0].messages[0]["content"] == "Is it right?"
+    with pytest.raises(ConfigError, match="expected rewards that ask a judge, got some that ask none"):
+        load("sums", model_graded=True)
+
+
+def test_a_judged_run_is_carried_out_and_read_again_from_its_journal(tmp_path: Path) -> None:
+    judges = "task.arguments={task:{judges:[{id:reference,answer_field:capital}]}}"
+    task = ["task=verifiers", "task.id=capitals_taskset", "task.answer=capital", "task.model_graded=true", judges]
+    task += ["method=best_of_n", "method.samples=3", "task.right_from=1"]
+    done = evorun_here(*task, "engine=simulated", "engine.skill=0.7", "hydra.run.dir=first", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rewards = [json.loads(line)["scores"]["reward"] for line in (tmp_path / "first/predictions.jsonl").open()]
+    assert len(set(rewards)) > 1
+    again = evorun_here("replay", "first", cwd=tmp_path)
+    assert "the records are the same to the byte" in again.stdout, again.stdout + again.stderr
 
 
 # --- evorun's tasks as tasksets ---
