@@ -190,7 +190,10 @@ class InspectConfig(GivenPromptsConfig):
         response = task.parse(problem, task.write(problem, targets[problem.id][0], _REASONING))
         grade = run_apart(task.replay(problem, response, targets[problem.id], ask))
         if self.model_graded and not asked:
-            raise ConfigError("task.model_graded=true: expected a scorer that asks a model, got one that asks none")
+            reason = f" ({grade.detail})" if grade.detail else ""
+            raise ConfigError(
+                f"task.model_graded=true: expected a scorer that asks a model, got one that asks none{reason}"
+            )
         if not self.model_graded and grade.correct is None:
             raise ConfigError(
                 f"task.function={self.function}: expected a scorer that scores each reply, got {grade.detail}"

@@ -239,7 +239,7 @@ async def _ask_judge(
     if any(not isinstance(message.content, str) for message in given):
         raise Unsupported(f"expected a judge that is asked in text, got others of {name}")
     shown = tuple(Message(role=message.role, content=message.content) for message in given)
-    choices = getattr(judge.config, "choices", ("yes", "no"))
+    choices = judge.config.choices if isinstance(judge, vf.ReferenceJudge) else ("yes", "no")
     said = await ask(
         Prompt(messages=shown, json_schema=schema and schema.model_json_schema(), hints={"verdicts": choices})
     )
