@@ -353,6 +353,13 @@ def test_every_public_name_is_there_and_explained() -> None:
             assert inspect.getdoc(found), path
 
 
+def test_every_capability_is_public() -> None:
+    module = "evorun.tasks.capabilities"
+    tree = ast.parse((ROOT / "evorun/tasks/capabilities.py").read_text())
+    classes = [f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert sorted(classes) == sorted(name for name in API if name.startswith(f"{module}."))
+
+
 def test_examples_and_guides_import_only_what_is_public() -> None:
     scripts = {file: file.read_text() for file in (ROOT / "examples").rglob("*.py")}
     guides = {
