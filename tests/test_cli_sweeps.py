@@ -13,10 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from evorun.cli.job_folders import Job, choose_folders
 from evorun.cli.naming import LONGEST, job_name
 from evorun.cli.sweep_keys import drop_inapplicable_keys
 from evorun.errors import ConfigError
 from evorun.runs.job_states import look_at
+from evorun.runs.sweeps import JobInSweep
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 from token_server import write_byte_tokenizer
 
@@ -42,6 +44,27 @@ def test_names_are_plain_where_they_can_be_and_stable() -> None:
     assert job_name(["seed=1", "task=mathbench", "++budget.calls=8", "evorun.debug=true"]) == "budget.calls-8_seed-1"
     assert job_name(["model=gemma3_4b"]) == "model-gemma3-4b_bbc91cc9"
     assert job_name(["task=mathbench"]) == "run"
+
+
+def test_a_folder_names_what_tells_its_job_from_the_others() -> None:
+    typed = [("method=rsa", "task.limit=3", f"method.k={k}", f"seed={seed}") for k in (2, 3) for seed in (0, 1)]
+    jobs = [Job("rsa_tsp", words, job_name(words)) for words in typed]
+    names = ["rsa_tsp_k-2_seed-0", "rsa_tsp_k-2_seed-1", "rsa_tsp_k-3_seed-0", "rsa_tsp_k-3_seed-1"]
+    assert choose_folders(jobs) == names
+    assert choose_folders(jobs[:1]) == ["rsa_tsp_seed-0"]  # where nothing differs, a seed stays
+    alike = [Job("rsa_tsp", [f"model.id=a{sign}b"], f"full{sign}") for sign in "/:"]
+    assert choose_folders(alike) == ["full/", "full:"]
+
+
+def test_a_job_keeps_the_folder_that_it_had_and_another_one_does_not_get_it() -> None:
+    first = Job("rsa_tsp", ["task.limit=3", "seed=0"], "full_a")
+    earlier = [JobInSweep("rsa_tsp_seed-0", tuple(first.overrides))]
+    beside = [Job("rsa_tsp", ["task.limit=3", "method.k=2", "seed=0"], "full_b"), first]
+    assert choose_folders(beside, earlier) == ["rsa_tsp_k-2_seed-0", "rsa_tsp_seed-0"]
+    other = Job("rsa_tsp", ["task.limit=4", "seed=0"], "full_c")
+    assert choose_folders([other], earlier) == ["full_c"]
+    faster = Job("rsa_tsp", ["task.limit=3", "seed=0", "engine.concurrency=2"], "full_d")
+    assert choose_folders([faster], earlier) == ["rsa_tsp_seed-0"]  # a resume may set it, so it is the same job
 
 
 def test_an_interrupt_stops_the_sweep(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorun.cli import invocation, local_launcher
 from evorun.cli.invocation import BegunSweep
+from evorun.cli.job_folders import Job, choose_folders
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
 from evorun.cli.output import print_error, showing_progress
 from evorun.cli.overrides import as_typed, permit_unlisted_key, words
@@ -32,6 +33,7 @@ from evorun.runs.paths import display
 from evorun.runs.sweeps import (
     SWEEP_MANIFEST,
     JobInSweep,
+    SweepManifest,
     is_own_sweep,
     is_sweep,
     job_names,
@@ -121,7 +123,10 @@ class VariantSweeper(BasicSweeper):
             # What has begun may need only its journal; a machine that only submits jobs need not be able to run them.
             if not (self._folder / SWEEP).exists() and runs_here(self.config):
                 refuse_obstacles(jobs, progress.track(composed, description="checking the jobs and their data"))
-        self._record(jobs, composed)
+        earlier = read_sweep(self._folder) if is_sweep(self._folder) else None
+        if resumed is None:
+            jobs = name_folders(jobs, composed, earlier.jobs if earlier is not None and is_own_sweep(earlier) else ())
+        self._record(jobs, composed, earlier)
         return list(self.split_overrides_to_chunks(jobs, max_batch_size))
 
     def _compose(self, job: list[str], number: int) -> DictConfig:
@@ -131,7 +136,9 @@ class VariantSweeper(BasicSweeper):
             composed.hydra.job.id = composed.hydra.job.num = number
         return composed
 
-    def _record(self, jobs: Sequence[Sequence[str]], composed: Sequence[DictConfig]) -> None:
+    def _record(
+        self, jobs: Sequence[Sequence[str]], composed: Sequence[DictConfig], earlier: SweepManifest | None
+    ) -> None:
         """Lock the sweep's folder and write the manifest there."""
         assert self.config is not None  # noqa: S101 - Hydra has set it up
         folder = self._folder
@@ -145,10 +152,8 @@ class VariantSweeper(BasicSweeper):
         recorded = []
         for job, config in zip(jobs, composed, strict=True):
             HydraConfig.instance().set_config(config)  # the folder's name reads it
-            own = [as_typed(word) for word in job if not word.startswith("hydra.sweep.subdir=")]
-            recorded.append(JobInSweep(str(config.hydra.sweep.subdir), tuple(own)))
+            recorded.append(JobInSweep(str(config.hydra.sweep.subdir), _list_typed(job)))
         launcher = self.config.hydra.runtime.choices["hydra/launcher"]
-        earlier = read_sweep(folder) if is_sweep(folder) else None
         study = study_of_sweep({str(config.study) for config in composed if config.get("study")}, folder, earlier)
         sweep = new_sweep(["evorun", *invocation.current.typed], launcher, recorded, study)
         if earlier is not None:
@@ -163,6 +168,31 @@ class VariantSweeper(BasicSweeper):
         write_sweep(folder, sweep)
         names = {job.folder: name for job, name in zip(sweep.jobs, job_names(sweep.jobs), strict=True)}
         invocation.current.sweep = BegunSweep(folder, recorded, names)
+
+
+def name_folders(
+    jobs: Sequence[list[str]], composed: Sequence[DictConfig], earlier: Sequence[JobInSweep]
+) -> list[list[str]]:
+    """Return the jobs, each with an override that names its folder, unless the user's own setting names it."""
+    unnamed = []
+    for job, config in zip(jobs, composed, strict=True):
+        HydraConfig.instance().set_config(config)
+        chosen = config.hydra.runtime.choices
+        unnamed.append(Job(f"{chosen.method}_{chosen.task}", _list_typed(job), str(config.hydra.sweep.subdir)))
+    named = []
+    for job, config, folder in zip(jobs, composed, choose_folders(unnamed, earlier), strict=True):
+        if "evorun_job" not in OmegaConf.to_container(config.hydra.sweep, resolve=False)["subdir"]:
+            named.append(job)
+            continue
+        with read_write(config.hydra):  # `set_config` has locked it
+            config.hydra.sweep.subdir = folder
+        named.append([*job, f"hydra.sweep.subdir={quoted(folder)}"])
+    return named
+
+
+def _list_typed(job: Sequence[str]) -> tuple[str, ...]:
+    """Return a job's overrides as typed, but for the name of its folder."""
+    return tuple(as_typed(word) for word in job if not word.startswith("hydra.sweep.subdir="))
 
 
 def runs_here(config: DictConfig) -> bool:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -36,15 +37,28 @@ class Terminal(Console):
     def print_table(self, table: Table) -> None:
         """Print a table unless it has no rows; what is too wide for a terminal continues below, column by column.
 
-        Lines wrap only between words, and not at all where the output is no terminal.
+        Lines wrap only between words. In a file or a pipe they are whole and end without spaces, unless COLUMNS is set.
         """
-        if table.rows:
+        if not table.rows:
+            return
+        if self.is_terminal:
             for part in self.fit_table(table):
                 self.print(part, crop=False, no_wrap=True, overflow="ignore")
+            return
+        with self.capture() as captured:
+            for part in self.fit_table(table):
+                self.print(part, crop=False, no_wrap=True, overflow="ignore")
+        for line in captured.get().splitlines():
+            self.print(line.rstrip(), soft_wrap=True)
+
+    @property
+    def limits_tables(self) -> bool:
+        """Whether tables fit a width: the terminal's, or in a file or a pipe that of the variable COLUMNS."""
+        return self.is_terminal or os.environ.get("COLUMNS", "").isdigit()
 
     def fit_table(self, table: Table) -> list[Table]:
-        """Return a table as parts that fit the terminal, each with the columns that name the rows."""
-        if not self.is_terminal:
+        """Return a table as parts that fit the width, each with the columns that name the rows."""
+        if not self.limits_tables:
             _keep_whole(table, _MAX_WIDTH)
             table.width = self.measure_table(table).maximum
             return [table]

@@ -129,7 +129,8 @@ def test_no_figure_is_cut_in_a_narrow_terminal(two: list[Path], width: int) -> N
         assert figure in _plain(printed)
 
 
-def test_a_file_gets_the_whole_table_in_one_line_each(two: list[Path]) -> None:
+def test_a_file_gets_the_whole_table_in_one_line_each(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     lines = _printed(two, 80, terminal=False).splitlines()
     (line,) = [line for line in lines if line.split()[:2] == ["duel_evolve", "10"]]
     assert " 1,208 " in line

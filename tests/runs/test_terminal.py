@@ -49,8 +49,26 @@ def test_what_is_logged_steers_nothing() -> None:
     assert "\x1b" not in line
 
 
+@pytest.mark.parametrize(("columns", "lines"), [(None, 1), ("40", 3)])
+def test_a_table_in_a_file_is_whole_unless_columns_limits_it(
+    columns: str | None, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    table = Table("run", "model", box=None, show_header=False)
+    table.add_row("a b", "as many words as a line of forty characters has no room for, and more")
+    printed = io.StringIO()
+    Terminal(file=printed).print_table(table)
+    assert len(printed.getvalue().splitlines()) == lines
+    assert " \n" not in printed.getvalue()
+
+
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_table_that_is_too_wide_keeps_ids_figures_and_headings_whole(*, terminal: bool) -> None:
+def test_a_table_that_is_too_wide_keeps_ids_figures_and_headings_whole(
+    *, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     table = Table("problem", "what became of it")
     table.add_column("95 % interval", justify="right")
     identity = "high_school/algebra-01"

@@ -77,8 +77,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
 def _print_main_table(title: str, comparison: ComparedRuns, rows: Sequence[Row], console: "Terminal") -> None:
     """Print one table; if it is too wide, only the columns that have no other table."""
     whole = tables.make_main_table(comparison, rows, comparison.strata, comparison.common_scores, title).to_rich()
-    # in a file no line is too long
-    if not console.is_terminal or console.measure_table(whole).maximum <= console.width:
+    if not console.limits_tables or console.measure_table(whole).maximum <= console.width:
         console.print_table(whole)
         return
     console.print_table(tables.make_main_table(comparison, rows, [], [], title, with_cost=False).to_rich())

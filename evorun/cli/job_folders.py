@@ -1,0 +1,70 @@
+"""Folders of a sweep's jobs: named by what tells the jobs apart, as a reader of the folder would say it."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from evorun.cli.naming import LONGEST
+from evorun.cli.overrides import MAY_CHANGE, MAY_CHANGE_IN_TRAINING, read_key
+from evorun.runs.sweeps import JobInSweep
+
+_UNNAMED = ("method", "task", "study")
+"""Keys that are in every name, or in none."""
+
+
+class Job(NamedTuple):
+    """A job of a sweep before its folder has a name."""
+
+    pair: str
+    """METHOD_TASK, with which its folder's name begins."""
+    overrides: Sequence[str]
+    """As typed on a command line."""
+    full_name: str
+    """The name with all overrides (`naming.job_name`), which no other job has."""
+
+
+def choose_folders(jobs: Sequence[Job], earlier: Sequence[JobInSweep] = ()) -> list[str]:
+    """Return a folder for each job: `METHOD_TASK_KEY-VALUE...` with its seed and the keys in which the jobs differ.
+
+    A job with the overrides of an earlier one gets its folder, whatever else differs now. Where two jobs would share a
+    name, each has its full one. earlier: the jobs in the folder's manifest.
+    """
+    common = set.intersection(*(set(job.overrides) for job in jobs)) if jobs else set()
+    folders = {frozenset(job.overrides): job.folder for job in earlier}
+    deciding = {job.folder: _list_deciding(job.overrides) for job in earlier}
+    names = [
+        _name(job, [word for word in job.overrides if word not in common or read_key(word) == "seed"]) for job in jobs
+    ]
+    count = Counter(names)
+    chosen = []
+    for job, name in zip(jobs, names, strict=True):
+        shared = count[name] > 1 or len(name) > LONGEST
+        taken = deciding.get(name, _list_deciding(job.overrides)) != _list_deciding(job.overrides)
+        chosen.append(folders.get(frozenset(job.overrides), job.full_name if shared or taken else name))
+    return chosen
+
+
+def _name(job: Job, overrides: Sequence[str]) -> str:
+    given = dict(word.lstrip("+").partition("=")[::2] for word in overrides)
+    shown = {key: value for key, value in given.items() if key not in _UNNAMED and not _is_of_program(key)}
+    last = Counter(key.rpartition(".")[2] for key in shown)
+    parts = []
+    for key, value in shown.items():
+        short = key.rpartition(".")[2]
+        parts.append(f"{short if last[short] == 1 else key}-{value}")
+    return "_".join([job.pair, *(re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-") for part in parts)])
+
+
+def _list_deciding(overrides: Sequence[str]) -> frozenset[str]:
+    """Return the overrides that decide a job's results: all but those that a resume may change."""
+    return frozenset(word for word in overrides if not _may_change(read_key(word)))
+
+
+def _may_change(key: str) -> bool:
+    group, dot, _ = key.partition(".")
+    return bool(dot and group in MAY_CHANGE) or key in MAY_CHANGE_IN_TRAINING or key == "tracker" or _is_of_program(key)
+
+
+def _is_of_program(key: str) -> bool:
+    return key.startswith(("evorun.", "hydra.", "hydra/"))
