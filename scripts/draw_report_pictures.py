@@ -48,7 +48,7 @@ PICTURES = (
     Picture("score", "duels", "Accuracy", 560),
     Picture("cost", "duels", "Accuracy against cost", 560),
     Picture("roles", "duels", "Cost by role", 400),
-    Picture("search", "duels", "Search", 400),
+    Picture("search", "duels", "Search", 722),
     Picture("judge", "duels", "Judge", 760),
     Picture("candidates", "duels", "Candidates", 922),
     Picture("prompts", "espl", "System prompts", 1010),

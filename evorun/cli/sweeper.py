@@ -181,7 +181,8 @@ def name_folders(
         unnamed.append(Job(f"{chosen.method}_{chosen.task}", _list_typed(job), str(config.hydra.sweep.subdir)))
     named = []
     for job, config, folder in zip(jobs, composed, choose_folders(unnamed, earlier), strict=True):
-        if "evorun_job" not in OmegaConf.to_container(config.hydra.sweep, resolve=False)["subdir"]:
+        setting: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+        if "evorun_job" not in setting["subdir"]:
             named.append(job)
             continue
         with read_write(config.hydra):  # `set_config` has locked it

@@ -154,7 +154,7 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
         return None
     on = f" on {panel.task}" if len(comparison.tasks) > 1 else ""
     caption, drawing = drawn
-    note = "Joined: no other arm is both cheaper and better; grey: one is. With " + name_intervals(
+    note = "Joined: no other arm is both cheaper and better. Grey: some other arm is. With " + name_intervals(
         [arm for arm in panel.arms if not arm.is_baseline]
     )
     return CaptionedFigure(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
