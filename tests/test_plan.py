@@ -261,7 +261,7 @@ FOLDED = {"crossover": "generate", "mutate": "generate"}
     [
         ("duel_evolve", "task=mathbench", "method.duels=2", "method.initial_candidates=4", "method.children=4"),
         ("feedback_descent", "task=mathbench"),
-        ("lyria", "task=sudoku", "task.instances=4", "method.population=6"),
+        pytest.param(("lyria", "task=sudoku", "task.instances=4", "method.population=6"), marks=pytest.mark.nightly),
     ],
     ids=lambda words: words[0],
 )

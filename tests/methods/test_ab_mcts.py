@@ -177,7 +177,7 @@ def solved(folder: Path, policy: str, *words: str) -> float:
     return value
 
 
-@pytest.mark.parametrize("helps", [True, False])
+@pytest.mark.parametrize("helps", [pytest.param(True, marks=pytest.mark.nightly), False])
 def test_it_loses_to_best_first_search_where_refinements_help_and_wins_where_they_harm(
     tmp_path: Path, helps: bool
 ) -> None:
@@ -188,6 +188,6 @@ def test_it_loses_to_best_first_search_where_refinements_help_and_wins_where_the
 
 
 def test_it_wins_against_independent_responses_where_refinements_help(tmp_path: Path) -> None:
-    words = ("engine.improvement=1", "engine.skill=0.85", "method.nodes=60")
+    words = ("engine.improvement=1", "engine.skill=0.85", "method.nodes=40")
     adaptive, independent = (solved(tmp_path, policy, *words) for policy in ("ab_mcts", "ucb"))
     assert adaptive > independent + 0.1

@@ -360,7 +360,9 @@ ARMS = {
     ("world", "wins"),
     [
         (("engine.skill=0.3", "engine.improvement=0.6"), True),
-        (("engine.skill=0.6", "engine.improvement=0", "engine.misleading=0.6"), False),
+        pytest.param(
+            ("engine.skill=0.6", "engine.improvement=0", "engine.misleading=0.6"), False, marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_it_wins_and_loses_with_the_models_skill_at_improving(tmp_path: Path, world: Sequence[str], wins: bool) -> None:

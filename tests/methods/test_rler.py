@@ -251,7 +251,11 @@ WORLD = (
 
 
 @pytest.mark.parametrize(
-    ("meta", "wins"), [(("engine.meta_skill=1",), True), (("engine.meta_skill=0", "engine.meta_harm=1"), False)]
+    ("meta", "wins"),
+    [
+        (("engine.meta_skill=1",), True),
+        pytest.param(("engine.meta_skill=0", "engine.meta_harm=1"), False, marks=pytest.mark.nightly),
+    ],
 )
 def test_it_wins_and_loses_with_what_is_written(tmp_path: Path, meta: Sequence[str], wins: bool) -> None:
     """The other arm keeps one rubric; the model that writes criteria notices exploits, or writes what does harm."""
