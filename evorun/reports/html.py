@@ -12,6 +12,7 @@ from evorun.reports.drawing import Drawing
 from evorun.reports.evolution.section import load_sections
 from evorun.reports.facts import list_facts, list_settings, list_tiles, list_warnings
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, has_judge, make_figures_table, warn_of_indecision
+from evorun.reports.islands import draw_islands
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, export, markup, own_file, render, write_page
@@ -102,6 +103,8 @@ def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, An
     words = {"score": None if measure.is_correctness else score, "step": step}
     scripts = ("dom.js", "diff.js", "browser.js", "evolution/evolution.js", "evolution/rollouts.js")
     script = "".join(map(own_file, scripts))
+    plots_drawn = _draw_plots(outcome, curves, aggregates, axes)
+    plots_drawn["islands"] = draw_islands(steps, outcome.manifest.answered_by)
     return {
         "title": f"{outcome.manifest.method} on {outcome.manifest.task}",
         "outcome": outcome,
@@ -129,7 +132,7 @@ def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, An
         "judge_warning": warn_of_indecision(outcome.metrics),
         "has_judge": has_judge(outcome.manifest),
         "gradient_clipping": describe_gradient_clipping(curves.training),
-        "plots": _draw_plots(outcome, curves, aggregates, axes),
+        "plots": plots_drawn,
         "sections": sections,
         "rubrics": load_rubric_section(outcome, curves),
         "rejudged": load_rejudgings(run_dir),

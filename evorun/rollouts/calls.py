@@ -112,6 +112,10 @@ class Calls:
         """Model calls so far, all roles together."""
         return self._meter.total.calls
 
+    def mean_costs(self, roles: Sequence[str]) -> list[float]:
+        """Return the mean cost of each role's calls so far, in one unit for all; 0 for a role without a call."""
+        return self._meter.mean_costs(roles)
+
     def affordable(self, calls: int, role: str) -> int:
         """Return how many of the requested calls the budget still allows; fewer mark it as exhausted."""
         return self._meter.admit(calls, role)

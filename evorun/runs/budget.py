@@ -140,6 +140,17 @@ class Meter:
         """Price of what was spent, in picodollars; 0 while no role with a price was called."""
         return price_calls(self.rates, dict(self.by_role)) or 0
 
+    def mean_costs(self, roles: Sequence[str]) -> list[float]:
+        """Return the mean cost of each role's calls so far: their price, or tokens where a price is unknown.
+
+        0 for a role without a call.
+        """
+        made = [self.by_role.get(role, Usage()) for role in roles]
+        prices = [price_calls(self.rates, {role: usage}) for role, usage in zip(roles, made, strict=True)]
+        if None in prices:
+            prices = [usage.tokens for usage in made]
+        return [(price or 0) / max(1, usage.calls) for price, usage in zip(prices, made, strict=True)]
+
     @property
     def used(self) -> float:
         """The share of the limit that has been spent, in [0, 1]; 0 without a limit."""

@@ -112,17 +112,27 @@ def test_an_island_that_improves_explores_less_and_gets_the_next_turn() -> None:
 
 def test_the_bandit_rewards_gains_alone_and_forgets() -> None:
     bandit = ModelBandit(3, exploration=1.0, epsilon=0.2, decay=0.5)
-    assert bandit.probabilities() == pytest.approx([1 / 3] * 3)
+    assert bandit.probabilities([1, 1, 1]) == pytest.approx([1 / 3] * 3)
     for model in (0, 1, 2):
         bandit.submit(model)
     for model, fitness in ((0, 60.0), (1, 90.0), (2, 40.0)):
         bandit.update(model, fitness, 60.0)
-    assert bandit.probabilities() == pytest.approx([0.1, 0.8, 0.1])
+    assert bandit.probabilities([1, 1, 1]) == pytest.approx([0.1, 0.8, 0.1])
     assert bandit.calls == pytest.approx([1, 1, 1])
     for _ in range(40):  # a leader without further gains is overtaken
         bandit.submit(1)
         bandit.update(1, 0.0, 60.0)
-    assert bandit.probabilities() == pytest.approx([0.4, 0.2, 0.4])
+    assert bandit.probabilities([1, 1, 1]) == pytest.approx([0.4, 0.2, 0.4])
+
+
+def test_the_bandit_weighs_cheapness_against_gains() -> None:
+    """Two models, the dearer one the only one with gains: it leads where it is little dearer."""
+    for costs, leader in (([1.0, 1.5], 1), ([1.0, 4.0], 0), ([0.0, 0.0], 1)):
+        bandit = ModelBandit(2, exploration=0.0, epsilon=0.2, decay=1.0, cost_weight=0.6)
+        for model, fitness in ((0, 71.0), (1, 80.0)):  # gains of 1 and 10: means of 0.096 and 1
+            bandit.submit(model)
+            bandit.update(model, fitness, 70.0)
+        assert bandit.probabilities(costs)[leader] == pytest.approx(0.8), costs
 
 
 # --- populations ---
@@ -380,11 +390,14 @@ def test_it_wins_and_loses_with_the_models_skill_at_improving(tmp_path: Path, wo
 
 def test_several_models_are_asked_and_their_costs_are_apart(tmp_path: Path) -> None:
     words = (
+        "method.model_cost_weight=0.5",
         *("method=islands", "method.generations=6", "method.model_choice=bandit", "method.novelty_tries=1"),
         *("task=circle_packing", "engine=simulated", "engine.skill=0.2", "engine.spread=0", "evorun.progress=off"),
         *("generator=[{name:api,id:good},policy]", "generator_engine=[{name:simulated,skill:0.9,spread:0},policy]"),
     )
     run = carry_out(check(composed(*words)), tmp_path, real_programs=True)
     cost = run.json("results.json")["cost"]
+    asked = [step["extra"] for step in run.records("steps")[1:]]
+    assert all(step["model_0_children"] + step["model_1_children"] == 8 for step in asked)
     assert min(cost["generate.0"]["calls"], cost["generate.1"]["calls"]) >= 10
     assert cost["generate.0"]["calls"] + cost["generate.1"]["calls"] == cost["total"]["calls"]

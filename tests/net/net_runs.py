@@ -77,16 +77,26 @@ _PAIRS = [(method, task) for method in _METHODS for task in _TASKS]
 OTHER_PAIRS = frozenset(f"{method}-{task}" for place, (method, task) in enumerate(_PAIRS) if place % (len(_TASKS) + 1))
 """All pairs but some that have each method and each task: what `make test-all` runs besides."""
 
-RUNS: dict[str, tuple[str, ...]] = {
-    f"{method}-{task}": (f"method={method}", f"task={task}", *_METHODS[method], "task.limit=2", *_TASKS[task])
-    for method, task in _PAIRS
-} | {
-    f"{method}-{task}-{name.replace(' ', '_')}": (
-        *(f"method={method}", f"task={task}", *_METHODS[method], "task.limit=2", *_TASKS[task]),
-        *options,
-    )
-    for method, task, name, options in _OPTIONS
-}
+RUNS: dict[str, tuple[str, ...]] = (
+    {
+        f"{method}-{task}": (f"method={method}", f"task={task}", *_METHODS[method], "task.limit=2", *_TASKS[task])
+        for method, task in _PAIRS
+    }
+    | {
+        f"{method}-{task}-{name.replace(' ', '_')}": (
+            *(f"method={method}", f"task={task}", *_METHODS[method], "task.limit=2", *_TASKS[task]),
+            *options,
+        )
+        for method, task, name, options in _OPTIONS
+    }
+    | {
+        # programs alone: no other task of the net has any to begin with
+        "islands-circle_packing": (
+            *("method=islands", "task=circle_packing", "method.policy=shinka", "method.generations=2"),
+            *("method.children=3", "engine.skill=0.5"),
+        )
+    }
+)
 """Command lines by name; methods that train refuse the simulated engine and are not among them."""
 
 

@@ -107,19 +107,29 @@ def choose_island(progress: Sequence[Progress], planned: Sequence[int], rng: np.
 class ModelBandit:
     """Shinka's asymmetric bandit over models: only gains beyond the parent and the best so far are rewards."""
 
-    def __init__(self, models: int, *, exploration: float, epsilon: float, decay: float) -> None:
+    def __init__(
+        self, models: int, *, exploration: float, epsilon: float, decay: float, cost_weight: float = 0.0
+    ) -> None:
+        """cost_weight: of a model's cheapness, in place of so much of its reward."""
         self._exploration, self._epsilon, self._decay = exploration, epsilon, decay
+        self._cost_weight = cost_weight
         self.calls = np.zeros(models)
         self._rewards = np.zeros(models)
         self._updates = np.zeros(models)
         self._largest = 0.0
 
-    def probabilities(self) -> Weights:
-        """Return the probability of each model: untried ones first, else the leader's and epsilon for the others."""
+    def probabilities(self, costs: Sequence[float]) -> Weights:
+        """Return the probability of each model: untried ones first, else the leader's and epsilon for the others.
+
+        costs: mean cost of a model's calls; the cheapest model has a cheapness of 1, one of twice its cost 0.5 (ours).
+        """
         models = len(self.calls)
         if (untried := self.calls <= 0).any():
             return np.asarray(untried / untried.sum())
         means = self._rewards / np.maximum(self._updates, 1e-7) / (self._largest or 1.0)
+        if self._cost_weight:
+            cost = np.maximum(np.asarray(costs, dtype=np.float64), 1e-12)
+            means = (1 - self._cost_weight) * means + self._cost_weight * cost.min() / cost
         total = max(float(self.calls.sum()), 2.0)
         bounds = means + self._exploration * np.sqrt(2 * math.log(total) / self.calls)
         leads = bounds == bounds.max()

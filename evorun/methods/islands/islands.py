@@ -116,6 +116,7 @@ class Islands(PerProblem):
             exploration=config.model_exploration,
             epsilon=config.model_epsilon,
             decay=config.model_decay,
+            cost_weight=config.model_cost_weight,
         )
         world = _World([], [], Features(config.grid_bins or 1), bandit)
         start = ctx.task.starting_response(ctx.problem)
@@ -140,8 +141,11 @@ class Islands(PerProblem):
                 everything.extend([member.candidate])
                 refused += answer.response.answer is not None and not answer.is_new
                 self._settle(world, plans[child], member if answer.is_new else None)
-            self._exchange(world, seed, len(answers))
-            yield self._report(world, everything, step, {"similar": refused, **texts.diagnostics()})
+            counts = {"migrants": self._exchange(world, seed, len(answers)), "similar": refused, **texts.diagnostics()}
+            if len(ctx.generators) > 1:
+                asked = Counter(plan.model for plan in plans)
+                counts |= {f"model_{number}_children": asked[number] for number in range(len(ctx.generators))}
+            yield self._report(world, everything, step, counts)
             if ctx.out_of_budget:
                 return
 
@@ -170,7 +174,8 @@ class Islands(PerProblem):
             shown = (shown[int(rng.integers(len(shown)))],)
         models = len(world.bandit.calls)
         bandit = self.config.model_choice == "bandit"
-        model = int(rng.choice(models, p=world.bandit.probabilities() if bandit else None))
+        shares = world.bandit.probabilities(ctx.mean_costs(ctx.generators)) if bandit else None
+        model = int(rng.choice(models, p=shares))
         world.bandit.submit(model)
         prompt = ctx.task.patch_prompt(ctx.problem, parent.candidate, [member.candidate for member in shown], form)
         return Plan(number, parent, shown, form, model, prompt)
@@ -279,14 +284,18 @@ class Islands(PerProblem):
         if world.best is None or fitness > world.best.fitness:
             world.best = member
 
-    def _exchange(self, world: _World, seed: Member, made: int) -> None:
-        """Migrate where a multiple of `migration_every` was passed; start an island where the others stagnate."""
+    def _exchange(self, world: _World, seed: Member, made: int) -> int:
+        """Migrate where a multiple of `migration_every` was passed; start an island where the others stagnate.
+
+        Return how many programs migrated.
+        """
         config: Any = self.config
+        migrants = 0
         if (
             len(world.islands) > 1
             and world.made // config.migration_every > (world.made - made) // config.migration_every
         ):
-            migrate(
+            migrants = migrate(
                 world.islands,
                 config.migration_share,
                 world.features.cell,
@@ -301,6 +310,7 @@ class Islands(PerProblem):
         if len(world.islands) < config.max_islands and not paused and gains < config.spawn_below * world.made:
             self._start_island(world, seed)
             world.spawned_at = world.made
+        return migrants
 
     def _start_island(self, world: _World, seed: Member) -> None:
         island = Island(self.config.capacity or 1, {} if self.config.grid_bins else None)

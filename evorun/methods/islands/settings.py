@@ -141,6 +141,8 @@ class IslandsConfig(ResponseSettings):
     """bandit: probability of the models that do not lead."""
     model_decay: Annotated[float, Meta(gt=0, le=1)]
     """bandit: what remains of the sums of rewards at each outcome."""
+    model_cost_weight: Fraction
+    """bandit: weight of a model's cheapness against its rewards, by price, or by tokens where a price is unknown."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
