@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from evorun.runs.candidates import SHARED, Kind
+from evorun.runs.candidate_counts import CountedCandidate, count_candidates
+from evorun.runs.candidates import SHARED
 from evorun.runs.checksums import is_unchanged
 from evorun.runs.reading import read_json, read_records
-from evorun.runs.records import write_json
 from evorun.runs.schema import ComparisonRecord, Manifest, Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
@@ -62,29 +62,12 @@ class Aggregates:
     decisive_by_step: dict[int, Metric] = field(default_factory=dict)
 
 
-class _Candidate(msgspec.Struct):
-    """The fields of a candidate that are counted."""
-
-    problem: str
-    kind: Kind = "response"
-    answer: str | None = None
-    attempts: int = 1
-    mean: float | None = None
-    correct: bool | None = None
-    scores: dict[str, float | None] = {}
-
-
 class _Duel(msgspec.Struct):
     """The fields of a duel that are counted."""
 
     problem: str
     step: int
     outcome: str | None
-
-
-def write_aggregates(run_dir: Path, measure: Score) -> None:
-    """Write aggregates.json of a run whose records are complete; `measure` says how good a candidate is."""
-    write_json(run_dir / AGGREGATES, count_aggregates(run_dir, measure))
 
 
 def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
@@ -95,25 +78,43 @@ def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
     return read_json(run_dir / AGGREGATES, Aggregates) if is_unchanged(run_dir, manifest, AGGREGATES) else None
 
 
-def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
-    """Count candidates and duels, holding no texts; `measure` says how good a candidate is. Raises DataError."""
-    aggregates = Aggregates()
-    rated: list[Rated] = []
-    names: dict[str, str] = {}
-    for record in read_records(run_dir / "candidates.jsonl", _Candidate):
-        aggregates.shared += record.problem == SHARED
-        if record.kind != "response":  # system prompts and rubrics have no answer to grade
-            continue
+class AggregateCounter:
+    """Counts a run's candidates for its aggregates, holding no texts."""
+
+    def __init__(self, measure: Score) -> None:
+        """measure: says how good a candidate is."""
+        self._measure = measure
+        self._aggregates = Aggregates()
+        self._rated: list[Rated] = []
+        self._names: dict[str, str] = {}
+
+    def add(self, candidate: CountedCandidate) -> None:
+        """Count a candidate; system prompts and rubrics have no answer to grade."""
+        aggregates = self._aggregates
+        aggregates.shared += candidate.problem == SHARED
+        if candidate.kind != "response":
+            return
         aggregates.responses += 1
-        aggregates.unparsable.add(record.answer is None)
-        aggregates.retried.add(record.attempts > 1)
-        aggregates.by_problem[record.problem] += 1
-        value = measure.value_in(record)
-        if record.mean is not None and value is not None:
-            rated.append(Rated(names.setdefault(record.problem, record.problem), record.mean, value))
-    aggregates.calibration = calibration(rated, measure)
-    aggregates.decisive_by_step = decisive_by_step(read_records(run_dir / "comparisons.jsonl", _Duel))
-    return aggregates
+        aggregates.unparsable.add(candidate.answer is None)
+        aggregates.retried.add(candidate.attempts > 1)
+        aggregates.by_problem[candidate.problem] += 1
+        value = self._measure.value_in(candidate)
+        if candidate.mean is not None and value is not None:
+            name = self._names.setdefault(candidate.problem, candidate.problem)
+            self._rated.append(Rated(name, candidate.mean, value))
+
+    def finish(self, run_dir: Path) -> Aggregates:
+        """Return the aggregates of the candidates and of the run's duels. Raises DataError."""
+        self._aggregates.calibration = calibration(self._rated, self._measure)
+        self._aggregates.decisive_by_step = decisive_by_step(read_records(run_dir / "comparisons.jsonl", _Duel))
+        return self._aggregates
+
+
+def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
+    """Count candidates and duels; `measure` says how good a candidate is. Raises DataError."""
+    counter = AggregateCounter(measure)
+    count_candidates(run_dir, counter)
+    return counter.finish(run_dir)
 
 
 def decisive_by_step(duels: Iterable[ComparisonRecord | _Duel]) -> dict[int, Metric]:

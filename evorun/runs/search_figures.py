@@ -7,28 +7,15 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
-from evorun.runs.candidates import REFUSED, CandidateId, Kind
+from evorun.runs.candidate_counts import CountedCandidate, count_candidates
+from evorun.runs.candidates import REFUSED, CandidateId
 from evorun.runs.rating_figures import rating_figures
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
 from evorun.runs.scores import Score, find_better, primary_score
 from evorun.runs.statistics import Proportion, mean_interval, pooled_share
-
-
-class _Rated(msgspec.Struct):
-    """A candidate without its texts."""
-
-    problem: str
-    id: CandidateId
-    kind: Kind = "response"
-    error: str | None = None
-    mean: float | None = None
-    sd: float | None = None
-    correct: bool | None = None
-    scores: dict[str, float | None] = {}
 
 
 @dataclass
@@ -42,7 +29,7 @@ class _Pool:
     wrong: "array[float]" = field(default_factory=lambda: array("d"))
     utilities: dict[CandidateId, float] = field(default_factory=dict)
 
-    def add(self, candidate: _Rated, measure: Score) -> None:
+    def add(self, candidate: CountedCandidate, measure: Score) -> None:
         """Add a candidate; `measure` says how good it is."""
         self.covered |= bool(candidate.correct)
         if candidate.mean is not None and candidate.sd is not None and candidate.correct is not None:
@@ -51,8 +38,29 @@ class _Pool:
             self.utilities[candidate.id] = measure.utility(value)
 
 
+class SearchPools:
+    """Counts a run's responses by problem."""
+
+    def __init__(self, measure: Score) -> None:
+        """measure: says how good a candidate is."""
+        self.measure = measure
+        self.by_problem: dict[str, _Pool] = defaultdict(_Pool)
+        self.candidates = self.unparsed = 0
+
+    def add(self, candidate: CountedCandidate) -> None:
+        """Count a candidate; a system prompt or a rubric has nothing to grade or to parse."""
+        if candidate.kind == "response":
+            self.by_problem[candidate.problem].add(candidate, self.measure)
+            self.candidates += 1
+            self.unparsed += candidate.error is not None
+
+
 def search_figures(
-    path: Path, steps: Sequence[StepRecord], predictions: Sequence[PredictionRecord], declared: Sequence[Score]
+    path: Path,
+    steps: Sequence[StepRecord],
+    predictions: Sequence[PredictionRecord],
+    declared: Sequence[Score],
+    counted: SearchPools | None = None,
 ) -> tuple[dict[str, Metric], dict[str, int]]:
     """Return the figures and counts of a run's candidates and duels, without those that the run has no data for.
 
@@ -67,16 +75,14 @@ def search_figures(
     - `parsable_rate`: texts that a response could be read from, retries included;
     - those of `rating_figures`.
 
+    counted: the candidates, where they were read before; None: they are read here.
+
     Intervals resample problems: duels and texts of one problem are not independent.
     """
     measure = primary_score(declared)
-    pools: dict[str, _Pool] = defaultdict(_Pool)
-    candidates = unparsed = 0
-    for candidate in read_records(path / "candidates.jsonl", _Rated):
-        if candidate.kind == "response":  # a system prompt or a rubric has nothing to grade or to parse
-            pools[candidate.problem].add(candidate, measure)
-            candidates += 1
-            unparsed += candidate.error is not None
+    if counted is None:
+        count_candidates(path, counted := SearchPools(measure))
+    pools = counted.by_problem
     figures: dict[str, Metric] = {}
     if measure.is_correctness and pools:
         # a method that trains answers each problem again at the end and does not choose among earlier answers
@@ -87,7 +93,7 @@ def search_figures(
     figures |= duels
     figures |= _parsable(steps)
     figures |= rating_figures(path)
-    return figures, {"candidates": candidates, "unparsed_candidates": unparsed, **duel_counts}
+    return figures, {"candidates": counted.candidates, "unparsed_candidates": counted.unparsed, **duel_counts}
 
 
 def _coverage(pools: Mapping[str, _Pool], predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.runs.candidates import CandidateId, Kind
+from evorun.runs.candidate_counts import CountedCandidate
+from evorun.runs.candidates import CandidateId
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, MetricPoint, StepRecord
 from evorun.runs.scores import Score, find_better
@@ -25,18 +25,6 @@ SEARCH_PREFIX = "search/"
 
 _RESAMPLES = 1_999
 """Resamples for a point (ours): its band is plotted, so two figures suffice."""
-
-
-class _Candidate(msgspec.Struct):
-    """A candidate without its texts."""
-
-    problem: str
-    id: CandidateId
-    generation: int
-    kind: Kind = "response"
-    answer: str | None = None
-    correct: bool | None = None
-    scores: dict[str, float | None] = {}
 
 
 @dataclass
@@ -96,13 +84,35 @@ class _State(NamedTuple):
     """The candidates that the step added."""
 
 
-def selection_series(
-    path: Path, steps: Sequence[StepRecord], points: Sequence[MetricPoint], measure: Score
-) -> Iterator[MetricPoint]:
+class Searches:
+    """The searches of a run by problem, which take in its candidates."""
+
+    def __init__(self, steps: Sequence[StepRecord], measure: Score) -> None:
+        """measure: the score that compares two responses."""
+        self.measure = measure
+        self.by_problem: dict[str, _Search] = {}
+        for step in steps:
+            self.by_problem.setdefault(step.problem, _Search([])).steps.append(step)
+
+    def add(self, candidate: CountedCandidate) -> None:
+        """Count a response to a problem that has steps."""
+        search = self.by_problem.get(candidate.problem)
+        if candidate.kind != "response" or search is None:
+            return
+        generation = search.generations[candidate.generation]
+        if candidate.answer is not None:
+            generation.answers.add(candidate.answer)
+            generation.answered += 1
+        if (value := self.measure.value_in(candidate)) is not None:
+            search.utilities[candidate.id] = self.measure.utility(value)
+            generation.best = max(generation.best, search.utilities[candidate.id])
+
+
+def selection_series(path: Path, counted: Searches, points: Sequence[MetricPoint]) -> Iterator[MetricPoint]:
     """Yield the series of a run in `path`; none where a method trains, since it chooses among no earlier answers.
 
-    points: those of the primary score over all problems, whose steps and costs the series take. measure: the score that
-    compares two responses. Utilities are in [0, 1], 1 being best, where the score has both bounds.
+    counted: with the run's candidates. points: those of the primary score over all problems, whose steps and costs the
+    series take. Utilities are in [0, 1], 1 being best, where the score has both bounds.
 
     - `search/oracle`: the mean utility of the best candidate so far (of right and wrong: the coverage of the pool);
     - `search/regret`: the mean by which the returned candidate falls short of it;
@@ -116,7 +126,7 @@ def selection_series(
     """
     if (path / "training.jsonl").exists():
         return
-    searches = _read_searches(path, steps, measure)
+    searches, measure = counted.by_problem, counted.measure
     if not any(search.generations for search in searches.values()):
         return
     agreement = _judge_agreement(path, searches)
@@ -134,25 +144,6 @@ def selection_series(
         for name, figure in figures.items():
             if figure is not None:
                 yield replace(point, name=SEARCH_PREFIX + name, value=figure.value, ci95=figure.ci95, n=figure.n)
-
-
-def _read_searches(path: Path, steps: Sequence[StepRecord], measure: Score) -> dict[str, _Search]:
-    by_problem: dict[str, list[StepRecord]] = defaultdict(list)
-    for step in steps:
-        by_problem[step.problem].append(step)
-    searches = {problem: _Search(records) for problem, records in by_problem.items()}
-    for candidate in read_records(path / "candidates.jsonl", _Candidate):
-        if candidate.kind != "response" or candidate.problem not in searches:
-            continue
-        search = searches[candidate.problem]
-        generation = search.generations[candidate.generation]
-        if candidate.answer is not None:
-            generation.answers.add(candidate.answer)
-            generation.answered += 1
-        if (value := measure.value_in(candidate)) is not None:
-            search.utilities[candidate.id] = measure.utility(value)
-            generation.best = max(generation.best, search.utilities[candidate.id])
-    return searches
 
 
 def _judge_agreement(path: Path, searches: Mapping[str, _Search]) -> dict[int, Metric]:

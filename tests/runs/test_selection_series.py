@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from building import simulated_run
+from evorun.runs.candidate_counts import count_candidates
 from evorun.runs.reading import read_metrics, read_results
 from evorun.runs.schema import Belief, CandidateRecord, ComparisonRecord, MetricPoint, ReturnedCandidate, StepRecord
 from evorun.runs.scores import ACCURACY, Score
-from evorun.runs.selection import SEARCH_PREFIX, selection_series
+from evorun.runs.selection import SEARCH_PREFIX, Searches, selection_series
 
 LENGTH = Score("length", 0.0, 10.0, higher_is_better=False)
 
@@ -44,7 +45,9 @@ def series(
     for name, records in (("candidates", candidates), ("comparisons", duels or [])):
         (folder / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     points = [MetricPoint(number, "score", 0.0, None, 1, 7.0 * number, 0.0) for number in (0, 1, 2)]
-    found = list(selection_series(folder, steps, points, measure))
+    searches = Searches(steps, measure)
+    count_candidates(folder, searches)
+    found = list(selection_series(folder, searches, points))
     assert all(point.calls == 7.0 * point.step for point in found)
     return {(point.name.removeprefix(SEARCH_PREFIX), point.step): point.value for point in found}
 

@@ -1,0 +1,39 @@
+"""One pass over candidates.jsonl for all that counts candidates: the file of a long run is too long to read twice."""
+
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from evorun.runs.candidates import CandidateId, Kind
+from evorun.runs.reading import read_records
+
+
+class CountedCandidate(msgspec.Struct):
+    """A candidate's record without its texts."""
+
+    problem: str
+    id: CandidateId
+    generation: int
+    kind: Kind = "response"
+    answer: str | None = None
+    error: str | None = None
+    attempts: int = 1
+    mean: float | None = None
+    sd: float | None = None
+    correct: bool | None = None
+    scores: dict[str, float | None] = {}
+
+
+class CandidateCounter(Protocol):
+    """Takes in one candidate after another."""
+
+    def add(self, candidate: CountedCandidate) -> None:
+        """Count a candidate, of whatever kind."""
+
+
+def count_candidates(run_dir: Path, *counters: CandidateCounter) -> None:
+    """Show each candidate of a run to all counters. Raises DataError for malformed records."""
+    for candidate in read_records(run_dir / "candidates.jsonl", CountedCandidate):
+        for counter in counters:
+            counter.add(candidate)
