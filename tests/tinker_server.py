@@ -236,6 +236,8 @@ class TinkerServer:
         settings, path = asked["sampling_params"], self._samplers[asked["sampling_session_id"]]
         self.network(4, unembed=False)
         answer = wire.SampleResponse()
+        if asked.get("prompt_logprobs"):
+            answer.prompt_logprobs = self.score(prompt, path)
         for index in range(asked["num_samples"]):
             tokens, logprobs, ended = self.draw(prompt, settings, path, index)
             answer.sequences.add(
@@ -253,7 +255,7 @@ class TinkerServer:
         """Return tokens of a completion, their log-probabilities, and whether a stop token ended it."""
         if path is not None:
             self.put(self.snapshots[path])
-        generator = torch.Generator().manual_seed(settings["seed"] * 1009 + index)
+        generator = torch.Generator().manual_seed((settings.get("seed") or 0) * 1009 + index)
         ids, cache, tokens, logprobs = torch.tensor([prompt]), None, [], []
         for _ in range(settings["max_tokens"]):
             with self._network.disable_adapter() if path is None else contextlib.nullcontext():
@@ -267,11 +269,21 @@ class TinkerServer:
                 token = int(torch.multinomial(odds, 1, generator=generator))
             tokens.append(token)
             logprobs.append(float(chances[token]))
-            stops = settings["stop"] or ()
+            stops = settings.get("stop") or ()
             if token in stops or any(one in self.decode(tokens) for one in stops if isinstance(one, str)):
                 return tokens, logprobs, True
             ids = torch.tensor([[token]])
         return tokens, logprobs, False
+
+    @torch.no_grad()
+    def score(self, prompt: list[int], path: str | None) -> bytes:
+        """Return the log-probability of each token of a prompt; the first has none."""
+        if path is not None:
+            self.put(self.snapshots[path])
+        with self._network.disable_adapter() if path is None else contextlib.nullcontext():
+            chances = self._network(input_ids=torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
+        found = chances.gather(1, torch.tensor(prompt[1:])[:, None])[:, 0].numpy()
+        return np.array([np.nan, *found], dtype=np.float32).tobytes()
 
     def decode(self, tokens: list[int]) -> str:
         if self._tokenizer is None:

@@ -111,6 +111,58 @@ async def test_updates_are_those_of_trl(case: str, model: Path, server: Any, tmp
     assert updates[0].figures["clip_ratio"] > 0.02  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
+async def test_a_divergence_has_the_gradient_of_trl_where_the_sampler_is_the_policy(
+    model: Path, server: Any, tmp_path: Path
+) -> None:
+    import torch
+    from steps import Batches, named, watched
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from evorun.training.policy_gradient import PolicyGradientTrainer
+
+    changes = {"loss": "dr_grpo", "steps": 1, "kl": 0.7}
+    told, own = policy_gradient(**changes), training_config(**EXACT, max_grad_norm=None)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    here = make_job(model, tmp_path / "trl", own, told)
+    trl = PolicyGradientTrainer(here, told, network, AutoTokenizer.from_pretrained(model), Batches([]))  # type: ignore[arg-type]
+    trl._serving = Batches([scored := sampled_by(trl.model, rows(5, seed=1))])  # type: ignore[assignment]
+    server.initial = {name: one.detach().clone() for name, one in trl.model.named_parameters() if one.requires_grad}
+    expected = watched(trl)
+
+    trainer = await start_trainer(job_for(server, tmp_path, EXACT, **changes), tmp_path / "log")
+    update = await trainer.ask(Train(number=1, rows=scored))
+    await trainer.ask(Export(str(tmp_path / "adapter"), "base", 1))
+    await trainer.close()
+    first = {named(name): one for name, one in server.initial.items()}
+    for name, one in adapter_of(tmp_path / "adapter").items():
+        moved, wanted = one - first[name], expected.adapter[name] - first[name]
+        assert float((moved - wanted).norm()) <= 1e-3 * float(wanted.norm()), name
+    assert isinstance(update, Figures)
+    assert update.figures["kl"] == pytest.approx(expected.figures[0]["kl"], rel=1e-3)
+    assert update.figures["kl"] > 0.01
+
+
+def sampled_by(network: Any, given: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return rows with the log-probabilities of an adapter that is made to differ from the base model."""
+    import msgspec
+    import torch
+
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if "lora_B" in name:
+                parameter.copy_(0.03 * torch.randn(parameter.shape, generator=generator))
+        scored = []
+        for row in given:
+            ids = torch.tensor([[*row.prompt, *row.tokens]])
+            chances = network(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+            own = chances[len(row.prompt) - 1 :].tolist()
+            logprobs = tuple(value if is_learned else 0.0 for value, is_learned in zip(own, row.learned, strict=True))
+            scored.append(msgspec.structs.replace(row, logprobs=logprobs))
+    return tuple(scored)
+
+
 ASKED = Request(
     messages=({"role": "user", "content": "Say a word."},),
     sampling=Sampling(max_tokens=6, n=2),

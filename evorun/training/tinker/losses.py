@@ -7,8 +7,11 @@ probability to the sampler's, and A its advantage:
     cispo:  -sum stop_gradient(clip(r, low, high)) A log p
 
 These are the losses of `PolicyGradientTrainer`, where A includes the weight of the token (`token_weight`, which is
-positive). They differ in two details. That trainer takes probabilities that agree to 1e-4 as equal, which here makes a
-gradient differ by 1e-4 at most. And it bounds the ratio of probabilities that are many orders of magnitude apart.
+positive). They know no reference policy, so `method.kl` reduces a token's advantage by its log-ratio to that policy, as
+in Thinking Machines' cookbook (rl/metrics.py), but without its baseline. Where the sampler is the policy, the gradient
+is that of `PolicyGradientTrainer`. Two more details differ. That trainer takes probabilities that agree to 1e-4 as
+equal, which here makes a gradient differ by 1e-4 at most. And it bounds the ratio of probabilities that are many orders
+of magnitude apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,18 +49,28 @@ class Targets(NamedTuple):
     """Of learned tokens, times their weight in the loss; 0 for others."""
     logprobs: np.ndarray
     """Under the sampler; 0 for tokens that are not learned."""
+    reference: np.ndarray | None
+    """Log-probabilities under the reference policy, for the divergence from it; None: without."""
 
 
-def make_targets(row: Row, weight: Callable[[Row], float]) -> Targets:
-    """Return a row's targets. weight: gives the weight of each learned token of a row."""
+def make_targets(
+    row: Row, weight: Callable[[Row], float], kl: float = 0.0, reference: np.ndarray | None = None
+) -> Targets:
+    """Return a row's targets. weight: gives the weight of each learned token of a row.
+
+    kl: weight of the divergence from the reference policy (`GradientSettings.kl`). reference: see `Targets`.
+    """
     start, length = len(row.prompt), width(row)
     learned = np.zeros(length, dtype=bool)
     logprobs = np.zeros(length, dtype=np.float32)
     learned[start:] = row.learned
     logprobs[start:] = np.where(row.learned, row.logprobs, 0.0)
-    advantages = np.where(learned, (row.advantage or 0.0) * weight(row), 0.0).astype(np.float32)
+    gains = np.full(length - 1, row.advantage or 0.0)
+    if reference is not None:
+        gains -= kl * (logprobs[1:] - reference)
+    advantages = np.where(learned[1:], gains * weight(row), 0.0).astype(np.float32)
     tokens = np.array([*row.prompt, *row.tokens], dtype=np.int64)
-    return Targets(tokens[1:], learned[1:], advantages[1:], logprobs[1:])
+    return Targets(tokens[1:], learned[1:], advantages, logprobs[1:], reference)
 
 
 def make_datum(row: Row, targets: Targets) -> Any:
@@ -93,7 +106,12 @@ def measure(loss: Loss, targets: Sequence[Targets], logprobs: Sequence[np.ndarra
     else:
         gain = np.minimum(ratio * advantages, clipped * advantages)
         beyond = clipped * advantages < ratio * advantages
-    return {
+    figures = {}
+    if all(target.reference is not None for target in targets):
+        reference = np.concatenate([np.asarray(target.reference, dtype=np.float64) for target in targets])[learned]
+        towards = reference - own
+        figures["kl"] = float((ratio * (np.exp(towards) - towards - 1)).mean())
+    return figures | {
         "loss": -float(gain.sum()),
         "clip_ratio": float(beyond.mean()),
         # k3 of Schulman's "Approximating KL divergence", from the sampler's tokens

@@ -45,11 +45,6 @@ def require_objective(objective: Objective) -> None:
             "training.backend=tinker: expected policy gradients (method=grpo, cispo, rloo or espl), got PPO, whose "
             "critic the server does not have; use training.backend=trl"
         )
-    if objective.settings.kl:
-        raise ConfigError(
-            "method.kl: expected 0 with training.backend=tinker, whose losses have no divergence from the reference "
-            f"policy, got {objective.settings.kl:g}"
-        )
     if objective.temperature != 1:
         raise ConfigError(
             "method.temperature: expected 1 with training.backend=tinker, whose losses take log-probabilities at "

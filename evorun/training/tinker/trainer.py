@@ -7,6 +7,7 @@ next one. A checkpoint on this disk holds addresses: of the server's state, and 
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,6 +38,7 @@ from evorun.training.wire import (
     Job,
     PolicyGradient,
     Replies,
+    Row,
     Save,
     Speed,
     Train,
@@ -151,10 +153,11 @@ class TinkerTrainer:
         rng = np.random.default_rng((self._job.seed, command.number))
         parts = minibatches(command.rows, settings.minibatches, rng)
         mean_tokens = sum(sum(row.learned) for row in command.rows) / len(parts)
+        references = await self._score_by_reference(command.rows) if settings.kl else {}
         steps: list[dict[str, float]] = []
         for part in parts:
             weight = token_weight(self._objective.loss, part, mean_tokens)
-            targets = [make_targets(row, weight) for row in part]
+            targets = [make_targets(row, weight, settings.kl, references.get(id(row))) for row in part]
             data = [make_datum(row, target) for row, target in zip(part, targets, strict=True)]
             rate = learning_rate(
                 training,
@@ -188,6 +191,15 @@ class TinkerTrainer:
         tokens = sum(map(width, command.rows))
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         return Figures(means, speed=Speed(tokens=tokens, seconds=seconds, memory=None, mfu=None))
+
+    async def _score_by_reference(self, rows: Sequence[Row]) -> dict[int, np.ndarray]:
+        """Return the base model's log-probabilities of all tokens of each row but the first, by the row's identity."""
+        from tinker import types
+
+        client = await create(self._service.create_sampling_client, base_model=self._job.model.id)
+        inputs = [types.ModelInput.from_ints([*row.prompt, *row.tokens]) for row in rows]
+        scored = await asyncio.gather(*(client.compute_logprobs(tokens).result_async() for tokens in inputs))
+        return {id(row): np.array(logprobs[1:], dtype=np.float64) for row, logprobs in zip(rows, scored, strict=True)}
 
     async def _generate(self, command: Generate) -> Replies:
         if self._sampler is None:
