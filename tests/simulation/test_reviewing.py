@@ -107,6 +107,24 @@ def test_a_criterion_against_a_kind_comes_only_from_a_sample_that_looks_like_it(
     assert shares(f"{OPEN}\n{response(EXPLOITS[kind])}") == pytest.approx(looks, abs=0.12)
 
 
+@pytest.mark.parametrize("skill", [0.0, 0.4])
+def test_items_of_a_problem_are_against_what_its_responses_exploit_and_harmful_as_often_as_said(skill: float) -> None:
+    rng = np.random.default_rng(0)
+    strength = strengths(EXPLOITS["length"])["length"]
+    shown = f"{OPEN}\n{ESSAY}\n{response(EXPLOITS['length'])}"
+    written = [refine("items", shown, rng, meta_skill=skill, meta_harm=0.6) for _ in range(400)]
+
+    def share(criterion: str) -> float:
+        return sum(criterion in text for text in written) / len(written)
+
+    assert share(CLOSING["length"]) == pytest.approx(skill * strength, abs=0.08)
+    assert [share(CLOSING[kind]) for kind in KINDS if kind != "length"] == [0] * (len(KINDS) - 1)
+    assert share(HARMFUL) == pytest.approx(0.6, abs=0.08)
+    again = refine("items", f"{shown}\n{CLOSING['length']}\n{HARMFUL}", rng, meta_skill=1, meta_harm=1)
+    assert CLOSING["length"] not in again
+    assert HARMFUL not in again
+
+
 def test_criteria_stay_once_they_are_in_a_rubric_and_merging_collects_them() -> None:
     rng = np.random.default_rng(0)
     without = refine("refinement", EXPLOIT, rng, meta_skill=0)
