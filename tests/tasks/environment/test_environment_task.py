@@ -159,6 +159,18 @@ def test_a_run_killed_within_an_episode_resumes_to_the_same_bytes(rows: Path, tm
     check_killed_run([*task, "engine.seconds_per_token=0.01"], tmp_path, "tools")
 
 
+def test_grpo_learns_from_episodes_and_replays(rows: Path, tmp_path: Path) -> None:
+    task = ["task=environment", f"task.environment={LOCKS}:Lock", f"task.rows={rows}", "task.train_problems=2"]
+    method = ["method=grpo", "method.steps=2", "method.problems_per_step=2", "method.group=4"]
+    done = evorun_here(*task, *method, "engine=simulated", "engine.skill=0.8", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().splitlines()]
+    assert {rollout["turns"] for rollout in rollouts} >= {1, 3}
+    assert any(rollout["advantage"] for rollout in rollouts)
+    replayed = evorun_here("replay", "run", cwd=tmp_path)
+    assert "the records are the same to the byte" in replayed.stdout, replayed.stdout + replayed.stderr
+
+
 # --- OpenEnv ---
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -351,6 +352,46 @@ def test_an_exported_task_is_graded_in_verifiers_as_in_evorun(tmp_path: Path, mo
     tested = [loaded.task.generation_prompt(problem).messages[-1]["content"] for problem in loaded.problems]
     assert len(training.problems) == 9
     assert not {problem.data["messages"][-1][1] for problem in training.problems} & set(tested)
+
+
+@pytest.mark.nightly  # the rollouts of the test above are those of `vf-eval`; this one is of its command
+def test_vf_eval_runs_an_exported_task(tmp_path: Path) -> None:
+    words = ("export", "task=arithmetic", "task.limit=3", "format=verifiers", "output=expressions")
+    assert evorun_here(*words, cwd=tmp_path).returncode == 0
+    loaded: Any = load_task("arithmetic", limit=3)
+    right = loaded.task.write(loaded.problems[0], loaded.answers[loaded.problems[0].id])
+    where = os.pathsep.join((str(tmp_path / "expressions"), str(HERE), os.environ.get("PYTHONPATH", "")))
+
+    async def evaluate() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            message = {"role": "assistant", "content": right}
+            choice = {"index": 0, "finish_reason": "stop", "message": message}
+            reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+            return web.json_response(reply)
+
+        application = web.Application()
+        application.router.add_post("/v1/chat/completions", answer)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        client = ("--env.agent.client.type", "eval", "--env.agent.client.base-url", url)
+        harness = ("--env.agent.harness.id", "one_request_harness", "--env.agent.runtime.type", "subprocess")
+        process = await asyncio.create_subprocess_exec(
+            *(str(Path(sys.executable).with_name("vf-eval")), "expressions", "-m", "m", "--no-push", "-o", "found"),
+            *(*client, "--env.agent.client.api-key-var", "NO_KEY", *harness),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": where, "NO_KEY": "none"},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert await process.wait() == 0
+        await runner.cleanup()
+
+    asyncio.run(evaluate())
+    [path] = (tmp_path / "found").rglob("traces.jsonl")
+    rewards = [json.loads(line)["traces"][0]["rewards"]["grade"]["score"] for line in path.read_text().splitlines()]
+    assert sorted(rewards) == [0, 0, 1]
 
 
 def test_evorun_runs_an_exported_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
