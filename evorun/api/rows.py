@@ -188,14 +188,14 @@ def read_completions(run_dir: Path) -> Iterator[CompletionRow]:
     with closing(open_journal(run_dir / JOURNAL)) as reader:
         for number, call, _, _, answer in _find_calls(reader):
             request = decode_result(reader.effect(number).request, _Asked, call.call, reader.path)
-            for position, one in enumerate(answer.completions):
+            for position, completion in enumerate(answer.completions):
                 yield CompletionRow(
                     **asdict(call),
                     number=position,
                     prompt=bytes(request.messages).decode(),
-                    text=one.text,
-                    finish_reason=one.finish_reason,
-                    tokens=one.tokens,
+                    text=completion.text,
+                    finish_reason=completion.finish_reason,
+                    tokens=completion.tokens,
                 )
 
 

@@ -161,11 +161,13 @@ def _merge_once() -> None:
     def create_defaults_list(
         repo: Any, config_name: str | None, overrides_list: Sequence[Any], prepend_hydra: bool, skip_missing: bool
     ) -> DefaultsList:
-        given = [one for one in overrides_list if not one.is_sweep_override()]
+        given = [override for override in overrides_list if not override.is_sweep_override()]
         choosing = {
-            id(one) for one in given if not isinstance(one.value(), dict) and repo.group_exists(one.key_or_group)
+            id(override)
+            for override in given
+            if not isinstance(override.value(), dict) and repo.group_exists(override.key_or_group)
         }
-        lines = tuple(one.input_line for one in given if id(one) in choosing)
+        lines = tuple(override.input_line for override in given if id(override) in choosing)
         sources = repo.get_sources()
         places = tuple((source.provider, source.path) for source in sources)
         key = (config_name, prepend_hydra, lines, places)
@@ -176,7 +178,9 @@ def _merge_once() -> None:
             known = _Kept(listed, asked.paths, _states(sources, asked.paths))
             kept[*key, skip_missing if _leaves_open(listed.defaults_tree) else None] = known
             of_defaults[id(listed.defaults)] = known
-        return dataclasses.replace(known.listed, config_overrides=[one for one in given if id(one) not in choosing])
+        return dataclasses.replace(
+            known.listed, config_overrides=[override for override in given if id(override) not in choosing]
+        )
 
     def compose_from_list(self: ConfigLoaderImpl, defaults: Any, repo: Any) -> DictConfig:
         known = of_defaults.get(id(defaults))

@@ -45,10 +45,12 @@ def main() -> None:
 
 async def _serve(given: list[GivenModel], listener: socket.socket) -> None:
     asked = [
-        ServedModel(typed(ModelConfig, one.model, "model"), read_engine({"engine": one.engine}, "engine"))
-        for one in given
+        ServedModel(typed(ModelConfig, served.model, "model"), read_engine({"engine": served.engine}, "engine"))
+        for served in given
     ]
-    models = {key_of(one): LazyModel(one.engine.journal_name(one.model), partial(_open, one)) for one in asked}
+    models = {
+        key_of(served): LazyModel(served.engine.journal_name(served.model), partial(_open, served)) for served in asked
+    }
     await serve(models, listener, asyncio.to_thread(sys.stdin.buffer.read))
 
 

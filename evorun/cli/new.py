@@ -48,7 +48,7 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
             console.print(f"written: {file}", soft_wrap=True)
     except OSError as error:
         raise ConfigError(f"{name}: cannot write the package: {error}; choose another working folder") from error
-    console.print(f"next: cd {name} && pip install --editable . && pytest", soft_wrap=True)
+    console.print(f"next: cd {name} && python -m pip install --editable . && python -m pytest", soft_wrap=True)
 
 
 def _check_name(kind: Kind, name: str) -> None:

@@ -72,7 +72,7 @@ def require_max_price(configs: Sequence[Mapping[str, Any]], limit: float) -> Non
 def refuse_price(made: Plan, limit: float) -> None:
     """Raise ConfigError where a plan's price is above the limit in dollars, or unknown."""
     most = text.dollars(limit)
-    if billed := [one for one in made.uncounted if one.billed]:
+    if billed := [calls for calls in made.uncounted if calls.billed]:
         raise ConfigError(
             f"{MAX_PRICE}: expected at most {most}, {_describe_uncounted(billed[0])} cannot be counted; limit what the "
             "run itself may cost: budget.price"
@@ -108,13 +108,13 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
     lines = [
         _describe_tokens(made),
         *(
-            f"In no figure: {_describe_uncounted(one)}, since a small simulated run made none."
-            for one in made.uncounted
+            f"In no figure: {_describe_uncounted(calls)}, since a small simulated run made none."
+            for calls in made.uncounted
         ),
         *_describe_price(made),
         *dict.fromkeys(_describe_reach(arm, made) for arm in made.arms if arm.reach is not None),
         *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
-        *(_describe_memory(one) for one in made.memory),
+        *(_describe_memory(model) for model in made.memory),
         *dict.fromkeys(_describe_difference(arm) for arm in made.arms if arm.stage is None),
         *made.notes,
     ]
@@ -224,13 +224,13 @@ def _describe_calls(made: Plan) -> str:
 
 
 def _describe_reach(arm: PlannedArm, made: Plan) -> str:
-    several = sum(one.stage is None for one in made.arms) > 1
+    several = sum(arm.stage is None for arm in made.arms) > 1
     settings = [setting.removeprefix("method.") for setting in arm.settings]
     return f"{', '.join([arm.method, *settings]) if several else 'Budget'}: {arm.reach}."
 
 
-def _describe_uncounted(one: UncountedCalls) -> str:
-    return f"calls as {one.role} of method.reward_source={one.reward}"
+def _describe_uncounted(calls: UncountedCalls) -> str:
+    return f"calls as {calls.role} of method.reward_source={calls.reward}"
 
 
 def _describe_price(made: Plan) -> list[str]:
@@ -249,14 +249,14 @@ def _describe_hours(arm: PlannedArm) -> str:
     return f"Hours: {'unknown' if arm.hours is None else text.duration(3600 * arm.hours)}, {arm.hours_note}."
 
 
-def _describe_memory(one: PlannedMemory) -> str:
-    weights = "weights unknown" if one.weights_gib is None else f"weights {one.weights_gib:.1f} GiB"
+def _describe_memory(memory: PlannedMemory) -> str:
+    weights = "weights unknown" if memory.weights_gib is None else f"weights {memory.weights_gib:.1f} GiB"
     cache = "keys and values unknown, since no config.json of it is here"
-    if one.cache_gib_per_1000_tokens is not None:
-        whole = one.cache_gib_per_context
-        cache = f"keys and values {one.cache_gib_per_1000_tokens:.2f} GiB per 1,000 tokens"
-        cache += f" ({whole:.1f} GiB for a context of {one.context_length:,})"
-    return f"Memory of {one.model}: {weights}, {cache}."
+    if memory.cache_gib_per_1000_tokens is not None:
+        whole = memory.cache_gib_per_context
+        cache = f"keys and values {memory.cache_gib_per_1000_tokens:.2f} GiB per 1,000 tokens"
+        cache += f" ({whole:.1f} GiB for a context of {memory.context_length:,})"
+    return f"Memory of {memory.model}: {weights}, {cache}."
 
 
 def _describe_difference(arm: PlannedArm) -> str:

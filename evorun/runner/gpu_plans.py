@@ -78,27 +78,27 @@ def record(plan: GpuPlan, stage: str = "") -> list[PlannedGpus]:
     return [
         PlannedGpus(
             stage=stage,
-            key=one.demand.key,
-            roles=list(one.demand.roles),
-            model=one.demand.model,
-            gpus=list(one.devices),
-            nodes=sorted({plan.gpus[device].node for device in one.devices}),
-            copies=one.copies,
-            gpus_per_copy=one.width,
-            weights_gib=one.memory.weights,
-            training_gib=one.memory.training,
-            cache_gib=one.memory.cache,
-            work_gib=one.memory.work,
-            share=one.share,
-            sleeps=one.sleeps,
+            key=assignment.demand.key,
+            roles=list(assignment.demand.roles),
+            model=assignment.demand.model,
+            gpus=list(assignment.devices),
+            nodes=sorted({plan.gpus[device].node for device in assignment.devices}),
+            copies=assignment.copies,
+            gpus_per_copy=assignment.width,
+            weights_gib=assignment.memory.weights,
+            training_gib=assignment.memory.training,
+            cache_gib=assignment.memory.cache,
+            work_gib=assignment.memory.work,
+            share=assignment.share,
+            sleeps=assignment.sleeps,
         )
-        for one in plan.assignments
+        for assignment in plan.assignments
     ]
 
 
 def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu], of: str = "") -> Table:
     """Return the table of planned GPUs; sizes are GiB of each GPU. of: the runs that have them."""
-    staged = any(one.stage for one in planned)
+    staged = any(engine.stage for engine in planned)
     table = Table(
         [
             *(word_columns("stage") if staged else []),
@@ -110,36 +110,44 @@ def make_gpu_table(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu], of: str 
         caption="copies x GPUs of each; other: optimiser, cache of one context, activations",
         grouped=1 if staged else 0,
     )
-    for one in planned:
-        copies = str(one.copies) if one.gpus_per_copy == 1 else f"{one.copies} x {one.gpus_per_copy}"
-        roles = ", ".join(one.roles) + (" (sleeps)" if one.sleeps else "")
-        other = one.training_gib + one.cache_gib + one.work_gib
-        cells: list[Cell] = [roles, one.model, show_numbers(one.gpus), copies, one.weights_gib, other, one.share]
-        table.rows.append([one.stage or "run", *cells] if staged else cells)
+    for engine in planned:
+        copies = str(engine.copies) if engine.gpus_per_copy == 1 else f"{engine.copies} x {engine.gpus_per_copy}"
+        roles = ", ".join(engine.roles) + (" (sleeps)" if engine.sleeps else "")
+        other = engine.training_gib + engine.cache_gib + engine.work_gib
+        cells: list[Cell] = [
+            roles,
+            engine.model,
+            show_numbers(engine.gpus),
+            copies,
+            engine.weights_gib,
+            other,
+            engine.share,
+        ]
+        table.rows.append([engine.stage or "run", *cells] if staged else cells)
     return table
 
 
 def list_notes(planned: Sequence[PlannedGpus], gpus: Sequence[Gpu]) -> list[str]:
     """Return what a user must do or know beside the table: GPUs that nobody has, and those of other nodes."""
     lines = []
-    for stage, members in groupby(planned, key=lambda one: one.stage):
+    for stage, members in groupby(planned, key=lambda engine: engine.stage):
         group = list(members)
-        used = {gpu for one in group for gpu in one.gpus}
+        used = {gpu for engine in group for gpu in engine.gpus}
         idle = [number for number in range(len(gpus)) if number not in used]
         about = f" in stage {stage}" if stage else ""
         if idle:
             lines.append(f"Nothing runs on GPU {show_numbers(idle)}{about}.")
         lines += [
-            f"{one.key}{about}: evorun starts vLLM on its own node alone; on the others run vllm serve, and set "
-            f"{one.key}=server {one.key}.base_urls=[URL,...]."
-            for one in group
-            if one.nodes != [0] and one.key != TRAINER
+            f"{engine.key}{about}: evorun starts vLLM on its own node alone; on the others run vllm serve, and set "
+            f"{engine.key}=server {engine.key}.base_urls=[URL,...]."
+            for engine in group
+            if engine.nodes != [0] and engine.key != TRAINER
         ]
         lines += [
-            f"{one.key}{about}: srun starts it on node {show_numbers(one.nodes)} of the SLURM job; without SLURM, the "
-            f"run says what to start there."
-            for one in group
-            if one.nodes != [0] and one.key == TRAINER
+            f"{engine.key}{about}: srun starts it on node {show_numbers(engine.nodes)} of the SLURM job; without "
+            "SLURM, the run says what to start there."
+            for engine in group
+            if engine.nodes != [0] and engine.key == TRAINER
         ]
     return lines
 
@@ -194,8 +202,8 @@ def show_gpus(plan: GpuPlan, console: Terminal) -> None:
     """Print a plan's table and notes, and log them."""
     planned = record(plan)
     console.print_table(make_gpu_table(planned, plan.gpus).to_rich())
-    for one in planned:
-        log.info("GPUs: %s", msgspec.json.encode(one).decode())
+    for engine in planned:
+        log.info("GPUs: %s", msgspec.json.encode(engine).decode())
     for line in list_notes(planned, plan.gpus):
         log.info(line)
         console.print(line, soft_wrap=True)
@@ -232,7 +240,7 @@ class GpuTimes:
 
 def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:
     """Return the configuration with the planned GPUs in the settings of engines and trainer."""
-    by_key = {one.demand.key: one for one in plan.assignments}
+    by_key = {assignment.demand.key: assignment for assignment in plan.assignments}
     placed: dict[str, ServedModel] = {}
     for role, served in {"": ServedModel(config.model, config.engine), **config.others}.items():
         key = f"{role}_engine" if role else "engine"
@@ -242,7 +250,8 @@ def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:
     training, trainer = config.training, by_key.get(TRAINER)
     if training is not None and trainer is not None and training.accelerate_config is None:
         beside_sleepers = any(
-            one.sleeps and not set(one.devices).isdisjoint(trainer.devices) for one in by_key.values()
+            assignment.sleeps and not set(assignment.devices).isdisjoint(trainer.devices)
+            for assignment in by_key.values()
         )
         training = dataclasses.replace(
             training,

@@ -54,7 +54,7 @@ def find_uncounted(config: RunConfig, calls: Sequence[RoleCalls]) -> list[str]:
     if config.method.reward_source is None:
         return []
     declared = config.method.active_roles.keys() - config.method.roles.keys()
-    return sorted(declared - {one.role for one in calls})
+    return sorted(declared - {role_calls.role for role_calls in calls})
 
 
 def add_reward_calls(
@@ -64,7 +64,7 @@ def add_reward_calls(
 
     A limit on calls bounds all of them together. What the trial did not ask for stays out: see `find_uncounted`.
     """
-    rollouts = next((one.calls for one in calls if one.role == ROLLOUT), 0)
+    rollouts = next((role_calls.calls for role_calls in calls if role_calls.role == ROLLOUT), 0)
     played = trial.cost[ROLLOUT].calls if trial is not None and ROLLOUT in trial.cost else 0
     if trial is None or not played:
         return list(calls)
@@ -79,8 +79,11 @@ def add_reward_calls(
     limit = limit_calls(config.budget, problems)
     if not own or limit is None:
         return found
-    share = min(1.0, limit * problems / sum(one.calls for one in found if one.role != GOLD))
-    return [one if one.role == GOLD else one._replace(calls=one.calls * share) for one in found]
+    share = min(1.0, limit * problems / sum(role_calls.calls for role_calls in found if role_calls.role != GOLD))
+    return [
+        role_calls if role_calls.role == GOLD else role_calls._replace(calls=role_calls.calls * share)
+        for role_calls in found
+    ]
 
 
 def plan_roles(
@@ -97,7 +100,7 @@ def plan_roles(
     last_step: the last one that these calls reach, in fractions of a step; None where nobody knows it.
     """
     served, rates, names = serve_calls(config), find_rates(config), name_answering_models(config)
-    named = {one.role for one in calls}
+    named = {role_calls.role for role_calls in calls}
     planned = []
     for asked in calls:
         role, number = asked.role, round(asked.calls * runs)
@@ -173,8 +176,8 @@ def _find_prompt(
     """
     if trial is None:
         return None, "unknown"
-    unnamed = [one for one in trial.by_step if one not in named and one != GOLD]
-    first = next((one for one in trial.by_step if one in named), None)
+    unnamed = [role for role in trial.by_step if role not in named and role != GOLD]
+    first = next((role for role in trial.by_step if role in named), None)
     stands_for_all = role not in trial.by_step or (named <= trial.by_step.keys() and role == first)
     roles = ([role] if role in trial.by_step else []) + (unnamed if stands_for_all else [])
     mean = extrapolate_prompt(trial, roles or list(trial.by_step), calls, last_step)

@@ -88,7 +88,11 @@ def place(demands: Sequence[Demand], gpus: Sequence[Gpu]) -> list[Assignment]:
         # The user's GPUs first; then the trainer; then by size.
         order = sorted(
             demands,
-            key=lambda one: (one.devices is None, not one.trains, -widths[one.key] * one.needs[widths[one.key]].total),
+            key=lambda demand: (
+                demand.devices is None,
+                not demand.trains,
+                -widths[demand.key] * demand.needs[widths[demand.key]].total,
+            ),
         )
         if all(placed.add(demand, widths[demand.key], separate=separate) for demand in order):
             placed.grow()
@@ -174,10 +178,10 @@ class _Placement:
 
     def grow(self) -> None:
         """Give GPUs that nobody has to the demands with the most work per copy."""
-        open_ended = [one for one in self._demands.values() if one.devices is None and one.copies is None]
+        open_ended = [demand for demand in self._demands.values() if demand.devices is None and demand.copies is None]
         extra = {demand.key: 1 for demand in open_ended}
         while open_ended:
-            demand = max(open_ended, key=lambda one: one.work / extra[one.key])
+            demand = max(open_ended, key=lambda candidate: candidate.work / extra[candidate.key])
             width, devices = self._widths[demand.key], self._devices[demand.key]
             wanted = extra[demand.key] + 1
             while not demand.allowed_copies(wanted) and wanted <= len(self._gpus):
@@ -203,12 +207,12 @@ class _Placement:
             if demand.devices is None and all(users.count(device) == 1 for device in self._devices[key])
         ]
         for node in {gpu.node for gpu in self._gpus}:
-            here = {key: [one for one in self._devices[key] if self._gpus[one].node == node] for key in alone}
+            here = {key: [device for device in self._devices[key] if self._gpus[device].node == node] for key in alone}
             pool = sorted(device for devices in here.values() for device in devices)
             if len({self._gpus[device].memory for device in pool}) != 1:
                 continue
             for key, devices in here.items():
-                others = [one for one in self._devices[key] if one not in devices]
+                others = [device for device in self._devices[key] if device not in devices]
                 self._devices[key] = sorted([*others, *pool[: len(devices)]])
                 del pool[: len(devices)]
 
@@ -234,9 +238,9 @@ class _Placement:
             return demand.share
         if not demand.expands:
             return self._taken(demand, device) / memory
-        there = [one for key, one in self._demands.items() if device in self._devices[key]]
-        left = USABLE * memory - sum(self._taken(one, device) for one in there)
-        work = sum(one.work for one in there if one.expands and one.share is None)
+        there = [other for key, other in self._demands.items() if device in self._devices[key]]
+        left = USABLE * memory - sum(self._taken(other, device) for other in there)
+        work = sum(other.work for other in there if other.expands and other.share is None)
         return (need.total + max(left, 0.0) * demand.work / work) / memory
 
     def _need(self, demand: Demand, width: int, device: int) -> float:
@@ -254,21 +258,23 @@ class _Placement:
     def _free(self, device: int, demand: Demand) -> float:
         """Return the memory of a GPU that is left for a demand."""
         memory = self._gpus[device].memory
-        there = [one for key, one in self._demands.items() if device in self._devices[key]]
-        usable = memory if demand.share is not None or any(one.share is not None for one in there) else USABLE * memory
-        left = usable - sum(self._taken(one, device) for one in there)
+        there = [other for key, other in self._demands.items() if device in self._devices[key]]
+        usable = (
+            memory if demand.share is not None or any(other.share is not None for other in there) else USABLE * memory
+        )
+        left = usable - sum(self._taken(other, device) for other in there)
         together = [*there, demand]
-        trainer = next((one for one in together if one.trains), None)
+        trainer = next((other for other in together if other.trains), None)
         if trainer is None or not self._sleep:
             return left
-        engines = [one for one in together if not one.trains]
-        if any(one.sleeps is False for one in engines):  # its memory stays with it during updates
+        engines = [engine for engine in together if not engine.trains]
+        if any(engine.sleeps is False for engine in engines):  # its memory stays with it during updates
             return 0.0
         during_update = next(iter(trainer.needs.values())).total + ASLEEP_GIB * len(engines)
         return left if during_update <= usable else 0.0
 
     def _lends(self, demand: Demand, devices: Sequence[int]) -> bool:
-        shared = any(one.trains and set(self._devices[key]) & set(devices) for key, one in self._demands.items())
+        shared = any(other.trains and set(self._devices[key]) & set(devices) for key, other in self._demands.items())
         return bool(demand.sleeps) or (self._sleep and shared and not demand.trains)
 
     def _find(self, demand: Demand, width: int, own: Sequence[int], *, separate: bool) -> list[int] | None:

@@ -62,7 +62,9 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
     roles = [role for arm in arms for role in arm.roles]
     unknown = sorted({role.model for role in roles if role.billed and role.calls and role.price is None})
     billed = [arm for arm in arms if arm.billed]
-    oldest = min((day for one in planner.configs if (day := oldest_date(find_rates(one))) is not None), default=None)
+    oldest = min(
+        (day for config in planner.configs if (day := oldest_date(find_rates(config))) is not None), default=None
+    )
     return Plan(
         runs=sum(arm.runs for arm in arms),
         calls=sum(arm.calls for arm in arms),
@@ -74,7 +76,7 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
         price=None if unknown else add_known([arm.price for arm in billed] or [None]),
         price_unknown=unknown,
         price_date=None if oldest is None else oldest.isoformat(),
-        uncounted=sorted({one for arm in arms for one in arm.uncounted}),
+        uncounted=sorted({calls for arm in arms for calls in arm.uncounted}),
         hours=add_known([arm.hours for arm in arms]),
         arms=arms,
         memory=_plan_memory(planner.configs),
@@ -189,7 +191,7 @@ class _Planner:
             yield self._make_arm(teacher, len(left), questions, calls, trial, "teacher")
         for folder in dict.fromkeys(student.recorded for student in students if student.recorded is not None):
             self.notes[f"A teacher's run is complete already and costs nothing: {folder}"] = None
-        written = next((one for one in calls if one.role == "generate"), None)
+        written = next((role_calls for role_calls in calls if role_calls.role == "generate"), None)
         responses, max_tokens = (0, 0.0) if written is None else (ceil(written.calls), written.max_tokens)
         names = {_without_seed(student.tuning): student.name for student in students}
         for members in _group_by_arm([student.tuning for student in students]):
@@ -362,7 +364,7 @@ def _plan_gpus(
         planned, unknown = plan_stages(config, gpus)
         notes.update(dict.fromkeys([*unknown, *list_notes(planned, gpus)]))
         name = f"{config.method.name} on {config.task.name}"
-        known = next((one for one in found if one.parts == planned), None)
+        known = next((placement for placement in found if placement.parts == planned), None)
         if known is None and planned:
             found.append(PlannedPlacement(arms=[name], parts=planned))
         elif known is not None and name not in known.arms:
@@ -372,7 +374,7 @@ def _plan_gpus(
 
 def _plan_memory(configs: Sequence[RunConfig]) -> list[PlannedMemory]:
     local: dict[str, ModelConfig] = {}
-    for one in (one for config in configs for one in _list_served(config)):
-        if not (one.engine.billed or one.engine.simulated or one.engine.replays or one.model.random):
-            local.setdefault(one.model.id, one.model)  # a student is its base model under an adapter
+    for served in (served for config in configs for served in _list_served(config)):
+        if not (served.engine.billed or served.engine.simulated or served.engine.replays or served.model.random):
+            local.setdefault(served.model.id, served.model)  # a student is its base model under an adapter
     return [estimate_memory(model) for model in local.values()]

@@ -154,7 +154,7 @@ class Rejudging(RunStudy):
 
         Prompts are as long as those by which the run asked for its own opinions, completions as long as they may be.
         """
-        billed = [one for one in self._models().values() if one.engine.billed]
+        billed = [served for served in self._models().values() if served.engine.billed]
         if not billed:
             return None
         most, results = self._count_calls(), read_results(self._run)
@@ -162,7 +162,7 @@ class Rejudging(RunStudy):
             [spent for role, spent in results.cost.items() if role.partition(".")[0] in most.roles] if results else []
         )
         asked = sum(spent.calls for spent in recorded)
-        rates = [self._checked.prices.models.get(one.model.id) for one in billed]
+        rates = [self._checked.prices.models.get(served.model.id) for served in billed]
         if not asked or None in rates:
             return "unknown"
         calls = min(most.calls, self._meter.max_calls or most.calls)
@@ -241,9 +241,9 @@ class Rejudging(RunStudy):
             return None
         own = {**recorded.others, **recorded.panel}.get(role) or ServedModel(recorded.model, recorded.engine)
         both = own, self._models()[role]
-        if not all(one.engine.simulated and not one.model.random for one in both):
+        if not all(served.engine.simulated and not served.model.random for served in both):
             return None
-        before, now = (one.engine.judge_identity(one.model) for one in both)
+        before, now = (served.engine.judge_identity(served.model) for served in both)
         return {key: value for key, value in now.items() if before.get(key) != value}
 
     def _announce(self, what: str) -> None:
