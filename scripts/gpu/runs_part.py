@@ -20,7 +20,14 @@ METHODS = {
     # a small model rambles to the limit of a reflection or a judgment
     "espl": (*SUMS, *ROLLOUTS, "method.reflection_max_tokens=64"),
     "mpo": (*SUMS, *ROLLOUTS, "reward=smollm2_135m", "reward_engine=transformers", "method.reward_max_tokens=64"),
-    "sft": (*SUMS[:3], "method.eval_samples=1", "method.eval_every=1", "method.epochs=1", "method.batch=4"),
+    "sft": (
+        *SUMS[:3],
+        "method.eval_samples=1",
+        "method.eval_max_tokens=16",
+        "method.eval_every=1",
+        "method.epochs=1",
+        "method.batch=4",
+    ),
 }
 
 
