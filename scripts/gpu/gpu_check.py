@@ -3,8 +3,9 @@
     python scripts/gpu/gpu_check.py [--parts decoding ...] [--device cuda] [--size full] [--out FOLDER]
 
 Each part is a process of its own with nine minutes at most. A part that fails or is cut off is reported with its last
-lines, and the others go on. FOLDER receives gpu_check.json, gpu_check.md (the table for docs/guides/gpus.md) and a log
-per part; a repeated call replaces only the parts that it runs. Weights are random, in the shapes of published models.
+lines, and the others go on. FOLDER receives gpu_check.json, gpu_check.md (the table for docs/guides/gpus.md), and a log
+and the figures of each part, line by line as they come: a killed check keeps them. A repeated call replaces only
+the parts that it runs. Weights are random, in the shapes of published models.
 
 `--device cpu --size tiny` tries everything but CUDA in a few minutes.
 """
@@ -55,23 +56,27 @@ def describe_machine(device: str) -> dict[str, Any]:
 
 def run_part(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Carry out a part in a process of its own; return its figures, or how it failed."""
-    log = folder / f"{part}.log"
-    with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch, log.open("wb") as output:
+    log, figures = folder / f"{part}.log", folder / f"{part}.jsonl"
+    with (
+        tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch,
+        log.open("wb") as errors,
+        figures.open("wb") as output,
+    ):
         command = [sys.executable, __file__, "--inside", part, "--scratch", scratch]
         command += ["--device", arguments.device, "--size", arguments.size]
         above = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=output, start_new_session=True, env={**os.environ, **above}
+            command, stdout=output, stderr=errors, start_new_session=True, env={**os.environ, **above}
         )
         try:
-            said, _ = process.communicate(timeout=60 * arguments.minutes)
+            code = process.wait(timeout=60 * arguments.minutes)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
-            said, _ = process.communicate()
+            process.wait()
             problem: str | None = f"cut off after {arguments.minutes} minutes"
         else:
-            problem = f"ended with exit code {process.returncode}" if process.returncode else None
-    # a figure a line, so that those before a failure count
+            problem = f"ended with exit code {code}" if code else None
+    said = figures.read_bytes()
     found: dict[str, Any] = {"figures": [json.loads(line) for line in said.splitlines() if line.startswith(b"{")]}
     if problem is not None:
         lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
