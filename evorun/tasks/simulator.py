@@ -4,6 +4,7 @@ Where a task scores by degrees, between right and wrong, the answers lie between
 then the mean degree of the answers, from 0 (worst) to 1 (as good as the right one).
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -34,6 +35,8 @@ _MAX_MISTAKES = 40
 _MAX_TRIED = 200
 # Parts of an answer, where a task scores by degrees: each is right with the same probability (ours)
 _PARTS = 8
+
+log = logging.getLogger("evorun")
 
 REVIEWS = ("judge", "rate", "score", "plan", *EVALUATIONS)
 """Roles that assess responses to a problem and do not answer it."""
@@ -86,6 +89,7 @@ class TextSimulator:
         self._in_degrees = not (self._measure.is_correctness or task.graded_by_opinion)
         self._mistakes: dict[str, Sequence[str]] = {}
         self._scales: dict[str, _Scale] = {}
+        self._reported_lack = False
 
     def with_skill(self, skill: Skill) -> "TextSimulator":
         """Return a copy with this skill. Raises ConfigError where only the grader could tell a right answer."""
@@ -129,7 +133,7 @@ class TextSimulator:
                 return score_response(skill, request, None if self._task.graded_by_opinion else judged, rng)
             return simulate_evaluation(hints["role"], judged, other)
         chance, steps = skill.answer_chance(request, degrees), self.filler.text(skill.words(last))
-        if self._in_degrees and self._scale(problem).values:
+        if self._in_degrees and self._has_several_answers(problem):
             return self.graded_attempt(problem, chance, other, steps, rng)
         return self.attempt(hints, luck < chance, other, steps, rng)
 
@@ -146,6 +150,10 @@ class TextSimulator:
         if not self._in_degrees or not self._scale(problem).values:
             return float(self.is_right(problem, answer))
         return self._scale(problem).share(self.value(problem, answer))
+
+    def _has_several_answers(self, problem: Problem) -> bool:
+        """Return whether it can give answers of several degrees: not where the right one is all that it knows."""
+        return bool(self._scale(problem).values.keys() - {self._rows[problem.id].answer})
 
     def _scale(self, problem: Problem) -> "_Scale":
         """Return the values of the answers that it can give: the right one and mistakes, or random ones."""
@@ -191,6 +199,7 @@ class TextSimulator:
             return self.reply(problem, gold, steps)
         wrong = list(self.wrong_answers(problem, gold))
         if not wrong:
+            self._report_lack(problem)
             return self.malformed[0]
         # Models err alike: most often by the problem's typical mistake, which a vote may take for the answer.
         typical = wrong.pop(crc32(problem.id.encode()) % len(wrong))
@@ -198,6 +207,17 @@ class TextSimulator:
         if luck < share or not wrong:
             return self.reply(problem, typical, steps)
         return self.reply(problem, wrong[int((luck - share) / (1 - share) * len(wrong))], steps)
+
+    def _report_lack(self, problem: Problem) -> None:
+        """Warn, once, that unreadable replies stand in for wrong answers."""
+        if not self._reported_lack:
+            self._reported_lack = True
+            log.warning(
+                "task=%s: problem %s has no readable wrong answer, so the simulated model errs by unreadable replies "
+                "there; give the task its wrong_answers, or a random_answer that its reader accepts",
+                self._task.name,
+                problem.id,
+            )
 
     def graded_attempt(self, problem: Problem, chance: float, luck: float, steps: str, rng: np.random.Generator) -> str:
         """Return a reply whose answer is good to the degree that parts are right, each with probability `chance`.

@@ -161,14 +161,22 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     )
     unread = _parse(task, problem, simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
-    case = _Case(problem, _parse(task, problem, right), _parse(task, problem, wrong), unread)
-    if problem.id in loaded.answers and any(score.is_correctness for score in task.scores):
-        expect(
-            case.wrong.answer not in (None, case.right.answer),
-            f"problem {problem.id}: expected a readable wrong answer of its simulator, found none; give the task "
-            "its wrong_answers, or a random_answer that its reader accepts",
-        )
-    return case
+    return _Case(problem, _parse(task, problem, right), _parse(task, problem, wrong), unread)
+
+
+def _check_mistakes(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
+    """Check that the simulator errs readably: on each problem or, where the score has degrees, on some problem."""
+    if loaded.task.graded_by_opinion:
+        return
+    solved = [case for case in cases if case.problem.id in loaded.answers]
+    unreadable = [case.problem.id for case in solved if case.wrong.answer in (None, case.right.answer)]
+    # By degrees, the worst known answer to a problem may be the one given as its right one.
+    allowed = 0 if any(score.is_correctness for score in loaded.task.scores) else max(0, len(solved) - 1)
+    expect(
+        len(unreadable) <= allowed,
+        f"problem {', '.join(unreadable[:1])}: expected a readable wrong answer of its simulator, found none; give the "
+        "task its wrong_answers, or a random_answer that its reader accepts",
+    )
 
 
 def _parse(task: Any, problem: Problem, text: str) -> Response:
@@ -448,6 +456,7 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case], sandbox: Sa
                     binary = not score.rate or value in (0, 1)
                     expect(binary, f"score {score.name}: expected 0 or 1 of a rate, found {value}")
             await _check_symbolic_system(loaded.task, case, tools)
+        _check_mistakes(loaded, cases)
     finally:
         await tools.close()
 

@@ -247,6 +247,30 @@ def test_between_numbers_lie_numbers() -> None:
     assert said <= {*range(100, 109)}
 
 
+class OwnAim(Aim):
+    """Reads the right answer to the problem alone."""
+
+    def read(self, problem: Problem, text: str) -> str:
+        if (answer := super().read(problem, text)) != problem.id:
+            raise ValueError("foreign: expected the problem's own number")
+        return answer
+
+
+def test_by_degrees_too_an_unreadable_reply_stands_in_for_a_missing_mistake_and_a_line_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [(Problem(id=name, stratum="all", data={"hint": ""}), name) for name in ("100", "108")]
+    loaded = load_rows(OwnAim(), rows)
+    task: Any = loaded.task
+    problem = loaded.problems[0]
+    found = texts(loaded, Skill(skill=0.35, malformed=0, spread=0), task.generation_prompt(problem))
+    right = [task.parse(problem, text).answer == "100" for text in found]
+    assert np.mean(right) == pytest.approx(0.35, abs=TOLERANCE)
+    assert {text for text, is_right in zip(found, right, strict=True) if not is_right} == {""}
+    (line,) = caplog.messages
+    assert line.startswith("task=aim: problem 100 has no readable wrong answer")
+
+
 class Darts(Aim):
     """Says what answers of several degrees look like."""
 

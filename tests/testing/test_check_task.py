@@ -189,6 +189,25 @@ def test_a_task_whose_simulator_has_no_readable_mistake_fails_until_it_draws_one
         check_task(config)
 
 
+class CloseSums(OwnSums):
+    """Scored by degrees."""
+
+    scores = (Score("closeness", 0, 1),)
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(scores={"closeness": float(response.answer == reference)})
+
+
+def test_a_task_that_scores_by_degrees_fails_too_where_its_simulator_errs_on_no_problem_readably() -> None:
+    config: Any = SimpleNamespace(
+        add_to_sandbox=lambda settings: settings,
+        load=lambda: load_rows(CloseSums(), sums(8)),
+        load_training=no_training,
+    )
+    with pytest.raises(AssertionError, match=r"^problem q0: expected a readable wrong answer of its simulator"):
+        check_task(config)
+
+
 class Halves(JsonSums):
     """Grades all alike."""
 
