@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -89,6 +90,8 @@ def _in_fork(work: Callable[[], None], status: Status | None) -> None:
     receive, send = context.Pipe(duplex=False)
 
     def guarded() -> None:
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)  # OpenMP would wait for the parent's threads, which no fork has
         try:
             work()
         except BaseException as error:

@@ -17,7 +17,7 @@ from evorun.runs.reading import read_metrics
 from evorun.runs.selection import SEARCH_PREFIX
 from evorun.testing import check_tracker
 from evorun.tracking.choices import TRACKERS, tracker_class
-from evorun_process import DRY_RUN, SMALL, evorun_here, start
+from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 
 installed = pytest.mark.parametrize(
     "name",
@@ -93,3 +93,22 @@ def in_process_of_its_own(name: str, folder: Path, run: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.rpartition("points ")[2])
+
+
+def test_a_tracker_may_compute_where_its_tester_has_computed_with_threads(tmp_path: Path) -> None:
+    """OpenMP's threads are not in a fork, and a computation that waits for them would never end."""
+    pytest.importorskip("torch")
+    script = tmp_path / "computing.py"
+    script.write_text(
+        "import faulthandler\n"
+        "import torch\n"
+        "from evorun.testing import trackers\n"
+        "def compute():\n"
+        "    torch.softmax(torch.ones(1000, 1000), -1).sum()\n"
+        "faulthandler.dump_traceback_later(60, exit=True)\n"
+        "torch.set_num_threads(2)\n"
+        "compute()\n"
+        "trackers._in_fork(compute, 'completed')\n"
+    )
+    done = evorun(cwd=tmp_path, program=str(script))
+    assert done.returncode == 0, done.stderr

@@ -40,6 +40,7 @@ LAST = 4
 def forked(work: Callable[[], None], environment: Mapping[str, str] | None = None) -> int:
     """Do some work in a fork of this process; return the fork's id."""
     if not (child := os.fork()):
+        torch.set_num_threads(1)  # OpenMP would wait for the parent's threads, which no fork has
         os.environ |= environment or {}
         work()
         os._exit(0)
