@@ -45,6 +45,9 @@ TITLES = {
 }
 
 
+_REFUSED = "does not run as it is"
+
+
 def print_listing(arguments: Sequence[str], console: Terminal) -> None:
     """Print the requested sections, or the usual ones; with --json as one document.
 
@@ -69,7 +72,15 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
             table.add_row(*cells)
         console.print_table(table)
     if with_pairs:
-        console.print_table(_pairs())
+        table = _pairs()
+        console.print_table(table)
+        if _REFUSED in table.columns[1].cells:
+            console.print(
+                f"{_REFUSED}: the settings do not suit the task; `evorun list {JSON}` says why (`obstacle`), and so "
+                "does `evorun method=METHOD task=TASK`",
+                soft_wrap=True,
+                markup=False,
+            )
 
 
 def _entries(section: str) -> Iterator[dict[str, Any]]:
@@ -132,12 +143,12 @@ def _fits() -> Iterator[dict[str, Any]]:
 
 def _pairs() -> Table:
     """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack."""
-    table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
+    table = _table("which methods fit which tasks", "method=", "sees beside the problem, or needs", "task=")
     for name, fits in groupby(_fits(), itemgetter("method")):
         tasks: dict[str, list[str]] = {}
         for fit in fits:
             needs = f"needs {fit['needs']}" if fit["needs"] else None
-            words = needs or ("does not run as it is" if fit["obstacle"] else fit["regime"])
+            words = needs or (_REFUSED if fit["obstacle"] else fit["regime"])
             tasks.setdefault(words, []).append(fit["task"])
         for number, (words, names) in enumerate(tasks.items()):
             table.add_row("" if number else name, words, ", ".join(names))
