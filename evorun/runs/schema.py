@@ -45,8 +45,8 @@ class ModelInRun(msgspec.Struct, omit_defaults=True):
         """The name, with the id where they differ, or a note that the model is simulated."""
         if self.replayed_engine == "simulated":
             return f"replay of simulated {self.name}"
-        if self.engine == "simulated":
-            return f"simulated instead of {self.name}"
+        if self.engine == "simulated" and self.name != "random":
+            return f"simulated ({self.name}, the configured model, is not loaded)"
         return self.name if self.id in ("", self.name) else f"{self.name} ({self.id})"
 
 
