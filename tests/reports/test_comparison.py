@@ -17,7 +17,7 @@ from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
 from evorun.reports.comparison.rows import Row
-from evorun.reports.comparison.tables import make_pairs_table
+from evorun.reports.comparison.tables import make_main_table, make_pairs_table
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
@@ -152,8 +152,10 @@ def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> 
     manifest = load_manifest(write_method(tmp_path / "run", GOOD, simulated=True))
     manifest.models = {"policy": simulated, "judge": ModelInRun("gpt_4o", "gpt-4o", "server")}
     assert format_model(manifest) == "simulated gemma3_4b (judge: gpt_4o)"
+    assert simulated.label == "simulated (gemma3_4b, the configured model, is not loaded)"
     manifest.models = {"policy": ModelInRun("random", "random", "simulated")}
     assert format_model(manifest) == "random"
+    assert manifest.models["policy"].label == "random"
     manifest.models = {"policy": ModelInRun("gemma3_4b", "google/gemma-3-4b-it", "replay", "simulated")}
     assert format_model(manifest) == "replay of simulated gemma3_4b"
     manifest.models["policy"].replayed_engine = "vllm"
@@ -306,6 +308,18 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     assert row.two_way_ci95["accuracy"] == (crossed.interval()[0], 1)
     assert "5 x 10" in grid.shown()[0]
     assert "This interval holds the seeds fixed" in pairs_note(comparison)
+
+
+def test_the_head_of_an_interval_says_what_it_is_over_where_all_rows_agree(tmp_path: Path) -> None:
+    several = _of_seeds(tmp_path, (9, 8, 9))
+    comparison = compare([*several, write_method(tmp_path / "single", GOOD, method="lyria")])
+    heads = {
+        "95 % interval\nover problems": comparison.run_rows,
+        "95 % interval\nover seeds\nand problems": [row for row in comparison.rows if row.seeds == 3],
+        "95 % interval": comparison.rows,
+    }
+    for head, rows in heads.items():
+        assert head in make_main_table(comparison, rows, [], []).headings
 
 
 def test_a_mean_over_seeds_and_problems_has_no_interval_of_the_whole_range(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp
     ]
     comparison = compare([*runs, write_method(tmp_path / "other", POOR)])
     (line,) = comparison.warnings
-    assert line.startswith("lyria: The budget ended problems early. ")
+    assert line.startswith("lyria: The budget, not the number of generations, ended the search. ")
     reached_by = {row[0]: row[1] for row in make_search_table([*comparison.rows, *comparison.run_rows]).shown()}
     assert reached_by["lyria"] == "4 of 15"
     assert reached_by["lyria, seed 1"] == "5 of 15"

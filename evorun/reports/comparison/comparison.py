@@ -282,7 +282,7 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             if line == early_ends:  # the generations have a column
                 if unevolved is not None:
                     continue
-                line = f"The budget ended problems early. {note_equal_calls(run.outcome)}"
+                line = f"The budget, not the number of generations, ended the search. {note_equal_calls(run.outcome)}"
             if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
                 holders[line].add(run.name)
         repeated = originals.get(_resolve_recording(run))

@@ -78,6 +78,12 @@ class Row:
         own = self.seeds == 1 or score.name not in self.two_way_scores
         return self.get_metric(score.name).ci95 if own else self.two_way_ci95.get(score.name)
 
+    def interval_is_over(self, score: Score) -> str:
+        """Return what `get_interval` is over, in lines of a heading."""
+        if self.seeds == 1:
+            return "over problems"
+        return "over seeds\nand problems" if score.name in self.two_way_scores else "over seeds"
+
     @property
     def has_reported(self) -> bool:
         """True where a paper has a score that stands beside this row's own."""

@@ -53,7 +53,8 @@ def make_main_table(
     with_interval = {primary.name for primary in primaries if any(row.get_interval(primary) for row in rows)}
     columns = [*word_columns("run", *facts), *figure_columns("n")]
     for primary in primaries:
-        columns += figure_columns(text.label(primary), *([_INTERVAL] if primary.name in with_interval else []))
+        heading = _head_interval(rows, [primary])
+        columns += figure_columns(text.label(primary), *([heading] if primary.name in with_interval else []))
     columns += [*word_columns("information"), *figure_columns(*strata, verbatim=True)]
     columns += figure_columns(*(score.name.replace("_", "\n") for score in scores))
     priced = with_cost and _has_prices(rows)
@@ -112,6 +113,7 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
     left_out: names of scores that repeat others.
     """
     records = []
+    heading = _head_interval(rows, [score for row in rows for score in row.scores[1:]])
     for row in rows:
         for score in row.scores[1:]:
             if score.name in left_out and row.get_reported(score.name) is None:
@@ -122,12 +124,18 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
                     "run": row.name,
                     "score": text.label(score),
                     "mean": text.value(score, metric.value),
-                    _INTERVAL: text.value_interval(score, row.get_interval(score)),
+                    heading: text.value_interval(score, row.get_interval(score)),
                     "n": row.trials.get(score.name),
                     **_beside_reported(row, score, metric.value, row.get_reported(score.name)),
                 }
             )
     return make_table(records, words=("run", "score"), title="scores", grouped=1)
+
+
+def _head_interval(rows: Sequence[Row], scores: Sequence[Score]) -> str:
+    """Return the heading of the intervals of these scores, with what they are over unless that differs."""
+    over = {row.interval_is_over(score) for row in rows for score in scores if row.get_interval(score) is not None}
+    return f"{_INTERVAL}\n{over.pop()}" if len(over) == 1 else _INTERVAL
 
 
 def _beside_reported(row: Row, score: Score, measured: float | None, reported: float | None) -> dict[str, Cell]:
