@@ -298,6 +298,14 @@ def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> N
     assert arm.reach is None
 
 
+def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) -> None:
+    # 4 calls per problem in each step: 20 have room for five
+    settings = ("method=rsa", "method.population=4", *SMALL, *API, "budget.calls_per_problem=22")
+    (arm,) = make_plan(compose_jobs([*settings]), tmp_path).arms
+    assert [role.calls for role in arm.roles] == [3 * 20]
+    assert arm.reach is None
+
+
 def test_a_budget_in_dollars_says_what_it_buys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*EVOLVING, *API, "budget.price=1000"]
     dear, some = (make_plan(compose_jobs([*words, f"method.generations={n}"]), tmp_path).price for n in (9, 3))

@@ -249,8 +249,11 @@ def count_steps(config: Mapping[str, Any], problems: int) -> Steps | None:
     budget, planned = config["budget"], config["method"][key]
     if key == "generations" and (most := budget.get("generations")) is not None:
         planned = most if planned is None else min(planned, most)
-    if key == "steps" and planned is None and train is not None:
-        planned = ceil(method["data_epochs"] * train / method["problems_per_step"])
+    if key == "steps" and planned is None:
+        if "problems_per_step" not in method:
+            planned = method["steps"]  # whole steps of a population, as many as the budget has room for
+        elif train is not None:
+            planned = ceil(method["data_epochs"] * train / method["problems_per_step"])
     one, two = (
         sum(
             part.calls
