@@ -23,6 +23,8 @@ from evorun.runs.candidates import Feedback, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Prompt, Task, Tools
 from evorun.tasks.capabilities import Attempt, Explanation, Judgment, PairRating, ScoredResponse
+from evorun.tasks.rubric_items import WeightedItem
+from evorun.tasks.rubrics import Rubric, RubricItem
 
 SEED_INSTRUCTION = "Answer."
 TOKENS = 8
@@ -316,3 +318,35 @@ async def drive(
 def answers(records: Iterable[Mapping[str, Any]]) -> list[Any]:
     """Return the answers in records."""
     return [record["answer"] for record in records]
+
+
+CRITERIA = (WeightedItem("Merit", "It is good.", 2.0), WeightedItem("Fault", "It is rude.", -1.0))
+
+
+class CriteriaQuiz(Quiz):
+    """A quiz whose problems have two criteria of their own, and whose prompts are JSON."""
+
+    def rubric_keys(self) -> tuple[str, ...]:
+        return ("",)
+
+    def rubric_key(self, problem: Problem) -> str:
+        return ""
+
+    def task_description(self) -> str:
+        return "Say something good."
+
+    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
+        raise NotImplementedError
+
+    def rubric_items(self, problem: Problem) -> Sequence[WeightedItem]:
+        return CRITERIA
+
+    def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
+        raise NotImplementedError
+
+    def scoring_prompt(
+        self, problem: Problem, response: Response, rubric: Rubric, item: RubricItem | None = None, **_: Any
+    ) -> Prompt:
+        assert item is not None
+        content = {"response": response.text, "title": item.title, "maximum": item.maximum}
+        return Prompt(messages=(Message(role="user", content=json.dumps(content)),))

@@ -260,7 +260,7 @@ class RubricRewards:
             if reply.error is not None:
                 return Unread("refused")
             try:
-                value = read_digits(_text(reply), maximum)
+                value = read_digits(read_complete_text(reply), maximum)
                 return _Said(Scores((value,), value, value / maximum), reasons)
             except ValueError as error:
                 failure = Unread(fault_kind(error))
@@ -295,7 +295,7 @@ async def ask_until_read(
         if reply.error is not None:
             return Unread("refused")
         try:
-            return read(_text(reply))
+            return read(read_complete_text(reply))
         except ValueError as error:
             failure = Unread(fault_kind(error))
     return failure
@@ -322,7 +322,7 @@ def _count_solution_words(response: Response) -> int:
     return len(response.text.replace(response.answer or "", "").replace("\\boxed{", "").split())
 
 
-def _text(reply: Reply) -> str:
+def read_complete_text(reply: Reply) -> str:
     """Return a reply's text. Raises ValueError for a reply that was cut off."""
     [completion] = reply.completions
     # Whatever score it has: the missing rest could have changed it.

@@ -309,9 +309,13 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             responses = [Part(role, name, nodes / len(models), limit) for role, name in models.items()]
             return [*responses, *evaluated[: _calls_per_node(config) - 1]]
         case "best_of_n":
-            free = method["choose"] == "oracle" or method.get("reward", "duels") != "duels"
+            chosen = (method["choose"], method.get("reward", "duels"))
+            free = chosen[0] in ("oracle", "rubric") or chosen[1] != "duels"
             duels = 0 if free else method["rounds"] * method["duels"] * method["orders"]
             drawn = Part("generate", policy, test * method["samples"], limit)
+            if "rubric" in chosen:  # of criteria as many as a refined rubric has
+                judgments = test * method["samples"] * ITEMS
+                return [drawn, Part("score", name_model(config, "reward"), judgments, method["reward_max_tokens"])]
             return [drawn, Part("judge", judge, test * duels, method["judge_max_tokens"])]
         case "v1_infer":
             drawn = Part("generate", policy, test * method["samples"], limit)

@@ -1,22 +1,30 @@
 """Best-of-N: the duels of Duel-Evolve without its evolution."""
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from building import make_meter, make_method
-from evorun.errors import ConfigError
+from building import composed, make_meter, make_method, simulated_run
+from evorun.errors import ConfigError, DataError
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.best_of_n import BestOfN
 from evorun.methods.search.proposals import PILOT_SAMPLES
 from evorun.ratings import selection
+from evorun.rollouts.calls import Role
+from evorun.runner.settings import check
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Comparison, Response, Step
 from evorun.tasks.base import Problem, Tools
 from evorun.tasks.billsum.billsum import BillSum
 from evorun.tasks.capabilities import Diagnosis, Verification
-from method_fixture import TOKENS, Ask, Quiz, Scripted, TestedQuiz, solve
+from evorun.tasks.essay.essay import Essay
+from evorun.tasks.rubric_items import WeightedItem
+from evorun.testing.runs import COMPLETED, carry_out
+from method_fixture import TOKENS, Ask, CriteriaQuiz, Quiz, Scripted, TestedQuiz, solve
 
 
 def quality(answer: str) -> int:
@@ -277,3 +285,86 @@ def test_votes_need_answers_that_compare_and_rewards_that_the_task_has() -> None
     assert str(verified.incompatibility(Quiz)).endswith("set method.reward=duels")
     with pytest.raises(ConfigError, match=r"^method\.reward: expected duels with method\.choose=duels, got verifier; "):
         best_of(reward="verifier")
+
+
+POINTS = {
+    "Merit": {"a": "1", "b": "2", "c": "no idea", "d": "0"},
+    "Fault": {"a": "0", "b": "2", "c": "1", "d": "no idea"},
+}
+"""With weights of 2 and -1: a has (2 x 0.5) / 2, b (2 - 1) / 2; of c and d only one judgment can be read."""
+
+
+def judges_by_points(ask: Ask) -> str:
+    if ask.role == "generate":
+        return "abcd"[ask.index]
+    points = POINTS[ask.shown["title"]][ask.shown["response"]]
+    return f"<score>{points}</score>" if points.isdigit() else points
+
+
+async def test_criteria_of_a_problem_give_rewards_and_unread_judgments_are_left_out() -> None:
+    model = Scripted(judges_by_points)
+    (step,) = await solve(best_of(samples=4, choose="rubric", score_attempts=2), model, task=CriteriaQuiz())
+    assert [candidate.mean for candidate in step.candidates] == [0.5, 0.5, -0.5, 0.0]
+    assert step.best is not None
+    assert step.best.answer == "a"
+    assert step.extra["unread_scores"] == 2
+    # Each response by each criterion, and the two unread ones again.
+    assert Counter(ask.attempt for ask in model.of("score")) == {0: 4 * 2, 1: 2}
+    assert not model.of("judge")
+
+
+async def test_votes_are_weighed_by_a_rubrics_points_that_are_not_below_0() -> None:
+    def script(ask: Ask) -> str:
+        return "ccb"[ask.index] if ask.role == "generate" else judges_by_points(ask)
+
+    method = best_of(samples=3, choose="weighted", reward="rubric", score_attempts=1)
+    (step,) = await solve(method, Scripted(script), task=CriteriaQuiz())
+    assert step.best is not None
+    assert step.best.answer == "b"
+
+
+async def test_a_rubric_that_nothing_can_be_read_of_leaves_the_first_response() -> None:
+    model = Scripted(lambda ask: "abcd"[ask.index] if ask.role == "generate" else "no idea")
+    (step,) = await solve(best_of(samples=2, choose="rubric"), model, task=CriteriaQuiz())
+    assert step.best is not None
+    assert (step.best.answer, step.best.mean) == ("a", None)
+    assert len(model.of("score")) == 2 * 2 * best_of().config.score_attempts
+
+
+async def test_a_budget_that_ends_among_the_judgments_still_leaves_a_choice() -> None:
+    model, meter = Scripted(judges_by_points), make_meter(4 + 3)
+    (step,) = await solve(best_of(samples=4, choose="rubric"), model, task=CriteriaQuiz(), meter=meter)
+    assert len(model.asked) == 7
+    # a has both judgments; b only that of its merit, 2 of 2.
+    assert [candidate.mean for candidate in step.candidates] == [0.5, 1.0, None, None]
+    assert step.best is not None
+    assert step.best.answer == "b"
+
+
+async def test_a_rubric_needs_criteria_and_says_what_it_knows() -> None:
+    class WithoutCriteria(CriteriaQuiz):
+        def rubric_items(self, problem: Problem) -> Sequence[WeightedItem]:
+            return ()
+
+    method = best_of(choose="rubric")
+    with pytest.raises(DataError, match=r"has no criteria of its own.*task\.rubric=COLUMN"):
+        await solve(method, Scripted(judges_by_points), task=WithoutCriteria())
+    assert "set method.choose=duels" in str(method.incompatibility(Quiz))
+    assert method.information_regime(CriteriaQuiz) == "labels"
+    assert method.information_regime(Essay) == "problem_only"
+    assert method.active_roles == {"score": Role("reward")}
+    assert best_of().active_roles == {"judge": Role("judge")}
+
+
+def test_a_run_chosen_by_a_rubric_resumes_and_replays_to_the_byte(tmp_path: Path) -> None:
+    given = [{"description": "It names the year.", "weight": 2}, {"description": "It is rude.", "weight": -1}]
+    rows = [{"question": f"When was {n}?", "answer": str(n), "rubric": given} for n in range(3)]
+    (file := tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = ("task=rows", f"task.data={file}", "task.source=auto", "task.rubric=rubric")
+    words = (*task, "method=best_of_n", "method.samples=4", "method.choose=rubric", "engine.malformed=0")
+    words = (*words, "engine=simulated", "evorun.progress=off")
+    whole = simulated_run(tmp_path / "whole", *words)
+    assert whole.outcome == COMPLETED
+    assert Counter(key.split("|")[2] for key in whole.calls()) == {"generate": 3 * 4, "score": 3 * 4 * len(given)}
+    assert carry_out(check(composed(*words)), tmp_path / "broken", breaks_after=17).outcome != COMPLETED
+    assert carry_out(check(composed(*words)), tmp_path / "broken").files() == whole.files()

@@ -68,7 +68,8 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 """Where a field has an effect only beside another one."""
 
 OF_STEPS = {
-    *(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share")),
+    *(("best_of_n", field) for field in ("batches", "reward", "draws", "min_share", "score_attempts")),
+    *(("best_of_n", field) for field in ("reward_json", "reward_temperature", "reward_max_tokens")),
     *(("deepconf", field) for field in ("measure", "tail", "bottom", "agreement")),
     *(("squeeze_evolve", field) for field in ("choose", "fitness", "lite", "percentiles", "zeta")),
     ("rsa", "choose"),
@@ -76,7 +77,7 @@ OF_STEPS = {
     ("v1_infer", "estimate"),
     ("v1_infer", "prior_sd"),
 }
-"""Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
+"""Fields that change what steps report, or are of a task with criteria; their own methods' tests look at them."""
 
 CHANGED: dict[str, Any] = {
     **{"temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 0},

@@ -10,50 +10,15 @@ import pytest
 
 from building import composed, make_config, make_method, simulated_run, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.models.base import Message
 from evorun.runner.estimates import count_calls
 from evorun.runner.registry import task_config_class
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
 from evorun.runs.reading import read_rollouts
-from evorun.tasks.base import Problem, Prompt
 from evorun.tasks.rubric_items import WeightedItem, read_items, read_written_items
-from evorun.tasks.rubrics import Rubric, RubricItem
 from evorun.testing.runs import COMPLETED, carry_out
 from learning_fixture import Trained, train
-from method_fixture import Ask, Quiz
-
-GIVEN = (WeightedItem("Merit", "It is good.", 2.0), WeightedItem("Fault", "It is rude.", -1.0))
-
-
-class Judged(Quiz):
-    """A quiz whose problems have two criteria of their own, and whose prompts are JSON."""
-
-    def rubric_keys(self) -> tuple[str, ...]:
-        return ("",)
-
-    def rubric_key(self, problem: Problem) -> str:
-        return ""
-
-    def task_description(self) -> str:
-        return "Say something good."
-
-    def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
-        raise NotImplementedError
-
-    def rubric_items(self, problem: Problem) -> Sequence[WeightedItem]:
-        return GIVEN
-
-    def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
-        raise NotImplementedError
-
-    def scoring_prompt(
-        self, problem: Problem, response: Response, rubric: Rubric, item: RubricItem | None = None, **_: Any
-    ) -> Prompt:
-        assert item is not None
-        content = {"response": response.text, "title": item.title, "maximum": item.maximum}
-        return Prompt(messages=(Message(role="user", content=json.dumps(content)),))
-
+from method_fixture import Ask, CriteriaQuiz
 
 POINTS: dict[str, Any] = {
     "Merit": {"a": 2, "b": 1, "c": "hard to say", "d": 2},
@@ -81,7 +46,7 @@ def script(ask: Ask) -> str | None:
 
 
 async def learn(folder: Path, **config: Any) -> Trained:
-    return await train(folder, script, method="rler", task=Judged(), **{**ONE, **config})
+    return await train(folder, script, method="rler", task=CriteriaQuiz(), **{**ONE, **config})
 
 
 async def test_a_response_earns_its_halved_points_by_weight_and_unread_judgments_are_left_out(tmp_path: Path) -> None:
@@ -105,7 +70,7 @@ async def test_a_response_of_which_nothing_can_be_read_has_no_reward(tmp_path: P
     def unread(ask: Ask) -> str | None:
         return "no idea" if ask.role == "score" and ask.shown["response"] == "b" else script(ask)
 
-    await train(tmp_path / "run", unread, method="rler", task=Judged(), **ONE, adaptive=False)
+    await train(tmp_path / "run", unread, method="rler", task=CriteriaQuiz(), **ONE, adaptive=False)
     rollouts = read_rollouts(tmp_path / "run")
     assert [rollout.reward is None for rollout in rollouts] == [False, True, False, False]
     assert rollouts[1].unscored == "missing"

@@ -3,7 +3,8 @@
 The duels are those of Duel-Evolve (its paper's appendix D). With the oracle, a task's symbolic system, it is the
 baseline of the Lyria paper (section 4.2.1), which redraws a repeated answer. Votes that rewards weigh cost no call
 beyond those of the rewards: majority of the bests (arXiv 2511.18630), weighted voting and best of majority (arXiv
-2510.03199).
+2510.03199). A problem's own criteria (rubrics as rewards, arXiv 2507.17746) choose by their points or weigh votes, at
+one judgment for each response and criterion.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,8 +15,8 @@ from typing import Annotated, ClassVar
 
 from msgspec.structs import replace
 
-from evorun.errors import ConfigError
-from evorun.fields import Fraction, NonNegativeInt, OneOf, PositiveInt
+from evorun.errors import ConfigError, DataError
+from evorun.fields import Fraction, NonNegativeFloat, NonNegativeInt, OneOf, PositiveInt
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import DuelSettings, hold_duels, rate_in_arena, warn_if_no_duels
@@ -26,13 +27,23 @@ from evorun.models.base import Sampling
 from evorun.ratings import selection
 from evorun.ratings.bradley_terry import Posterior, win_probability
 from evorun.rollouts.calls import Role
+from evorun.rollouts.item_scores import ask_for_score, read_item_score, weigh_scores
+from evorun.rollouts.rubric_rewards import SCORE, read_complete_text
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import HasPublicTests, SupportsGeneration, SupportsJudging
+from evorun.tasks.capabilities import (
+    HasPublicTests,
+    HasRubricItems,
+    SupportsGeneration,
+    SupportsJudging,
+    SupportsRubrics,
+)
+from evorun.tasks.rubric_items import MAX_PROBLEM_ITEMS
 
 VOTES = ("majority_of_bests", "weighted", "best_of_majority")
 """Choices of an answer by votes that rewards weigh."""
+_SCORER: Mapping[str, Role] = {SCORE: Role("reward")}
 
 
 @dataclass(kw_only=True)
@@ -42,13 +53,21 @@ class BestOfNConfig(DuelSettings, StopSettings, SampleSettings):
     name: str
     rounds: NonNegativeInt | None
     """Rounds of duels among the responses; None: until the budget ends."""
-    choose: Annotated[str, OneOf(("duels", "oracle", *VOTES))]
-    """duels: by the judge's duels. oracle: by the fitness from the task's symbolic system. majority_of_bests: the
-    answer that best-of-m gives most often. weighted: the answer with the largest sum of rewards. best_of_majority: of
-    the frequent answers, the one with the highest mean reward."""
-    reward: Annotated[str, OneOf(("duels", "public_tests", "verifier"))]
+    choose: Annotated[str, OneOf(("duels", "oracle", "rubric", *VOTES))]
+    """duels: by the judge's duels. oracle: by the fitness from the task's symbolic system. rubric: by points for the
+    problem's own criteria. majority_of_bests: the answer that best-of-m gives most often. weighted: the answer with the
+    largest sum of rewards. best_of_majority: of the frequent answers, the one with the highest mean reward."""
+    reward: Annotated[str, OneOf(("duels", "public_tests", "verifier", "rubric"))]
     """The rewards in [0, 1] that weigh votes. duels: by the posterior mean, the probability of winning against an
-    average response. public_tests: the share that a response passes. verifier: the symbolic system's fitness."""
+    average response. public_tests: the share that a response passes. verifier: the symbolic system's fitness. rubric:
+    the share of the criteria's points, at least 0."""
+    score_attempts: PositiveInt
+    """With the rubric: replies to ask for until a criterion's points can be read; without any, it is left out."""
+    reward_json: bool
+    """Hold points to a JSON schema, on engines that enforce one: small models follow no other form."""
+    reward_temperature: NonNegativeFloat
+    reward_max_tokens: PositiveInt
+    """Maximum completion tokens of a criterion's points with their reasons."""
     draws: Annotated[str, OneOf(("sqrt", "adaptive"))]
     """m of majority_of_bests. sqrt: floor(sqrt(N)). adaptive: where its distribution of answers changes least."""
     min_share: Fraction
@@ -70,7 +89,17 @@ class BestOfNConfig(DuelSettings, StopSettings, SampleSettings):
     @property
     def holds_duels(self) -> bool:
         """True where the judge is asked."""
-        return self.choose != "oracle" and self.reward == "duels"
+        return self.choose not in ("oracle", "rubric") and self.reward == "duels"
+
+    @property
+    def asks_by_rubric(self) -> bool:
+        """True where a reward model judges responses by the problem's criteria."""
+        return "rubric" in (self.choose, self.reward)
+
+    @property
+    def reward_sampling(self) -> Sampling:
+        """The sampling parameters of points."""
+        return Sampling(temperature=self.reward_temperature, max_tokens=self.reward_max_tokens)
 
     def choose_by_vote(self, answers: Sequence[str], rewards: Sequence[float]) -> int | None:
         """Return the chosen response by answers that are equal where they count as the same, and rewards."""
@@ -86,13 +115,17 @@ class BestOfN(PerProblem):
     """Draws responses once; duels, votes or an oracle then choose the answer."""
 
     name = "best_of_n"
-    description = "N independent responses, the best by duels and the posterior of Duel-Evolve, by votes or an oracle"
+    description = "N independent responses, the best by duels as in Duel-Evolve, by votes, a rubric or an oracle"
     regime = "problem_only"
     needs = (SupportsGeneration, SupportsJudging)
-    roles: ClassVar = {"judge": Role("judge")}
+    roles: ClassVar[Mapping[str, Role]] = {"judge": Role("judge"), **_SCORER}
     observes = True
     Config = BestOfNConfig
     config: BestOfNConfig
+
+    @property
+    def active_roles(self) -> Mapping[str, Role]:
+        return _SCORER if self.config.asks_by_rubric else {"judge": Role("judge")}
 
     @property
     def optional_limits(self) -> Mapping[str, int | None]:
@@ -120,6 +153,8 @@ class BestOfN(PerProblem):
         return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders)
 
     def information_regime(self, task: type[Task]) -> Regime:
+        if self.config.asks_by_rubric and not task.graded_by_opinion:
+            return "labels"  # such criteria say what a right response has
         verified = self.config.choose == "oracle" or self.config.reward == "verifier"
         return regime_with_verifier(task) if verified else super().information_regime(task)
 
@@ -131,6 +166,11 @@ class BestOfN(PerProblem):
             return (
                 f"method.choose={config.choose} votes on answers, and no two texts of task={task.name} are the same; "
                 "set method.choose=duels"
+            )
+        if config.asks_by_rubric and not (issubclass(task, HasRubricItems) and issubclass(task, SupportsRubrics)):
+            return (
+                f"task={task.name} has no criteria of single problems, which method.choose=rubric or "
+                "method.reward=rubric needs; set method.choose=duels method.reward=duels"
             )
         if config.reward == "public_tests" and not issubclass(task, HasPublicTests):
             return f"task={task.name} has no public tests, by which method.reward weighs votes; set method.reward=duels"
@@ -177,14 +217,35 @@ class BestOfN(PerProblem):
                 return
 
     async def _by_rewards(self, ctx: Context) -> AsyncIterator[Step]:
-        """Draw all responses, which the task scores without a model's help, and let them vote."""
+        """Draw all responses, which the task or a rubric scores, and choose by the points or let them vote.
+
+        Raises DataError for a problem without criteria, where they give the rewards.
+        """
+        if self.config.asks_by_rubric and not ctx.task.rubric_items(ctx.problem):
+            raise DataError(
+                f"problem {ctx.problem.id} has no criteria of its own, which method.choose=rubric or "
+                "method.reward=rubric needs; name their column (task=rows task.rubric=COLUMN), or set "
+                "method.choose=duels method.reward=duels"
+            )
         proposed = await draw(ctx, self.config)
         drawn = await add_feedback(ctx, proposed.parsed)
-        if self.config.reward == "verifier":
+        rewards: Sequence[float | None]
+        unread: dict[str, float] = {}
+        if self.config.asks_by_rubric:
+            rewards, unread["unread_scores"] = await self._score_by_rubric(ctx, drawn)
+        elif self.config.reward == "verifier":
             rewards = [found.fitness / 100 for found in await ctx.verify(drawn, max_errors=0)]
         else:
             rewards = [0.0 if candidate.feedback is None else candidate.feedback.score for candidate in drawn]
-        best = self.config.choose_by_vote([ctx.task.signature(ctx.problem, candidate) for candidate in drawn], rewards)
+        scored = {place: reward for place, reward in enumerate(rewards) if reward is not None}
+        if not scored:
+            best = 0 if drawn else None
+        elif self.config.choose == "rubric":
+            best = max(scored, key=scored.__getitem__)
+        else:
+            answers = [ctx.task.signature(ctx.problem, drawn[place]) for place in scored]
+            voted = self.config.choose_by_vote(answers, [max(0.0, reward) for reward in scored.values()])
+            best = None if voted is None else list(scored)[voted]
         rated = [
             replace(candidate, mean=reward, survivor=True) for candidate, reward in zip(drawn, rewards, strict=True)
         ]
@@ -192,8 +253,44 @@ class BestOfN(PerProblem):
             step=0,
             best=None if best is None else rated[best],
             candidates=[*rated, *proposed.unparsed],
-            extra=proposed.diagnostics(),
+            extra={**proposed.diagnostics(), **unread},
         )
+
+    async def _score_by_rubric(self, ctx: Context, drawn: Sequence[Candidate]) -> tuple[list[float | None], int]:
+        """Return the responses' rewards, None where no judgment could be read, and the number of unread judgments."""
+        config, items = self.config, ctx.task.rubric_items(ctx.problem)
+        scores: list[dict[int, float]] = [{} for _ in drawn]
+        # An index is that of the response times MAX_PROBLEM_ITEMS, plus that of the criterion.
+        pending = {
+            int(candidate.id.partition(".")[2]) * MAX_PROBLEM_ITEMS + number: (place, number)
+            for place, candidate in enumerate(drawn)
+            for number in range(len(items))
+        }
+        for attempt in range(config.score_attempts):
+            prompts = [
+                ask_for_score(ctx.task, ctx.problem, drawn[place], items[number], as_json=config.reward_json)
+                for place, number in pending.values()
+            ]
+            indices, refused = list(pending), set()
+            replies = await ctx.generate(
+                prompts, role=SCORE, step=0, sampling=config.reward_sampling, attempt=attempt, indices=indices
+            )
+            for index, reply in zip(indices, replies, strict=False):  # the budget may leave fewer
+                place, number = pending[index]
+                if reply.error is not None:
+                    refused.add(index)
+                    continue
+                try:
+                    text = read_complete_text(reply)
+                    scores[place][number] = read_item_score(text, items[number], as_json=config.reward_json)
+                except ValueError:
+                    continue
+            # A refused request would be refused again.
+            pending = {i: (p, n) for i, (p, n) in pending.items() if n not in scores[p] and i not in refused}
+            if not pending or ctx.out_of_budget:
+                break
+        unread = len(drawn) * len(items) - sum(map(len, scores))
+        return [weigh_scores(found, items) for found in scores], unread
 
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw one batch of responses per step; the answer is the first with the highest fitness."""

@@ -12,6 +12,7 @@ A judgment that cannot be read is counted and left out of its response's reward;
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
@@ -23,15 +24,14 @@ from evorun.methods.learning.parts import Batch, RewardSource
 from evorun.methods.rler.settings import ItemSettings
 from evorun.models.base import Message, Reply
 from evorun.rollouts.episodes import Episode
+from evorun.rollouts.item_scores import ask_for_score, read_item_score, weigh_scores
 from evorun.rollouts.rewards import Reward
 from evorun.rollouts.rubric_rewards import SCORE, Unread, ask_until_read
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Problem, Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.rubric_items import HIGHEST, WeightedItem, items_schema, read_written_items
-from evorun.tasks.rubric_json import tagged_scores
-from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubric_items import WeightedItem, items_schema, read_written_items
 from evorun.tasks.rubrics import MAX_ITEMS, refuse_doubled
 from evorun.tasks.tags import escape_tags
 from evorun.tasks.thinking import without_thinking
@@ -215,38 +215,29 @@ class ItemReward(RewardSource):
         """Judge a response by each criterion."""
         settings = self._settings
 
-        async def ask(place: int, criterion: Item) -> float | Unread:
-            rubric = criterion.item.rubric
-            [item] = rubric.items
-            prompt = self._task.scoring_prompt(
-                episode.asked.problem, episode.response, rubric, item, as_json=settings.reward_json
-            )
-
-            def read(text: str) -> float:
-                tagged = tagged_scores(without_thinking(text), rubric, item) if settings.reward_json else text
-                return read_scores(tagged, rubric, item).total / HIGHEST
-
+        async def ask(place: int, item: WeightedItem) -> float | Unread:
+            as_json = settings.reward_json
+            prompt = ask_for_score(self._task, episode.asked.problem, episode.response, item, as_json=as_json)
             return await ask_until_read(
                 self._calls,
                 (SCORE, step, episode.number * MAX_ITEMS + place),
                 prompt,
                 settings.reward_sampling,
-                read,
+                partial(read_item_score, item=item, as_json=as_json),
                 attempts=settings.score_attempts,
                 owed=self._owe(SCORE, step, episode.number),
             )
 
         async with asyncio.TaskGroup() as together:
-            asking = [together.create_task(ask(place, criterion)) for place, criterion in enumerate(items)]
-        found = {criterion.id: task.result() for criterion, task in zip(items, asking, strict=True)}
-        scores = {name: score for name, score in found.items() if not isinstance(score, Unread)}
-        faults = [score.kind for score in found.values() if isinstance(score, Unread)]
-        weights = {criterion.id: criterion.item.weight for criterion in items}
-        if not scores:
-            return Judged(Reward(None, unscored=faults[0] if faults else "no_items"), scores)
-        most = max(sum(weights[name] for name in scores if weights[name] > 0), 1.0)
-        value = sum(weights[name] * score for name, score in scores.items()) / most
-        return Judged(Reward(value, {"items": float(len(items)), "unread_items": float(len(faults))}), scores)
+            asking = [together.create_task(ask(place, criterion.item)) for place, criterion in enumerate(items)]
+        found = [task.result() for task in asking]
+        scores = {place: score for place, score in enumerate(found) if not isinstance(score, Unread)}
+        faults = [score.kind for score in found if isinstance(score, Unread)]
+        by_id = {items[place].id: score for place, score in scores.items()}
+        value = weigh_scores(scores, [criterion.item for criterion in items])
+        if value is None:
+            return Judged(Reward(None, unscored=faults[0] if faults else "no_items"), by_id)
+        return Judged(Reward(value, {"items": float(len(items)), "unread_items": float(len(faults))}), by_id)
 
     def _owe(self, role: str, step: int, index: int) -> list[Reply]:
         """Return a list for a call's replies, which are charged with the episode of this index."""

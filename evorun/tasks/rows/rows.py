@@ -48,8 +48,8 @@ class RowsConfig(BenchmarkConfig):
     id: str | None
     """Column of the rows' ids; null: the file's name and the row's number."""
     rubric: str | None
-    """Column of the rows' own criteria, for method=rler: a list of objects with `description`, and perhaps `title` and
-    `weight`; null: none."""
+    """Column of the rows' own criteria, for method=rler and method.choose=rubric: a list of objects with
+    `description`, and perhaps `title` and `weight`; null: none."""
     stratum: str | None
     """Column of the groups by which results are broken down."""
     options: list[str] | None
