@@ -12,12 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-import msgspec
-
-from evorun.runs.candidate_counts import CountedCandidate, count_candidates
 from evorun.runs.candidates import SHARED
 from evorun.runs.checksums import is_unchanged
-from evorun.runs.reading import read_json, read_records
+from evorun.runs.counting import CountedCandidate, count_candidates, count_comparisons
+from evorun.runs.reading import read_json
 from evorun.runs.schema import ComparisonRecord, Manifest, Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
@@ -62,20 +60,27 @@ class Aggregates:
     decisive_by_step: dict[int, Metric] = field(default_factory=dict)
 
 
-class _Duel(msgspec.Struct):
-    """The fields of a duel that are counted."""
-
-    problem: str
-    step: int
-    outcome: str | None
-
-
 def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
     """Read aggregates.json; None where it is missing or has changed. Raises DataError.
 
     The caller checks the records.
     """
     return read_json(run_dir / AGGREGATES, Aggregates) if is_unchanged(run_dir, manifest, AGGREGATES) else None
+
+
+class DecisiveDuels:
+    """Counts a run's duels with a winner, by step."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, dict[str, Proportion]] = defaultdict(lambda: defaultdict(Proportion))
+
+    def add(self, duel: ComparisonRecord) -> None:
+        """Count a duel."""
+        self._shares[duel.step][duel.problem].add(duel.outcome is not None)
+
+    def figures(self) -> dict[int, Metric]:
+        """Return the shares by step; intervals resample problems."""
+        return {step: pooled_share(list(shares.values())) for step, shares in sorted(self._shares.items())}
 
 
 class AggregateCounter:
@@ -103,10 +108,10 @@ class AggregateCounter:
             name = self._names.setdefault(candidate.problem, candidate.problem)
             self._rated.append(Rated(name, candidate.mean, value))
 
-    def finish(self, run_dir: Path) -> Aggregates:
-        """Return the aggregates of the candidates and of the run's duels. Raises DataError."""
+    def finish(self, duels: DecisiveDuels) -> Aggregates:
+        """Return the aggregates of the candidates and of the run's duels."""
         self._aggregates.calibration = calibration(self._rated, self._measure)
-        self._aggregates.decisive_by_step = decisive_by_step(read_records(run_dir / "comparisons.jsonl", _Duel))
+        self._aggregates.decisive_by_step = duels.figures()
         return self._aggregates
 
 
@@ -114,15 +119,8 @@ def count_aggregates(run_dir: Path, measure: Score) -> Aggregates:
     """Count candidates and duels; `measure` says how good a candidate is. Raises DataError."""
     counter = AggregateCounter(measure)
     count_candidates(run_dir, counter)
-    return counter.finish(run_dir)
-
-
-def decisive_by_step(duels: Iterable[ComparisonRecord | _Duel]) -> dict[int, Metric]:
-    """Return the share of duels with a winner, by step; intervals resample problems."""
-    shares: dict[int, dict[str, Proportion]] = defaultdict(lambda: defaultdict(Proportion))
-    for duel in duels:
-        shares[duel.step][duel.problem].add(duel.outcome is not None)
-    return {step: pooled_share(list(by_problem.values())) for step, by_problem in sorted(shares.items())}
+    count_comparisons(run_dir, duels := DecisiveDuels())
+    return counter.finish(duels)
 
 
 def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[Bin]:

@@ -13,9 +13,9 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from evorun.models.base import Wasted
-from evorun.runs.aggregates import AGGREGATES, AggregateCounter
+from evorun.runs.aggregates import AGGREGATES, AggregateCounter, DecisiveDuels
 from evorun.runs.budget import Usage, sum_usages
-from evorun.runs.candidate_counts import count_candidates
+from evorun.runs.counting import count_candidates, count_comparisons
 from evorun.runs.prices import POLICY, Rates, oldest_date, price_calls, to_dollars
 from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
@@ -32,8 +32,8 @@ from evorun.runs.schema import (
     TrainingRecord,
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples, primary_score
-from evorun.runs.search_figures import SearchPools, search_figures
-from evorun.runs.selection import Searches, selection_series
+from evorun.runs.search_figures import DuelCounter, SearchPools, search_figures
+from evorun.runs.selection import Agreements, Searches, selection_series
 from evorun.runs.sequential import SequentialTokens
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
@@ -117,10 +117,12 @@ def write_results(
     measure = primary_score(declared)
     searches, pools, aggregates = Searches(steps, measure), SearchPools(measure), AggregateCounter(measure)
     count_candidates(path, searches, pools, aggregates)
-    selection = selection_series(path, searches, whole)
+    agreements, duels, decisive = Agreements(searches), DuelCounter(pools), DecisiveDuels()
+    count_comparisons(path, agreements, duels, decisive)
+    selection = selection_series(path, searches, agreements, whole)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *series, *selection])
     predictions = read_predictions(path)
-    search, search_counts = search_figures(path, steps, predictions, declared, pools)
+    search, search_counts = search_figures(path, steps, predictions, declared, (pools, duels))
     metrics, by_stratum = outcome_metrics(predictions, declared)
     cost = with_prices(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), rates)
     counted = (*TEXT_COUNTS, *RARE_COUNTS, *SAVED)
@@ -144,7 +146,7 @@ def write_results(
         price_date=oldest_date(rates),
         gpu_waiting={gpu: round(share, 4) for gpu, share in gpu_waiting.items()},
     )
-    write_json(path / AGGREGATES, aggregates.finish(path))
+    write_json(path / AGGREGATES, aggregates.finish(decisive))
     write_json(path / "results.json", results)
     return results
 

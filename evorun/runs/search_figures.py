@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evorun.runs.candidate_counts import CountedCandidate, count_candidates
 from evorun.runs.candidates import REFUSED, CandidateId
+from evorun.runs.counting import CountedCandidate, count_candidates, count_comparisons
 from evorun.runs.rating_figures import rating_figures
-from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
 from evorun.runs.scores import Score, find_better, primary_score
 from evorun.runs.statistics import Proportion, mean_interval, pooled_share
@@ -55,12 +54,50 @@ class SearchPools:
             self.unparsed += candidate.error is not None
 
 
+class DuelCounter:
+    """Counts a run's verdicts and outcomes by problem; takes in its duels after its candidates."""
+
+    def __init__(self, pools: SearchPools) -> None:
+        """pools: with the run's candidates."""
+        self._pools = pools.by_problem
+        names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement", "refused_rate")
+        self._shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
+
+    def add(self, duel: ComparisonRecord) -> None:
+        """Count a duel."""
+        shares = self._shares
+        shares["decisive_rate"][duel.problem].add(duel.outcome is not None)
+        for verdict, reason in zip_longest(duel.verdicts, duel.reasons[: len(duel.verdicts)], fillvalue=""):
+            unanswered = verdict == "invalid" and reason.startswith(REFUSED)
+            shares["refused_rate"][duel.problem].add(unanswered)
+            if unanswered:
+                continue
+            shares["tie_rate"][duel.problem].add(verdict == "T")
+            shares["invalid_rate"][duel.problem].add(verdict == "invalid")
+            if verdict in ("A", "B"):
+                shares["position_a_rate"][duel.problem].add(verdict == "A")
+        utilities = self._pools[duel.problem].utilities if duel.problem in self._pools else {}
+        better = find_better(utilities.get(duel.first), utilities.get(duel.second))
+        if duel.outcome is not None and better is not None:
+            shares["judge_agreement"][duel.problem].add(duel.outcome == better)
+
+    def figures(self) -> tuple[dict[str, Metric], dict[str, int]]:
+        """Return the figures, none without a duel, and the counts."""
+        counted = {name: sum(share.successes for share in shares.values()) for name, shares in self._shares.items()}
+        duels = sum(share.n for share in self._shares["decisive_rate"].values())
+        refused = counted["refused_rate"]
+        shown = [name for name in self._shares if duels and (refused or name != "refused_rate")]
+        counts = {"comparisons": duels, "invalid_judgments": counted["invalid_rate"]}
+        figures = {name: pooled_share(list(self._shares[name].values())) for name in shown}
+        return figures, {**counts, "refused_judgments": refused} if refused else counts
+
+
 def search_figures(
     path: Path,
     steps: Sequence[StepRecord],
     predictions: Sequence[PredictionRecord],
     declared: Sequence[Score],
-    counted: SearchPools | None = None,
+    counted: tuple[SearchPools, DuelCounter] | None = None,
 ) -> tuple[dict[str, Metric], dict[str, int]]:
     """Return the figures and counts of a run's candidates and duels, without those that the run has no data for.
 
@@ -75,25 +112,31 @@ def search_figures(
     - `parsable_rate`: texts that a response could be read from, retries included;
     - those of `rating_figures`.
 
-    counted: the candidates, where they were read before; None: they are read here.
+    counted: the candidates and duels, where they were read before; None: they are read here.
 
     Intervals resample problems: duels and texts of one problem are not independent.
     """
     measure = primary_score(declared)
-    if counted is None:
-        count_candidates(path, counted := SearchPools(measure))
-    pools = counted.by_problem
+    candidates, duels = counted or _count(path, measure)
+    pools = candidates.by_problem
     figures: dict[str, Metric] = {}
     if measure.is_correctness and pools:
         # a method that trains answers each problem again at the end and does not choose among earlier answers
         if not (path / "training.jsonl").exists():
             figures |= _coverage(pools, predictions)
         figures |= _posterior_auc(pools)
-    duels, duel_counts = _duels(path, pools)
-    figures |= duels
+    duel_figures, duel_counts = duels.figures()
+    figures |= duel_figures
     figures |= _parsable(steps)
     figures |= rating_figures(path)
-    return figures, {"candidates": counted.candidates, "unparsed_candidates": counted.unparsed, **duel_counts}
+    return figures, {"candidates": candidates.candidates, "unparsed_candidates": candidates.unparsed, **duel_counts}
+
+
+def _count(path: Path, measure: Score) -> tuple[SearchPools, DuelCounter]:
+    """Read the candidates and duels. Raises DataError."""
+    count_candidates(path, pools := SearchPools(measure))
+    count_comparisons(path, duels := DuelCounter(pools))
+    return pools, duels
 
 
 def _coverage(pools: Mapping[str, _Pool], predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
@@ -118,35 +161,6 @@ def _posterior_auc(pools: Mapping[str, _Pool]) -> dict[str, Metric]:
         for right, wrong in compared
     ]
     return {"posterior_auc": Metric(float(np.mean(areas)), mean_interval(areas), len(areas))}
-
-
-def _duels(path: Path, pools: Mapping[str, _Pool]) -> tuple[dict[str, Metric], dict[str, int]]:
-    names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement", "refused_rate")
-    shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
-    unknown: dict[CandidateId, float] = {}
-    for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
-        shares["decisive_rate"][duel.problem].add(duel.outcome is not None)
-        for verdict, reason in zip_longest(duel.verdicts, duel.reasons[: len(duel.verdicts)], fillvalue=""):
-            unanswered = verdict == "invalid" and reason.startswith(REFUSED)
-            shares["refused_rate"][duel.problem].add(unanswered)
-            if unanswered:
-                continue
-            shares["tie_rate"][duel.problem].add(verdict == "T")
-            shares["invalid_rate"][duel.problem].add(verdict == "invalid")
-            if verdict in ("A", "B"):
-                shares["position_a_rate"][duel.problem].add(verdict == "A")
-        utilities = pools[duel.problem].utilities if duel.problem in pools else unknown
-        better = find_better(utilities.get(duel.first), utilities.get(duel.second))
-        if duel.outcome is not None and better is not None:
-            shares["judge_agreement"][duel.problem].add(duel.outcome == better)
-    duels = sum(share.n for share in shares["decisive_rate"].values())
-    counted = {name: sum(share.successes for share in shares[name].values()) for name in shares}
-    invalid, refused = counted["invalid_rate"], counted["refused_rate"]
-    if not refused:
-        del shares["refused_rate"]
-    figures = {name: pooled_share(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
-    counts = {"comparisons": duels, "invalid_judgments": invalid}
-    return figures, {**counts, "refused_judgments": refused} if refused else counts
 
 
 def _parsable(steps: Sequence[StepRecord]) -> dict[str, Metric]:

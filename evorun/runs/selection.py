@@ -5,7 +5,7 @@ Series of metrics.jsonl over the steps of a search; a problem that ended early k
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.runs.candidate_counts import CountedCandidate
 from evorun.runs.candidates import CandidateId
-from evorun.runs.reading import read_records
+from evorun.runs.counting import CountedCandidate
 from evorun.runs.schema import ComparisonRecord, Metric, MetricPoint, StepRecord
 from evorun.runs.scores import Score, find_better
 from evorun.runs.statistics import Proportion, mean_interval
@@ -108,11 +107,34 @@ class Searches:
             generation.best = max(generation.best, search.utilities[candidate.id])
 
 
-def selection_series(path: Path, counted: Searches, points: Sequence[MetricPoint]) -> Iterator[MetricPoint]:
+class Agreements:
+    """Counts by step how often the better of two candidates won; takes in a run's duels after its candidates."""
+
+    def __init__(self, searches: Searches) -> None:
+        """searches: with the run's candidates."""
+        self._searches = searches.by_problem
+        self._shares: dict[int, Proportion] = defaultdict(Proportion)
+
+    def add(self, duel: ComparisonRecord) -> None:
+        """Count a decisive duel of two candidates that are not equally good."""
+        utilities = self._searches[duel.problem].utilities if duel.problem in self._searches else {}
+        better = find_better(utilities.get(duel.first), utilities.get(duel.second))
+        if duel.outcome is not None and better is not None:
+            self._shares[duel.step].add(duel.outcome == better)
+
+    def figures(self) -> dict[int, Metric]:
+        """Return the shares, without intervals: duels of one problem are not independent."""
+        return {step: Metric(share.value, None, share.n) for step, share in self._shares.items()}
+
+
+def selection_series(
+    path: Path, counted: Searches, agreements: Agreements, points: Sequence[MetricPoint]
+) -> Iterator[MetricPoint]:
     """Yield the series of a run in `path`; none where a method trains, since it chooses among no earlier answers.
 
-    counted: with the run's candidates. points: those of the primary score over all problems, whose steps and costs the
-    series take. Utilities are in [0, 1], 1 being best, where the score has both bounds.
+    counted: with the run's candidates. agreements: with its duels. points: those of the primary score over all
+    problems, whose steps and costs the series take. Utilities are in [0, 1], 1 being best, where the score has both
+    bounds.
 
     - `search/oracle`: the mean utility of the best candidate so far (of right and wrong: the coverage of the pool);
     - `search/regret`: the mean by which the returned candidate falls short of it;
@@ -121,15 +143,13 @@ def selection_series(path: Path, counted: Searches, points: Sequence[MetricPoint
     - `search/belief_auc`: the probability that the belief in the returned answer is higher on a problem answered right
       than on one answered wrong, equal ones counting half;
     - `search/judge_agreement`: the share of the step's decisive duels of unequal candidates that the better one won.
-
-    Raises DataError for malformed records.
     """
     if (path / "training.jsonl").exists():
         return
     searches, measure = counted.by_problem, counted.measure
     if not any(search.generations for search in searches.values()):
         return
-    agreement = _judge_agreement(path, searches)
+    agreement = agreements.figures()
     for point in points:
         states = [search.advance(point.step, measure) for search in searches.values()]
         scored = [(state.best, state.returned) for state in states if state.returned is not None]
@@ -144,17 +164,6 @@ def selection_series(path: Path, counted: Searches, points: Sequence[MetricPoint
         for name, figure in figures.items():
             if figure is not None:
                 yield replace(point, name=SEARCH_PREFIX + name, value=figure.value, ci95=figure.ci95, n=figure.n)
-
-
-def _judge_agreement(path: Path, searches: Mapping[str, _Search]) -> dict[int, Metric]:
-    shares: dict[int, Proportion] = defaultdict(Proportion)
-    for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
-        utilities = searches[duel.problem].utilities if duel.problem in searches else {}
-        better = find_better(utilities.get(duel.first), utilities.get(duel.second))
-        if duel.outcome is not None and better is not None:
-            shares[duel.step].add(duel.outcome == better)
-    # duels of one problem are not independent: an interval over them would be too narrow
-    return {step: Metric(share.value, None, share.n) for step, share in shares.items()}
 
 
 def _mean(values: Sequence[float], rate: bool) -> Metric | None:

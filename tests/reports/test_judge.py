@@ -7,7 +7,7 @@ import pytest
 
 from evorun.reports import write_report
 from evorun.reports.figures import warn_of_indecision
-from evorun.runs.aggregates import Rated, calibration, decisive_by_step
+from evorun.runs.aggregates import DecisiveDuels, Rated, calibration
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.statistics import clustered_mean, wilson
@@ -26,12 +26,19 @@ def _duels(step: int, problem: str, *won: bool) -> list[ComparisonRecord]:
     ]  # fmt: skip
 
 
+def count_decisive(duels: list[ComparisonRecord]) -> dict[int, Metric]:
+    counter = DecisiveDuels()
+    for duel in duels:
+        counter.add(duel)
+    return counter.figures()
+
+
 def test_decisive_shares_are_of_each_step_and_their_intervals_draw_problems_again() -> None:
     early = [*_duels(1, "p", True, True, False), *_duels(1, "q", False), *_duels(1, "r", True)]
-    whole_range = decisive_by_step(early)[1]
+    whole_range = count_decisive(early)[1]
     assert (whole_range.value, whole_range.ci95) == (3 / 5, None)  # draws of q alone, and of r: it would say nothing
     early += _duels(1, "s", True, False)
-    shares = decisive_by_step([*_duels(2, "p", True), *early])
+    shares = count_decisive([*_duels(2, "p", True), *early])
     assert list(shares) == [1, 2]
     assert (shares[1].value, shares[1].n) == (4 / 7, 7)
     assert shares[1].ci95 == clustered_mean([2, 0, 1, 1], [3, 1, 1, 2])

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from building import simulated_run
-from evorun.runs.candidate_counts import count_candidates
+from evorun.runs.counting import count_candidates, count_comparisons
 from evorun.runs.reading import read_metrics, read_results
 from evorun.runs.schema import Belief, CandidateRecord, ComparisonRecord, MetricPoint, ReturnedCandidate, StepRecord
 from evorun.runs.scores import ACCURACY, Score
-from evorun.runs.selection import SEARCH_PREFIX, Searches, selection_series
+from evorun.runs.selection import SEARCH_PREFIX, Agreements, Searches, selection_series
 
 LENGTH = Score("length", 0.0, 10.0, higher_is_better=False)
 
@@ -47,7 +47,8 @@ def series(
     points = [MetricPoint(number, "score", 0.0, None, 1, 7.0 * number, 0.0) for number in (0, 1, 2)]
     searches = Searches(steps, measure)
     count_candidates(folder, searches)
-    found = list(selection_series(folder, searches, points))
+    count_comparisons(folder, agreements := Agreements(searches))
+    found = list(selection_series(folder, searches, agreements, points))
     assert all(point.calls == 7.0 * point.step for point in found)
     return {(point.name.removeprefix(SEARCH_PREFIX), point.step): point.value for point in found}
 

@@ -1,4 +1,4 @@
-"""One pass over candidates.jsonl for all that counts candidates: the file of a long run is too long to read twice."""
+"""One pass over candidates.jsonl, and one over comparisons.jsonl, for all that counts: long runs have long files."""
 
 from pathlib import Path
 from typing import Protocol
@@ -7,6 +7,7 @@ import msgspec
 
 from evorun.runs.candidates import CandidateId, Kind
 from evorun.runs.reading import read_records
+from evorun.runs.schema import ComparisonRecord
 
 
 class CountedCandidate(msgspec.Struct):
@@ -37,3 +38,17 @@ def count_candidates(run_dir: Path, *counters: CandidateCounter) -> None:
     for candidate in read_records(run_dir / "candidates.jsonl", CountedCandidate):
         for counter in counters:
             counter.add(candidate)
+
+
+class ComparisonCounter(Protocol):
+    """Takes in one duel after another."""
+
+    def add(self, duel: ComparisonRecord) -> None:
+        """Count a duel."""
+
+
+def count_comparisons(run_dir: Path, *counters: ComparisonCounter) -> None:
+    """Show each duel of a run to all counters. Raises DataError for malformed records."""
+    for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
+        for counter in counters:
+            counter.add(duel)
