@@ -40,7 +40,9 @@ def prose(text: str) -> str:
 def find(file: Path, text: str) -> list[str]:
     """Return a line for each finding in a text."""
     found = LintFile(file, prose(text)).lint({**DEFAULT, "checks": {**dict.fromkeys(OFF, False), **ALL, "words": True}})
-    return [f"{file}:{one.pos[0]}: {one.check_result.check_path}: {one.check_result.message}" for one in found]
+    return [
+        f"{file}:{result.pos[0]}: {result.check_result.check_path}: {result.check_result.message}" for result in found
+    ]
 
 
 def register() -> None:

@@ -72,11 +72,11 @@ def _model() -> Any:
 
 
 def _trained(model: Any) -> int:
-    return _count(one for one in model.parameters() if one.requires_grad)
+    return _count(parameter for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _count(parameters: Any) -> int:
-    return sum(one.numel() for one in parameters)
+    return sum(parameter.numel() for parameter in parameters)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ WIDTH, MARGIN = 1100, 12
 """Pixels: of the window, and around a part."""
 FIND_PART = """
 const headings = [...document.querySelectorAll("h1, h2")];
-const at = headings.findIndex((one) => one.firstChild && one.textContent.trim().startsWith(arguments[0]));
+const at = headings.findIndex((heading) => heading.firstChild && heading.textContent.trim().startsWith(arguments[0]));
 if (at < 0) throw new Error("no heading " + arguments[0]);
 const section = headings[at].closest("section");
-const next = headings.slice(at + 1).find((one) => !one.closest("h2 *"));
+const next = headings.slice(at + 1).find((heading) => !heading.closest("h2 *"));
 const top = headings[at].getBoundingClientRect().top + scrollY;
 const inside = section ? section.getBoundingClientRect().bottom + scrollY : Infinity;
 const below = next ? next.getBoundingClientRect().top + scrollY - arguments[1] : document.body.scrollHeight;

@@ -80,7 +80,8 @@ def count_run_steps(config: Mapping[str, Any]) -> int:
 def estimate(assignments: Sequence[Assignment], steps: int) -> Estimate:
     """Return the seconds of a step; an engine's copies share its work equally."""
     loads = [
-        Load(", ".join(one.demand.roles), len(one.devices), one.demand.work / one.copies / steps) for one in assignments
+        Load(", ".join(engine.demand.roles), len(engine.devices), engine.demand.work / engine.copies / steps)
+        for engine in assignments
     ]
     seconds = [load.seconds for load in loads]
     return Estimate(loads, sum(seconds), max(seconds))
@@ -90,7 +91,11 @@ def tune_a_batch(config: Mapping[str, Any], planned: Sequence[Assignment]) -> li
     """Return the trainer alone, with the work of a batch whose examples are as long as they may be."""
     method = config["method"]
     seconds = 3600 * hours(6, config["model"]["name"], method["batch"] * method["max_length"], TRAINING)
-    return [one._replace(demand=replace(one.demand, work=seconds)) for one in planned if one.demand.trains]
+    return [
+        assignment._replace(demand=replace(assignment.demand, work=seconds))
+        for assignment in planned
+        if assignment.demand.trains
+    ]
 
 
 def estimate_set_up(words: Sequence[str], gpus: Sequence[Gpu], stage: str = "") -> tuple[Estimate, Estimate]:
@@ -106,7 +111,7 @@ def estimate_set_up(words: Sequence[str], gpus: Sequence[Gpu], stage: str = "") 
         planned, steps = tune_a_batch(config.raw, planned), 1
     else:
         steps = count_run_steps(config.raw)
-    single = [one._replace(devices=one.devices[: one.width]) for one in planned]
+    single = [assignment._replace(devices=assignment.devices[: assignment.width]) for assignment in planned]
     return estimate(single, steps), estimate(planned, steps)
 
 

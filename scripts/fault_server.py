@@ -232,7 +232,7 @@ if __name__ == "__main__":
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that an answer takes")
     arguments = vars(parser.parse_args())
     if arguments["fault"] is not None:
-        shares = (one.rpartition("=") for one in arguments["fault"])
+        shares = (text.rpartition("=") for text in arguments["fault"])
         arguments["fault"] = {kind: float(share) for kind, _, share in shares}
         if not arguments["fault"].keys() <= FAULTS.keys():
             parser.error(f"--fault: expected KIND=SHARE with KIND one of {', '.join(FAULTS)}")

@@ -235,7 +235,7 @@ def expectation(rng: Random) -> Made:
     balls, drawn = rng.randrange(9, 14), rng.randrange(3, 5)
     found = Fraction(drawn * (balls + 1), drawn + 1)
     all_draws = list(combinations(range(1, balls + 1), drawn))
-    brute = Fraction(sum(max(one) for one in all_draws), len(all_draws))
+    brute = Fraction(sum(max(draw) for draw in all_draws), len(all_draws))
     text = (
         f"From ${balls}$ balls numbered from $1$ to ${balls}$, ${drawn}$ are drawn at random without putting any back. "
         "What is the expected value of the largest number drawn?"
@@ -289,9 +289,14 @@ def main() -> None:
         made = [(kind.__name__, subject, distinct(kind)) for kind, subject in kinds.items()]
         for split in SPLITS:
             records = [
-                {"id": f"sample/{split}/{kind}", "problem": one.problem, "answer": one.answer, "subject": subject}
+                {
+                    "id": f"sample/{split}/{kind}",
+                    "problem": question.problem,
+                    "answer": question.answer,
+                    "subject": subject,
+                }
                 for kind, subject, problems in made
-                for one in [next(problems)]
+                for question in [next(problems)]
             ]
             path = folder / f"{split}_{name}.jsonl"
             path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))

@@ -63,7 +63,7 @@ def _losses(training: TrainingConfig, folder: Any, ids: torch.Tensor, steps: int
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     lora = adapter(training, model)
     model = model if lora is None else get_peft_model(model, lora)
-    trained = [one for one in model.parameters() if one.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     adam = torch.optim.AdamW(
         trained,
         lr=training.learning_rate,
@@ -80,7 +80,7 @@ def _losses(training: TrainingConfig, folder: Any, ids: torch.Tensor, steps: int
         adam.step()
     with torch.no_grad():
         losses.append(float(model(input_ids=ids, labels=ids).loss))
-    return losses[0], losses[-1], sum(one.numel() for one in trained)
+    return losses[0], losses[-1], sum(parameter.numel() for parameter in trained)
 
 
 if __name__ == "__main__":

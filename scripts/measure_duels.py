@@ -57,16 +57,23 @@ def measure(run_dir: Path) -> Run:
         if name in metrics and (value := metrics[name].value) is not None
     }
     compared = {
-        (one.problem, name)
-        for one in read_records(run_dir / "comparisons.jsonl", ComparisonRecord)
-        for name in (one.first, one.second)
+        (duel.problem, name)
+        for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord)
+        for name in (duel.first, duel.second)
     }
     if compared:
-        candidates = [(one.problem, one.id) for one in read_records(run_dir / "candidates.jsonl", CandidateRecord)]
-        figures["never judged"] = float(np.mean([one not in compared for one in candidates]))
+        candidates = [
+            (candidate.problem, candidate.id)
+            for candidate in read_records(run_dir / "candidates.jsonl", CandidateRecord)
+        ]
+        figures["never judged"] = float(np.mean([candidate not in compared for candidate in candidates]))
     return Run(
-        {one.problem: value for one in predictions if (value := primary.value_in(one)) is not None},
-        float(np.mean([sum(spent.calls for spent in one.cost.values()) for one in predictions])),
+        {
+            prediction.problem: value
+            for prediction in predictions
+            if (value := primary.value_in(prediction)) is not None
+        },
+        float(np.mean([sum(spent.calls for spent in prediction.cost.values()) for prediction in predictions])),
         figures,
     )
 
@@ -83,7 +90,7 @@ def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> 
             str(len(runs)),
             f"{np.mean([run.calls for run in runs.values()]):.0f}",
             mean_over_seeds_and_problems(list(scores.values())),
-            f"({mean_over_seeds([float(np.mean(list(one.values()))) for one in scores.values()])})",
+            f"({mean_over_seeds([float(np.mean(list(by_problem.values()))) for by_problem in scores.values()])})",
             paired_difference(scores, {seed: run.score for seed, run in arms[other].items()})
             if other in arms and other != arm
             else "-",
@@ -92,7 +99,7 @@ def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> 
             mean_over_seeds([run.figures[name] for run in runs.values() if name in run.figures])
             for name in (*FIGURES, "never judged")
         ]
-        rows[" ".join(one for one in arm.split() if one not in common) or "nothing changed"] = cells
+        rows[" ".join(word for word in arm.split() if word not in common) or "nothing changed"] = cells
     return markdown(COLUMNS, rows)
 
 
@@ -102,8 +109,8 @@ def _replaced(arm: str, override: str) -> str:
     Another method has none of the settings of this one.
     """
     key = override.partition("=")[0]
-    kept = [one for one in arm.split() if not one.startswith(f"{key}.")]
-    return " ".join(override if one.startswith(f"{key}=") else one for one in kept)
+    kept = [word for word in arm.split() if not word.startswith(f"{key}.")]
+    return " ".join(override if word.startswith(f"{key}=") else word for word in kept)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Running:
 
     def __init__(self, server: Server, latency: float) -> None:
         slower = float(server.options[server.options.index("--slower") + 1]) if "--slower" in server.options else 1.0
-        options = [one for one in server.options if one not in ("--slower", f"{slower:g}")]
+        options = [option for option in server.options if option not in ("--slower", f"{slower:g}")]
         self._command = [sys.executable, str(SERVER), "--latency", str(slower * latency), *options]
         self.done: Counter[str] = Counter()
         self._server = server
@@ -128,13 +128,13 @@ def run(folder: Path, servers: Sequence[Server], options: argparse.Namespace) ->
     """Carry out a run against servers."""
     with ExitStack() as stack:
         running = [Running(server, options.latency) for server in servers]
-        for one in running:
-            stack.callback(one.close)
+        for server in running:
+            stack.callback(server.close)
         words = [
             *("method=self_consistency", f"method.samples={options.calls // PROBLEMS}", "method.retries=0"),
             *("task=mathbench", "task.source=sample", f"task.limit={PROBLEMS}", "evorun.progress=off"),
             *("model=api", "model.id=faulty", "engine=server", f"hydra.run.dir={folder}"),
-            f"engine.base_urls=[{','.join(one.url for one in running)}]",
+            f"engine.base_urls=[{','.join(server.url for server in running)}]",
         ]
         command = [sys.executable, "-m", "evorun", *words, *options.settings]
         environment = {**os.environ, "PYTHONPATH": str(options.evorun.resolve())}
@@ -151,8 +151,8 @@ def run(folder: Path, servers: Sequence[Server], options: argparse.Namespace) ->
         rejected=results["counts"]["rejected_requests"] if results else 0,
         predictions=(folder / "predictions.jsonl").read_text() if results else "",
         wasted=results.get("wasted", {}),
-        answered=sum(one.done["answered"] for one in running),
-        hung=sum(one.done["hang"] for one in running),
+        answered=sum(server.done["answered"] for server in running),
+        hung=sum(server.done["hang"] for server in running),
         error=manifest.get("error") or "",
     )
 
@@ -176,7 +176,7 @@ def main(options: argparse.Namespace) -> None:
             late = ran.wasted.get("timed_out", {}).get("attempts", 0) - ran.hung
             lost = ran.rejected - beside.rejected
             same = "" if ran.predictions == beside.predictions else "; OTHER PREDICTIONS"
-            wasted = ", ".join(f"{kind} {one['attempts']}" for kind, one in sorted(ran.wasted.items()))
+            wasted = ", ".join(f"{kind} {figures['attempts']}" for kind, figures in sorted(ran.wasted.items()))
             ratio = ran.seconds / beside.seconds
             print(f"{name:28}{ran.seconds:9.1f}{ratio:12.2f}{lost:6}{twice:13}{late:6}  {wasted}{same}", flush=True)
 

@@ -98,7 +98,7 @@ async def measure(folder: Path, isolation: str, limit: int | None) -> None:
 
 async def measure_file(sandbox: Sandbox, file: str, known: list[Known]) -> None:
     started = time.perf_counter()
-    outcomes = await asyncio.gather(*(first_failure(sandbox, one) for one in known))
+    outcomes = await asyncio.gather(*(first_failure(sandbox, solution) for solution in known))
     seconds = time.perf_counter() - started
     n_tests = sum(len(outcome.results) for outcome in outcomes)
     print(f"\n{file}: {len(known)} programs, {n_tests} tests, {seconds:.1f} s, {n_tests / seconds:.0f} tests/s")

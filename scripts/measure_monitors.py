@@ -26,7 +26,7 @@ def main() -> None:
     measured = [measure(text, "stop") for text in texts]
     print(f"{len(texts)} texts")
     for name in measured[0] if measured else ():
-        values = [one[name] for one in measured]
+        values = [figures[name] for figures in measured]
         print(f"{name:15} {np.mean(values):9.4f} {np.percentile(values, 99):9.4f}")
 
 

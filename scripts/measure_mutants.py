@@ -45,10 +45,10 @@ WARM = (
     *("numpy", "scipy.stats", "scipy.optimize", "hypothesis.extra.numpy", "pytest_asyncio.plugin", "msgspec", "hydra"),
     *("omegaconf", "rich", "aiohttp", "jinja2", "yaml", "psutil", "sympy", "networkx", "trueskill", "matplotlib"),
 )
-"""What most tests import; each run is a fork of a process that has."""
+"""Modules that most tests import; each run is a fork of a process that has."""
 
 PROBE = '(("_reach_{0}" in globals() or globals().update(_reach_{0}=open("{1}/{0}", "a"))), ('
-"""What comes before a sampled expression, so that its first evaluation since the last test leaves a file."""
+"""Text before a sampled expression, so that its first evaluation since the last test leaves a file."""
 
 
 def probed(source: bytes, sites: Sequence[tuple[int, Mutant]], folder: Path) -> bytes:
@@ -104,7 +104,7 @@ class Plugin:
 
 def _cpu() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 class Tests:

@@ -136,7 +136,7 @@ class Replicas:
         computed = self._caches[pool.endpoints.index(endpoint)].compute(text)
         self.asked += len(text) // CHARACTERS_PER_TOKEN
         self.computed += computed
-        await asyncio.sleep(PREFILL * computed + DECODE * max(one.tokens for one in reply.completions))
+        await asyncio.sleep(PREFILL * computed + DECODE * max(completion.tokens for completion in reply.completions))
         if self._choice != IN_TURN:
             pool.record_answer(endpoint, load, loop.time() - started)
         pool.release(endpoint)

@@ -57,9 +57,14 @@ def near_misses(tables: Any, table: str, case: Any) -> list[str]:
     if table not in tables.CASES:
         return []
     shapes = case.shapes(case.right)
-    listed = [one.fill(shapes) for one in tables.templates("refused") if one.name.startswith(f"{table}: ")]
+    listed = [
+        template.fill(shapes) for template in tables.templates("refused") if template.name.startswith(f"{table}: ")
+    ]
     answers = [*tables.wrong_answers(table, case.right), *tables.incomplete_answers(table, case.right)]
-    return [*listed, *(one.fill(case.shapes(answer)) for answer in answers for one in tables.templates(table))]
+    return [
+        *listed,
+        *(template.fill(case.shapes(answer)) for answer in answers for template in tables.templates(table)),
+    ]
 
 
 def print_held_out(file: Path, named: bool) -> None:
@@ -68,18 +73,18 @@ def print_held_out(file: Path, named: bool) -> None:
     outcomes = held_out.outcomes(held_out.read_judged(file))
     columns = ("right", "right refused", "wrong", "wrong accepted")
     print(f"{'task':16}" + "".join(f"{name:>{len(name) + 2}}" for name in columns))
-    for task in (*dict.fromkeys(one.reply.task for one in outcomes), ""):
-        mine = [one for one in outcomes if task in ("", one.reply.task)]
+    for task in (*dict.fromkeys(outcome.reply.task for outcome in outcomes), ""):
+        mine = [outcome for outcome in outcomes if task in ("", outcome.reply.task)]
         figures = [part for right in (True, False) for part in _counts(mine, right)]
         print(f"{task or 'all':16}" + "".join(f"{n:{len(name) + 2}}" for n, name in zip(figures, columns, strict=True)))
-        for one in mine if named and task else ():
-            if not one.agrees:
-                print(f"    {one.reply.verdict}: {one.reply.why}: {one.read!r:.60}")
+        for outcome in mine if named and task else ():
+            if not outcome.agrees:
+                print(f"    {outcome.reply.verdict}: {outcome.reply.why}: {outcome.read!r:.60}")
 
 
 def _counts(outcomes: list[Any], right: bool) -> tuple[int, int]:
-    same = [one for one in outcomes if one.reply.right == right]
-    return len(same), sum(not one.agrees for one in same)
+    same = [outcome for outcome in outcomes if outcome.reply.right == right]
+    return len(same), sum(not outcome.agrees for outcome in same)
 
 
 if __name__ == "__main__":

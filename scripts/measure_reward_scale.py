@@ -108,7 +108,7 @@ class Watched(ProximalTrainer):
 
     def _score(self, dealt: Sequence[Sequence[Row]]) -> list[list[ScoredEpisode]]:
         scored = super()._score(dealt)
-        every = [float(np.mean((one.values - one.reward) ** 2)) for part in scored for one in part]
+        every = [float(np.mean((episode.values - episode.reward) ** 2)) for part in scored for episode in part]
         self.errors = [*self.errors, *every]
         return scored
 
@@ -150,7 +150,7 @@ def learn(folder: Path, seed: int, *, by_total: bool = False, **objective: Any) 
         mean_square = np.mean(trainer.errors[step * BATCH : (step + 1) * BATCH])
         found["error"].append(float(np.sqrt(mean_square)) / maximum)
         found["explained"].append(entries[0]["explained_variance"])
-        found["clipped"].append(float(np.mean([one["value_clip_ratio"] for one in entries])))
+        found["clipped"].append(float(np.mean([entry["value_clip_ratio"] for entry in entries])))
         found["kl share"].append(KL * entries[0]["episode_kl"] / max(entries[0]["return_spread"], 1e-9))
         found["score"].append(run.scores[step])
     return found

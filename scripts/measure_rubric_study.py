@@ -64,13 +64,15 @@ def measured(folder: Path) -> Run:
     manifest, steps, training = load_manifest(folder), read_steps_without_texts(folder), read_training(folder)
     by_step = collect_gold_scores(steps, find_gold_score(manifest, steps))
     gold = [by_step[step] for step in sorted(by_step)]
-    means = [float(np.mean(list(one.values()))) for one in gold]
+    means = [float(np.mean(list(by_problem.values()))) for by_problem in gold]
     learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
     rates: Sequence[Mapping[str, float]] = learned["loophole_rates_by_update"]
-    rubrics = [one for one in read_records(folder / "candidates.jsonl", CandidateRecord) if one.kind == "rubric"]
+    rubrics = [
+        record for record in read_records(folder / "candidates.jsonl", CandidateRecord) if record.kind == "rubric"
+    ]
     results = read_results(folder)
     cost = {} if results is None else results.cost
-    refinements = [one.step for one in training if one.figures.get("refinement_samples")]
+    refinements = [line.step for line in training if line.figures.get("refinement_samples")]
     figures = {
         "fall": max(means) - means[-1],
         "loophole": sum(rates[-1].values()),
@@ -78,14 +80,14 @@ def measured(folder: Path) -> Run:
         "meta calls": float(sum(cost[role].calls for role in (ANALYSE, REFINE, MERGE) if role in cost)),
         # A refinement sees what the weights before its step's update have written
         "in vain": float(sum(max(rates[step - 1].values()) < ONSET for step in refinements)),
-        "refused": float(sum(one.figures.get(name, 0) for one in training for name in CHECKS)),
-        "harmful": float(sum(HARMFUL in one.text for one in rubrics)),
+        "refused": float(sum(line.figures.get(name, 0) for line in training for name in CHECKS)),
+        "harmful": float(sum(HARMFUL in rubric.text for rubric in rubrics)),
     }
     onsets, delays = [], []
     for kind in rates[-1]:
         onset = next((step for step, of_step in enumerate(rates) if of_step[kind] >= ONSET), None)
         if onset is not None:
-            closed = [one.generation for one in rubrics if CLOSING[kind] in one.text]
+            closed = [rubric.generation for rubric in rubrics if CLOSING[kind] in rubric.text]
             onsets.append(onset)
             delays.append(max(0, min([*closed, len(rates) - 1]) - onset))
     figures["onset"] = float(bool(onsets))
@@ -120,7 +122,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def _mean(gold: Sequence[Mapping[str, float]]) -> float:
-    return float(np.mean([np.mean(list(one.values())) for one in gold]))
+    return float(np.mean([np.mean(list(by_problem.values())) for by_problem in gold]))
 
 
 if __name__ == "__main__":

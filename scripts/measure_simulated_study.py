@@ -79,17 +79,19 @@ def measured(folder: Path) -> Run:
     manifest, steps = load_manifest(folder), read_steps_without_texts(folder)
     name = mean_of_samples(primary_score(manifest.scores)).name
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
-    for one in steps:
-        by_step[one.step][one.problem] = one.scores[name] or 0.0
+    for record in steps:
+        by_step[record.step][record.problem] = record.scores[name] or 0.0
     scores = [float(np.mean(list(by_step[step].values()))) for step in sorted(by_step)]
     figures = {"before": scores[0], "peak": max(scores), "after": scores[-1], "fall": max(scores) - scores[-1]}
     learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
     prompts = rated(folder, learned.get("learned", 0.0))
-    best = max((one for one in prompts if one.in_window), key=lambda one: (one.rating, -one.sd), default=None)
+    best = max(
+        (prompt for prompt in prompts if prompt.in_window), key=lambda prompt: (prompt.rating, -prompt.sd), default=None
+    )
     figures |= {"updates": learned.get("learned", 0.0), "principles": best.truth if best else 0.0}
-    window = [one for one in prompts if one.in_window]
-    figures |= correlation("in window", [one.rating for one in window], window)
-    figures |= correlation("in tree", [one.rating for one in prompts], prompts)
+    window = [prompt for prompt in prompts if prompt.in_window]
+    figures |= correlation("in window", [prompt.rating for prompt in window], window)
+    figures |= correlation("in tree", [prompt.rating for prompt in prompts], prompts)
     figures |= correlation("birth order", range(len(prompts)), prompts)
     for column, figure in {"genotypes": "genotypic_diversity", "phenotypes": "phenotypic_diversity"}.items():
         values = [line.figures[figure] for line in read_training(folder) if figure in line.figures]
@@ -99,7 +101,7 @@ def measured(folder: Path) -> Run:
 
 def correlation(name: str, known: Sequence[float], prompts: Sequence[Prompt]) -> dict[str, float]:
     """Return Spearman's correlation of what is known of prompts with the truth; nothing where either is constant."""
-    truths = [one.truth for one in prompts]
+    truths = [prompt.truth for prompt in prompts]
     several = len(set(known)) > 1 and len(set(truths)) > 1
     return {name: float(spearmanr(known, truths).statistic)} if several else {}
 
@@ -111,14 +113,16 @@ def rated(folder: Path, learned: float) -> list[Prompt]:
     """
     manifest = load_manifest(folder)
     engine: Mapping[str, Any] = manifest.config["engine"]
-    settings = Skill(**{one.name: engine[one.name] for one in fields(Skill) if one.name in engine})
+    settings = Skill(**{field.name: engine[field.name] for field in fields(Skill) if field.name in engine})
     if settings.principle_seed is None:
         settings.principle_seed = manifest.seed
     records = read_records(folder / "candidates.jsonl", CandidateRecord)
     trained = settings.trained_share(learned)
-    truths = {one.id: merit_when_trained(settings, one.text, trained) for one in records if one.problem == SHARED}
+    truths = {
+        record.id: merit_when_trained(settings, record.text, trained) for record in records if record.problem == SHARED
+    }
     # A line for each step that changed it: the last one stays
-    ratings = {one.candidate: one for one in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)}
+    ratings = {rating.candidate: rating for rating in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)}
     return [
         Prompt(name, ratings[name].mean or 0.0, ratings[name].sd or 0.0, ratings[name].survivor, truth)
         for name, truth in truths.items()

@@ -164,7 +164,7 @@ class Tree:
         }
         graph = self.graph(at_import=True)
         for name, targets in graph.items():
-            targets.update(self.modules.keys() & {one.rpartition(".")[0] for one in (name, *targets)})
+            targets.update(self.modules.keys() & {target.rpartition(".")[0] for target in (name, *targets)})
         return [
             f"{name} loads {', '.join(sorted(loaded[reached]))} through {reached}"
             for name, module in self.modules.items()
@@ -205,7 +205,9 @@ def circles(graph: Graph) -> list[list[str]]:
 def sizes(modules: Sequence[Module]) -> tuple[int, int, int, int, int]:
     """Return files, lines, functions, longest function's lines, comments."""
     functions = [function for module in modules for function in module.functions]
-    longest = max((one.end_lineno - one.lineno + 1 for one in functions if one.end_lineno), default=0)
+    longest = max(
+        (function.end_lineno - function.lineno + 1 for function in functions if function.end_lineno), default=0
+    )
     comments = sum(module.comments for module in modules)
     return len(modules), sum(module.lines for module in modules), len(functions), longest, comments
 
@@ -260,7 +262,10 @@ def print_words(tree: Tree) -> None:
     rows = [
         ("prompt files", len(list(tree.package.rglob("*.md")))),
         ("docstrings", len(docstrings)),
-        ("docstrings that begin with What, How, Whether, ...", sum(bool(_POINTLESS.match(one)) for one in docstrings)),
+        (
+            "docstrings that begin with What, How, Whether, ...",
+            sum(bool(_POINTLESS.match(docstring)) for docstring in docstrings),
+        ),
         (f"most repeated first sentence of a docstring: {sentence}", times),
         ("test functions", len(tests)),
         *((f"files in conf/{group}", len(list((tree.root / "conf" / group).glob("*.yaml")))) for group in PAIRS),

@@ -24,16 +24,18 @@ COLUMNS = ("accuracy", "right", "right of survivors", "survivors of right", "pru
 def shares(run_dir: Path) -> Iterator[tuple[str, Mapping[str, float]]]:
     """Yield each problem of a run with its shares."""
     pools: dict[str, list[CandidateRecord]] = defaultdict(list)
-    for one in read_records(run_dir / "candidates.jsonl", CandidateRecord):
-        if one.mean is not None:
-            pools[one.problem].append(one)
+    for candidate in read_records(run_dir / "candidates.jsonl", CandidateRecord):
+        if candidate.mean is not None:
+            pools[candidate.problem].append(candidate)
     last = {step.problem: step for step in read_steps_without_texts(run_dir)}
     for prediction in read_predictions(run_dir):
         pool = pools[prediction.problem]
         if not pool:
             continue
-        right, survives = (np.array([bool(getattr(one, key)) for one in pool]) for key in ("correct", "survivor"))
-        mean = np.array([one.mean for one in pool])
+        right, survives = (
+            np.array([bool(getattr(candidate, key)) for candidate in pool]) for key in ("correct", "survivor")
+        )
+        mean = np.array([candidate.mean for candidate in pool])
         higher = np.subtract.outer(mean[right], mean[~right])
         dropped = {key: last[prediction.problem].extra[key] / len(pool) for key in ("pruned", "capped")}
         found = {"accuracy": float(bool(prediction.correct)), "right": right.mean(), **dropped}

@@ -55,9 +55,9 @@ def holds(value: Any, marked: object, depth: int = DEPTH) -> bool:
     if depth == 0:
         return False
     if isinstance(value, Mapping):
-        return any(holds(one, marked, depth - 1) for one in list(value.values())[:50])
+        return any(holds(item, marked, depth - 1) for item in list(value.values())[:50])
     if isinstance(value, list | tuple):
-        return any(holds(one, marked, depth - 1) for one in value[:50])
+        return any(holds(item, marked, depth - 1) for item in value[:50])
     if type(value).__module__.startswith("evorun"):
         names = getattr(type(value), "__struct_fields__", None) or list(getattr(value, "__dict__", ()))
         return any(holds(getattr(value, name, None), marked, depth - 1) for name in names if not name.startswith("_"))
@@ -76,7 +76,7 @@ class Walk:
         code = frame.f_code
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         handed = [frame.f_locals.get(name) for name in names if name not in ("self", "cls")]
-        if (not self.files or self.files[-1] != file) and any(holds(one, self.marked) for one in handed):
+        if (not self.files or self.files[-1] != file) and any(holds(argument, self.marked) for argument in handed):
             self.files.append(file)
 
     def arrows(self) -> set[tuple[str, str]]:

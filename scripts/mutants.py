@@ -20,7 +20,7 @@ COMPARED = {
     **{ast.In: ast.NotIn, ast.NotIn: ast.In},
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
 }
-"""What becomes of a comparison: of an order, its boundary, which tests miss more often than the direction."""
+"""Replacements of comparisons: of an order, its boundary, which tests miss more often than the direction."""
 COUNTED = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
     **{ast.Mod: ast.Mult, ast.Pow: ast.Mult},

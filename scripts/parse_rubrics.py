@@ -22,15 +22,15 @@ from evorun.runs.schema import CandidateRecord
 
 def chosen(run: Path) -> dict[str, str]:
     """Return the text of each rubric that figure 8 is about, by its id."""
-    records = [one for one in read_records(run / "candidates.jsonl", CandidateRecord) if one.kind == "rubric"]
-    texts = {one.id: one.text for one in records}
+    records = [record for record in read_records(run / "candidates.jsonl", CandidateRecord) if record.kind == "rubric"]
+    texts = {record.id: record.text for record in records}
     ids = [
         of_key[place].rubric
         for of_key in measure_rubrics(records).values()
         for place in (0, 1, -1)
         if len(of_key) > place
     ]
-    return {one: texts[one] for one in dict.fromkeys(ids)}
+    return {rubric: texts[rubric] for rubric in dict.fromkeys(ids)}
 
 
 def plain(text: str) -> str:

@@ -140,7 +140,7 @@ def reference(case: Mapping[str, Any]) -> dict[str, Any]:
         peft_config=LoraConfig(**LORA, task_type="CAUSAL_LM"),
     )
     for role, model in (("policy", trainer.policy_model), ("critic", critic)):
-        fill(((name, one) for name, one in model.named_parameters() if one.requires_grad), role)
+        fill(((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad), role)
 
     def of_query(query: Any) -> dict[str, Any]:
         """Return the row whose prompt this is, padded on the left."""
@@ -166,7 +166,7 @@ def reference(case: Mapping[str, Any]) -> dict[str, Any]:
     def rewarded(model: Any, ids: Any, pad: int, context: int) -> Any:
         if model is not reward_model:
             return get_reward(model, ids, pad, context)
-        return None, torch.tensor([of_query(one[:context])["reward"] for one in ids]), None
+        return None, torch.tensor([of_query(sequence[:context])["reward"] for sequence in ids]), None
 
     seen: dict[str, Any] = {}
 

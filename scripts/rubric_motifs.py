@@ -49,17 +49,17 @@ class Motifs(NamedTuple):
 def count_motifs(trees: Iterable[Unit]) -> Counter[str]:
     """Return how often each motif occurs."""
     found: Counter[str] = Counter()
-    for one in (one for tree in trees for one in _relations(tree)):
-        found[one.relation] += 1
-        below = [(role, part) for role, part in one.parts if part.relation]
+    for unit in (unit for tree in trees for unit in _relations(tree)):
+        found[unit.relation] += 1
+        below = [(role, part) for role, part in unit.parts if part.relation]
         for place, (role, part) in enumerate(below):
-            found[f"{one.relation} /{role} {part.relation}"] += 1
+            found[f"{unit.relation} /{role} {part.relation}"] += 1
             for inner, leaf in part.parts:
                 if leaf.relation:
-                    found[f"{one.relation} /{role} {part.relation} /{inner} {leaf.relation}"] += 1
+                    found[f"{unit.relation} /{role} {part.relation} /{inner} {leaf.relation}"] += 1
             for other_role, other in below[:place]:
                 fork = sorted((f"/{role} {part.relation}", f"/{other_role} {other.relation}"))
-                found[f"{one.relation} ({', '.join(fork)})"] += 1
+                found[f"{unit.relation} ({', '.join(fork)})"] += 1
     return found
 
 
@@ -106,8 +106,8 @@ def draw(versions: Sequence[Motifs], output: Path) -> None:
     """Draw the shares of the most frequent motifs in each version of the rubrics (figure 8)."""
     from matplotlib.figure import Figure
 
-    total = sum((one.counts for one in versions), Counter[str]())
-    names = sorted(total, key=lambda name: (-sum(one.share(name) for one in versions), name))[:MAX_DRAWN]
+    total = sum((version.counts for version in versions), Counter[str]())
+    names = sorted(total, key=lambda name: (-sum(version.share(name) for version in versions), name))[:MAX_DRAWN]
     figure = Figure(figsize=(10.4, 3.8), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(versions)
@@ -136,8 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"{given.run / FOLDER}: expected trees of its rubrics; scripts/parse_rubrics.py makes them")
     table = csv.writer(sys.stdout)
     table.writerow(("version", "motif", "count", "share"))
-    for one in versions:
-        table.writerows((one.version, name, n, f"{one.share(name):.4g}") for name, n in one.counts.most_common())
+    for version in versions:
+        table.writerows(
+            (version.version, name, n, f"{version.share(name):.4g}") for name, n in version.counts.most_common()
+        )
     if given.output is not None:
         draw(versions, given.output)
 

@@ -100,7 +100,7 @@ def _unit_of(
     parts = [("N", _unit_of(child, nodes, children, order)) for child in nuclei]
     unit = Unit() if not parts else parts[0][1] if len(parts) == 1 else Unit(shared, parts)
     satellites = [child for child in own if child not in nuclei]
-    for child in sorted(satellites, key=lambda one: (abs(order[one] - order[name]), order[one])):
+    for child in sorted(satellites, key=lambda satellite: (abs(order[satellite] - order[name]), order[satellite])):
         unit = Unit(relations[child], [("N", unit), ("S", _unit_of(child, nodes, children, order))])
     return unit
 
@@ -151,8 +151,8 @@ def _bracket(tokens: Iterator[str]) -> list[Any]:
 
 
 def _unit_in(node: list[Any]) -> Unit:
-    parts = [one for one in node if isinstance(one, list) and one and one[0] in ("Nucleus", "Satellite")]
-    relations = [next((one[1] for one in part if one[:1] == ["rel2par"] and len(one) > 1), "") for part in parts]
+    parts = [child for child in node if isinstance(child, list) and child and child[0] in ("Nucleus", "Satellite")]
+    relations = [next((item[1] for item in part if item[:1] == ["rel2par"] and len(item) > 1), "") for part in parts]
     read = [(part[0][0], relation_name(str(name)), part) for part, name in zip(parts, relations, strict=True)]
     nuclei = [("N", _unit_in(part)) for role, _, part in read if role == "N"]
     shared = next((name for role, name, _ in read if role == "N" and name != _SPAN), _SPAN)

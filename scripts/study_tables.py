@@ -18,13 +18,13 @@ def finished_runs(folders: Sequence[Path]) -> list[Path]:
 
 def read_arm(run_dir: Path) -> str:
     """Return the name of a run's arm."""
-    return name_arm([str(one) for one in OmegaConf.load(run_dir / ".hydra" / "overrides.yaml")])
+    return name_arm([str(override) for override in OmegaConf.load(run_dir / ".hydra" / "overrides.yaml")])
 
 
 def name_arm(overrides: Sequence[str]) -> str:
     """Return the overrides that all seeds of an arm share, the method first."""
-    swept = [one.lstrip("+") for one in overrides if not one.lstrip("+").startswith(_NOT_OF_THE_ARM)]
-    return " ".join(sorted(swept, key=lambda one: (not one.startswith("method="), one)))
+    swept = [override.lstrip("+") for override in overrides if not override.lstrip("+").startswith(_NOT_OF_THE_ARM)]
+    return " ".join(sorted(swept, key=lambda override: (not override.startswith("method="), override)))
 
 
 def mean_over_seeds(values: Sequence[float], digits: int = 2) -> str:
@@ -34,10 +34,10 @@ def mean_over_seeds(values: Sequence[float], digits: int = 2) -> str:
 
 def mean_over_seeds_and_problems(by_seed: Sequence[Mapping[str, float]], digits: int = 2) -> str:
     """Return the mean of values by test problem, one mapping for each seed, with its 95 % interval over both."""
-    problems = sorted(set.intersection(*(set(one) for one in by_seed))) if by_seed else []
+    problems = sorted(set.intersection(*(set(by_problem) for by_problem in by_seed))) if by_seed else []
     if not problems:
         return "-"
-    values = np.array([[one[problem] for problem in problems] for one in by_seed])
+    values = np.array([[by_problem[problem] for problem in problems] for by_problem in by_seed])
     return _with_interval(float(values.mean()), crossed_interval(values), digits)
 
 

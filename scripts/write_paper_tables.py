@@ -84,7 +84,11 @@ def describe_runs(experiment: str, runs: int) -> str:
 def make_cost_row(title: str, command: str) -> str:
     """Return the line of a table or figure."""
     experiment, *given = command.split()
-    cost = estimate(compose_experiment(experiment, [one for one in given if one.split("=")[0] in ("model", "engine")]))
+    cost = estimate(
+        compose_experiment(
+            experiment, [override for override in given if override.split("=")[0] in ("model", "engine")]
+        )
+    )
     # those of a model behind an API, or of any other without an entry, are unknown
     hours = f"{'at least ' if cost.unsized else ''}{shorten(cost.hours)}" if cost.hours else "unknown"
     figures = (describe_runs(experiment, cost.runs), shorten(cost.calls), shorten(cost.tokens), hours)

@@ -28,7 +28,7 @@ EVOLVES = {
     "espl": "system prompts and weights",
     **dict.fromkeys(("mpo", "rler"), "rubrics and weights"),
 }
-"""What a method changes."""
+"""The texts or weights that a method changes, by its name."""
 
 
 HEAD = """

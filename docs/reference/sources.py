@@ -1,4 +1,4 @@
-"""What is read from source text: the keys of YAML files with their lines and comments, and docstrings of fields."""
+"""Readers of source text: the keys of YAML files with their lines and comments, and docstrings of fields."""
 
 import ast
 import inspect

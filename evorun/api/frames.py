@@ -73,7 +73,7 @@ def _find_leaves(hint: Any, leaf: Leaf) -> Iterator[Leaf]:
     if origin is Annotated:
         yield from _find_leaves(arguments[0], leaf)
     elif origin in (Union, UnionType):
-        (inner,) = (one for one in arguments if one not in (NoneType, msgspec.UnsetType))
+        (inner,) = (argument for argument in arguments if argument not in (NoneType, msgspec.UnsetType))
         yield from _find_leaves(inner, leaf._replace(optional=True))
     elif isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         yield from _walk(hint, f"{leaf.column}.", leaf.path, optional=leaf.optional)
@@ -117,10 +117,10 @@ def make_columns(
     own: dict[str, list[Any]] = {}
     for identity, records in parts:
         first = len(rows)
-        for one in records:
+        for given in records:
             row = {}
             for leaf in leaves:
-                for name, value in _read(one, leaf):
+                for name, value in _read(given, leaf):
                     row[name] = value
                     names[leaf.column].setdefault(name)
             rows.append(row)

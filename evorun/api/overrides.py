@@ -35,5 +35,5 @@ def _make_override(key: str, value: Any, *, swept: bool) -> str:
     if swept and isinstance(value, list | tuple | range):
         if not value:
             raise ConfigError(f"{key}: expected at least one value to sweep over, got none")
-        return f"{key}={','.join(write_value(key, one) for one in value)}"
+        return f"{key}={','.join(write_value(key, choice) for choice in value)}"
     return f"{key}={write_value(key, value)}"

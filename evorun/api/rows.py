@@ -94,7 +94,7 @@ class RejudgedRow(RejudgedFigure, frozen=True, kw_only=True):
     """Name of its folder below the run's rejudge/."""
     kind: Opinions
     asked: str
-    """What gave the opinions, as settings: a rubric, and what differs from the run."""
+    """Settings of what gave the opinions: a rubric, and values that differ from the run's."""
 
 
 class RunRow(msgspec.Struct, frozen=True):

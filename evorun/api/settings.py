@@ -39,7 +39,9 @@ def find_differing(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
             choice = own.get(f"{group}.name") if rest and rest != "name" else None
             values[key][str(choice)].add(repr(value))  # repr: lists cannot be hashed, and 1 must differ from True
     differing = [
-        key for key, found in values.items() if key not in KNOWN and any(len(one) > 1 for one in found.values())
+        key
+        for key, found in values.items()
+        if key not in KNOWN and any(len(different) > 1 for different in found.values())
     ]
     # a whole group that only some runs have
     groups = [key for key in values if key.count(".") == 1 and key.endswith(".name")]

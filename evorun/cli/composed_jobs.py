@@ -77,7 +77,7 @@ def _list_jobs(arguments: Sequence[str]) -> list[list[str]]:
 
 
 def _compose(overrides: Sequence[str]) -> dict[str, Any]:
-    kept = [word for one in overrides if not one.lstrip("+").startswith("hydra") for word in words(one)]
+    kept = [word for override in overrides if not override.lstrip("+").startswith("hydra") for word in words(override)]
     return with_absolute_paths(composed(kept))
 
 

@@ -113,11 +113,11 @@ class _Asked:
 
 @dataclass
 class _Kept:
-    """What a composition's choices came to."""
+    """The result of a composition's choices."""
 
     listed: DefaultsList
     paths: set[str]
-    """What was asked for: files and stored choices, there or not."""
+    """Files and stored choices that the composition looked for, there or not."""
     states: list[Any]
     """Of the paths, in each source; stored choices themselves, so that no other one can have their identity."""
     merged: bytes | None = None
@@ -147,8 +147,8 @@ def _leaves_open(element: DefaultsTreeNode | InputDefault) -> bool:
 
 def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
     return len(first) == len(second) and all(
-        one is other or (isinstance(one, tuple | list) and one == other)
-        for one, other in zip(first, second, strict=True)
+        left is right or (isinstance(left, tuple | list) and left == right)
+        for left, right in zip(first, second, strict=True)
     )
 
 

@@ -156,7 +156,7 @@ def _pairs() -> Table:
 
 
 class Fit(NamedTuple):
-    """Whether a method runs on a task, with the settings that it has there."""
+    """The fit of a method and a task, with the settings that the method has there."""
 
     regime: str
     """The pair's information regime; empty where the task lacks a capability."""

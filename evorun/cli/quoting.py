@@ -26,9 +26,9 @@ def write_value(key: str, value: Any) -> str:
     if isinstance(value, str | PathLike):
         return _write_text(str(fspath(value)))
     if isinstance(value, list | tuple | range):
-        return f"[{','.join(write_value(key, one) for one in value)}]"
+        return f"[{','.join(write_value(key, item) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{_write_text(str(name))}:{write_value(key, one)}' for name, one in value.items())}}}"
+        return f"{{{','.join(f'{_write_text(str(name))}:{write_value(key, item)}' for name, item in value.items())}}}"
     raise ConfigError(
         f"{key}: expected a text, a number, true or false, a list or a mapping, got {type(value).__name__}"
     )

@@ -205,7 +205,7 @@ def list_facts(manifest: Manifest) -> list[tuple[str, str]]:
         "Version": " ".join(filter(None, [manifest.evorun_version, manifest.git_commit])),
         "Hardware": hardware,
         "GPUs waited": ", ".join(
-            f"{text.percent(one.waiting)} ({one.gpu}: {', '.join(one.used_by) or 'unused'})" for one in manifest.gpus
+            f"{text.percent(gpu.waiting)} ({gpu.gpu}: {', '.join(gpu.used_by) or 'unused'})" for gpu in manifest.gpus
         ),
         "Config digest": manifest.config_digest,
         "Data digest": manifest.provenance.digest,

@@ -81,7 +81,8 @@ def refuse_other_student(recorded: Mapping[str, Any], config: Mapping[str, Any])
     if recorded.get("student") is None:
         return
     before, now = (
-        [identity(teacher_composition(one)), identity(tuning_composition(one, data=""))] for one in (recorded, config)
+        [identity(teacher_composition(given)), identity(tuning_composition(given, data=""))]
+        for given in (recorded, config)
     )
     for stage in zip(before, now, strict=True):
         for key, _, _ in iterate_differences(*stage):

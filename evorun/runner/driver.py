@@ -48,7 +48,7 @@ class Driver:
     policy: TrainedPolicy | None = None
     """The policy that a method with an objective trains."""
     redistribute: bool = False
-    """Whether calls that ended problems have left go to the others."""
+    """True: calls that ended problems have left go to the others."""
     training: LoadedTask | None = None
     """The problems to train on, for methods that learn from problems."""
     seconds_by_role: dict[str, float] = field(default_factory=dict)

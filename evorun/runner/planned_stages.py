@@ -30,8 +30,8 @@ def list_students(configs: Iterable[Mapping[str, Any]]) -> list[PlannedStudent]:
         if config.get("student"):
             teacher, tuning = teacher_composition(config), tuning_composition(config, "traces.jsonl")
             name = config["student"]["name"]
-            one = PlannedStudent(name, teacher, tuning, _find_complete(config, teacher))
-            students[repr((name, identity(teacher), identity(tuning)))] = one
+            student = PlannedStudent(name, teacher, tuning, _find_complete(config, teacher))
+            students[repr((name, identity(teacher), identity(tuning)))] = student
     return list(students.values())
 
 

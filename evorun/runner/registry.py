@@ -268,7 +268,7 @@ def _digest_source(module: str) -> str:
     file = Path(next(spec.origin for spec in specs if spec is not None and spec.origin is not None))
     if file.name != "__init__.py":
         return _sha256(file.read_bytes())[:12]
-    files = {one.relative_to(file.parent).as_posix(): one.read_bytes() for one in file.parent.rglob("*.py")}
+    files = {source.relative_to(file.parent).as_posix(): source.read_bytes() for source in file.parent.rglob("*.py")}
     return _sha256("".join(f"{_sha256(files[name])}  {name}\n" for name in sorted(files)).encode())[:12]
 
 

@@ -153,7 +153,10 @@ class RejudgedDuels(Rejudging):
             for problem, rated in ratings.items()
             if problem in predictions
         ]
-        refitted = [self._choose(one.problem, _find_best(before[one.problem]), ratings[one.problem]) for one in choices]
+        refitted = [
+            self._choose(choice.problem, _find_best(before[choice.problem]), ratings[choice.problem])
+            for choice in choices
+        ]
         write_records(folder / "comparisons.jsonl", judged)
         write_records(folder / "ratings.jsonl", [rating for rated in ratings.values() for rating in rated])
         write_records(folder / "choices.jsonl", choices)

@@ -174,7 +174,7 @@ class RejudgedRewards(Rejudging):
             for rollout, reward in zip(rollouts, found, strict=True)
             if reward is not None
         ]
-        self._all_equal = bool(scored) and all(one.now == one.recorded for one in scored)
+        self._all_equal = bool(scored) and all(score.now == score.recorded for score in scored)
         write_records(directory.path / "rewards.jsonl", scored)
         return measure_rewards(scored)
 

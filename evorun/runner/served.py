@@ -108,7 +108,9 @@ def in_manifest(served: ServedModel) -> ModelInRun:
     recorded = served.engine.recorded
     if recorded is not None and (recorded / MANIFEST).exists():  # a tournament's folder has none
         models = load_manifest(recorded).models.values()
-        model.replayed_engine = next((one.replayed_engine or one.engine for one in models if one.id == model.id), "")
+        model.replayed_engine = next(
+            (known.replayed_engine or known.engine for known in models if known.id == model.id), ""
+        )
     return model
 
 

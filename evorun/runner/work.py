@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     @property
     def reason(self) -> str | None:
-        """What a manifest says of the error."""
+        """The error as a manifest states it; None without one."""
         if self.error is None:
             return None
         ours = isinstance(self.error, EvorunError | KeyboardInterrupt)

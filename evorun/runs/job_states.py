@@ -1,4 +1,4 @@
-"""How far jobs are, from the files of their run directories: nothing is locked, opened for writing, or believed.
+"""The progress of jobs, from the files of their run directories: nothing is locked, opened for writing, or believed.
 
 A folder may come from somebody else, or be written at this moment. What cannot be read is left out.
 """

@@ -53,7 +53,7 @@ class Terminal(Console):
 
     @property
     def limits_tables(self) -> bool:
-        """Whether tables fit a width: the terminal's, or in a file or a pipe that of the variable COLUMNS."""
+        """True where tables fit a width: the terminal's, or in a file or a pipe that of the variable COLUMNS."""
         return self.is_terminal or os.environ.get("COLUMNS", "").isdigit()
 
     def fit_table(self, table: Table) -> list[Table]:

@@ -18,14 +18,14 @@ def expect_equal(found: Any, expected: Any, what: str) -> None:
 
 def expect_same(found: Any, expected: Any, what: str, advice: str) -> None:
     """Raise AssertionError that names the first place where two values of JSON differ, unless they are equal."""
-    for place, one, other in _differences(found, expected, ""):
-        cut, shown = "", (other, one)
-        if isinstance(one, str) and isinstance(other, str):  # long texts may begin alike
-            pairs = enumerate(zip(one, other, strict=False))
-            start = max(0, next((n for n, (a, b) in pairs if a != b), min(len(one), len(other))) - 20)
-            cut, shown = f" from character {start + 1}" if start else "", (other[start:], one[start:])
-        wanted, got = (repr(value)[:100] for value in shown)
-        raise AssertionError(f"{what}: {place}{cut}: expected {wanted}, found {got}; {advice}")
+    for place, actual, wanted in _differences(found, expected, ""):
+        cut, shown = "", (wanted, actual)
+        if isinstance(actual, str) and isinstance(wanted, str):  # long texts may begin alike
+            pairs = enumerate(zip(actual, wanted, strict=False))
+            start = max(0, next((n for n, (a, b) in pairs if a != b), min(len(actual), len(wanted))) - 20)
+            cut, shown = f" from character {start + 1}" if start else "", (wanted[start:], actual[start:])
+        cut_wanted, cut_actual = (repr(value)[:100] for value in shown)
+        raise AssertionError(f"{what}: {place}{cut}: expected {cut_wanted}, found {cut_actual}; {advice}")
 
 
 def _differences(found: Any, expected: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
@@ -35,7 +35,7 @@ def _differences(found: Any, expected: Any, place: str) -> Iterator[tuple[str, A
             yield from _differences(found.get(key), expected.get(key), f"{place}.{key}".lstrip("."))
     elif isinstance(found, list) and isinstance(expected, list):
         for index in range(max(len(found), len(expected))):
-            one, other = (values[index] if index < len(values) else None for values in (found, expected))
-            yield from _differences(one, other, f"{place}[{index}]")
+            actual, wanted = (values[index] if index < len(values) else None for values in (found, expected))
+            yield from _differences(actual, wanted, f"{place}[{index}]")
     elif found != expected:
         yield place, found, expected

@@ -131,7 +131,11 @@ def _open(config: RewardConfig, settings: LearningSettings, loaded: LoadedTask, 
         return await loaded.grader.grade(problem, response, tools)
 
     labels = loaded.answers if config.sees_answers else {}
-    shown = {one.id: Demonstration(problem=one, answer=labels[one.id]) for one in loaded.problems if one.id in labels}
+    shown = {
+        problem.id: Demonstration(problem=problem, answer=labels[problem.id])
+        for problem in loaded.problems
+        if problem.id in labels
+    }
     split = TrainingSplit(task=loaded.task, problems=loaded.problems, grade=grade, demonstrations=shown)
     ctx = RunContext(
         contexts={},

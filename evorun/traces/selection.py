@@ -57,7 +57,7 @@ class _Kept(NamedTuple):
     score: float
     """Penalised score; 0 if the kind is not ranked."""
     untyped: tuple[bool, bool]
-    """Whether fitness is null, and whether parents_fitness is empty."""
+    """True for null fitness, and true for empty parents_fitness."""
 
 
 class Selection:

@@ -53,7 +53,7 @@ class Offload:
         for module in (value for holder in holders if holder is not None for value in vars(holder).values()):
             if isinstance(module, torch.nn.Module):
                 found |= {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-        found |= {id(one.grad): one.grad for one in list(found.values()) if one.grad is not None}
+        found |= {id(tensor.grad): tensor.grad for tensor in list(found.values()) if tensor.grad is not None}
         optimizer = self._trainer.optimizer
         for state in () if optimizer is None else optimizer.state.values():
             found |= {id(value): value for value in state.values() if isinstance(value, torch.Tensor)}

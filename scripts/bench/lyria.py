@@ -68,7 +68,7 @@ def _sudokus(instances: int, rounds: int) -> Row:
 
     def draw() -> None:
         drawn = (config.draft(stream(1, "bench", number)).finish() for number in numbers)
-        list(islice((one for one in drawn if one is not None), instances))
+        list(islice((puzzle for puzzle in drawn if puzzle is not None), instances))
 
     rate = instances / _best(rounds, draw)
     return Row("Sudoku: unique puzzles with 40 empty cells", rate, "puzzles/s", ">= 20", rate >= 20)
@@ -90,7 +90,7 @@ def _calls(config: PuzzleConfig, answers: int, rounds: int) -> list[Row]:
     work: dict[str, Callable[[], object]] = {
         "metrics": lambda: [task.measure(problem, response.answer) for problem, response in known],
         "crossover": lambda: [task.crossover(p, a, b, rng) for (p, a), (q, b) in pairs if p is q],  # type: ignore[attr-defined]
-        "mutation": lambda: [task.mutate(problem, one, rng) for problem, one in individuals],  # type: ignore[attr-defined]
+        "mutation": lambda: [task.mutate(problem, individual, rng) for problem, individual in individuals],  # type: ignore[attr-defined]
     }
     sizes = {"metrics": len(known), "crossover": sum(p is q for (p, _), (q, _) in pairs), "mutation": len(individuals)}
     rates = {name: sizes[name] / _best(rounds, calls) for name, calls in work.items()}

@@ -56,7 +56,7 @@ async def _step(folder: Path, episodes: int, tokens: int) -> None:
     asked = [Asked(problem, prompt) for problem in problems]
     rollouts = Rollouts(calls, calls.task, "rollout", learned=True)
     played = await rollouts.play(1, asked, Sampling(max_tokens=tokens))
-    encode(Train(number=1, rows=tuple(one.row(0.5, 0.5) for one in played)))
+    encode(Train(number=1, rows=tuple(rollout.row(0.5, 0.5) for rollout in played)))
     journal.close()
 
 

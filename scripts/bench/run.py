@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -126,7 +127,7 @@ def add_rows(table: Table, benchmark: str, measured: Sequence[Sequence[Sequence[
     *earlier, latest = ([{row.name: row for row in rows} for rows in rounds] for rounds in measured)
     for index, name in enumerate(latest[-1]):
         after = [rows[name] for rows in latest]
-        row = sorted(after, key=lambda one: one.value)[(len(after) - 1) // 2]  # with the target of its own round
+        row = sorted(after, key=attrgetter("value"))[(len(after) - 1) // 2]  # with the target of its own round
         figures = [number(row.value)]
         for rounds in earlier:
             before = [rows[name].value for rows in rounds if name in rows]

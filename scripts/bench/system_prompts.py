@@ -26,7 +26,7 @@ def measure(repeats: int = 200, problems: int = 10, principles: int = 30) -> lis
     """Measure so many times: ratings of three system prompts, and all that a step does with so many problems."""
     mean, sd, parameters = [25.0, 27.0, 24.0], [8.0, 4.0, 6.0], {"beta": 25 / 6, "tau": 25 / 300}
     environment = package.TrueSkill(draw_probability=0.1, **parameters)
-    teams = [(environment.create_rating(*one),) for one in zip(mean, sd, strict=True)]
+    teams = [(environment.create_rating(*rating),) for rating in zip(mean, sd, strict=True)]
     own = best_ms(5 * repeats, lambda: trueskill.rate(mean, sd, [0, 1, 2], draw_probability=0.1, **parameters))
     theirs = best_ms(5 * repeats, lambda: environment.rate(teams, ranks=[0, 1, 2]))
 
@@ -63,7 +63,7 @@ def _step(settings: Any, operators: OperatorPrompts, prompt: SystemPrompt, episo
     operators.aggregation(prompt, lessons)
     operators.patch_by_reply(prompt, _edits())
     phi = np.random.default_rng(0).random((len(drawn), len(lessons)))
-    operators.crossover(drawn, phi, [problem_text(one) for one in episodes[:: settings.group]])
+    operators.crossover(drawn, phi, [problem_text(episode) for episode in episodes[:: settings.group]])
 
 
 def _episode(problem: int, number: int) -> Episode:

@@ -41,5 +41,5 @@ def _kill_and_resume(scratch: Path, device: str) -> None:
 def _compare(calm: Path, killed: Path) -> tuple[bool, str, str]:
     files = [run / "rollouts.jsonl" for run in (calm, killed)]
     lines = [file.read_text().splitlines() for file in files]
-    equal = sum(one == other for one, other in zip(*lines, strict=True))
+    equal = sum(line == other for line, other in zip(*lines, strict=True))
     return lines[0] == lines[1], "", f"{equal} of {len(lines[0])} lines"

@@ -60,10 +60,10 @@ async def _measure_engine(folder: str, batch: int, tokens: int, setting: Setting
 
 
 def _compare(before: Reply, after: Reply) -> tuple[bool, str, str]:
-    one, other = (reply.completions[0] for reply in (before, after))
-    if one.token_ids != other.token_ids:
+    first, other = (reply.completions[0] for reply in (before, after))
+    if first.token_ids != other.token_ids:
         return False, "", "other tokens"
-    distances = [abs(a - b) for a, b in zip(one.logprobs or (), other.logprobs or (), strict=True)]
+    distances = [abs(a - b) for a, b in zip(first.logprobs or (), other.logprobs or (), strict=True)]
     return True, "", f"log-probabilities at most {max(distances, default=0.0):.3g} nats apart"
 
 

@@ -233,7 +233,9 @@ class OnProblems:
         for name, responses in self._responses.items():
             # Rejected prompts are not in the pool; their responses rank below those of accepted ones.
             scored = self._scored[name]
-            best = max(scored, key=lambda one: (one.mean, score_by_prompt.get(one.instruction, -1.0)), default=None)
+            best = max(
+                scored, key=lambda rollout: (rollout.mean, score_by_prompt.get(rollout.instruction, -1.0)), default=None
+            )
             steps[name] = Step(
                 step=step,
                 best=None if best is None else responses[best.number],

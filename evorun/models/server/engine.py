@@ -289,7 +289,9 @@ class ServerModel:
                 self._warn_once("usage", "the server reports no token usage: tokens are estimated from text length")
         redactor = self._http.redactor
         return Reply(
-            completions=tuple(msgspec.structs.replace(one, text=redactor.text(one.text)) for one in completions),
+            completions=tuple(
+                msgspec.structs.replace(completion, text=redactor.text(completion.text)) for completion in completions
+            ),
             prompt_tokens=prompt_tokens,
             seconds=call.seconds,
             error=redactor.message(error) if error else None,

@@ -17,7 +17,7 @@ _SEARCHED = 2**16
 _MIN_IN_BASE64 = 5
 """Fewest bytes of a secret to search for in base64, which shows six characters of it: shorter ones match by chance."""
 _LAYERS = 2
-"""How often a secret may be encoded in base64."""
+"""Most times that a secret may be encoded in base64, one encoding in another."""
 
 
 class Redactor:

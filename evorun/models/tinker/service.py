@@ -77,7 +77,7 @@ def _open(base_url: str | None, model: str) -> Any:
 
     key = read_key(KEY)
     found = tinker.RestClient(base_url=base_url, api_key=key).get_server_capabilities().result()
-    served = sorted(one.model_name for one in found.supported_models if one.model_name)
+    served = sorted(offered.model_name for offered in found.supported_models if offered.model_name)
     if served and model not in served:
         raise ConfigError(f"model.id: Tinker's server has no model '{model}'; it has {', '.join(served)}")
     return tinker.ServiceClient(base_url=base_url, api_key=key, user_metadata={"client": "evorun"})

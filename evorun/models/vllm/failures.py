@@ -73,7 +73,7 @@ class EngineErrors:
         # A traceback's own message comes first; what its parents raise in consequence comes later. Lack of memory
         # counts before all others, since it causes them.
         found = [f"{kind}: {message}" for kind, message in _EXCEPTION.findall(text)]
-        return next((one for one in found if says_out_of_memory(one)), found[0] if found else "")
+        return next((error for error in found if says_out_of_memory(error)), found[0] if found else "")
 
     def close(self) -> None:
         """Remove the file."""

@@ -145,9 +145,9 @@ class EngineWeights:
             ) from error
 
 
-def mean_distance(one: Sequence[float], other: Sequence[float]) -> float:
+def mean_distance(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the mean absolute difference of two probes, in nats; NaN where a log-probability is none."""
-    return math.fsum(abs(a - b) for a, b in zip(one, other, strict=True)) / len(one)
+    return math.fsum(abs(a - b) for a, b in zip(first, second, strict=True)) / len(first)
 
 
 def require_same_shapes(folder: Path, model: ModelConfig) -> None:
