@@ -22,6 +22,7 @@ from evorun.runner.estimates import (
     Part,
     count_calls,
     estimate,
+    settle_budget,
 )
 
 PAPERS = Path(__file__).parents[1] / "docs" / "papers"
@@ -166,6 +167,15 @@ def test_hours_are_those_of_the_pages_formula() -> None:
         exact = PEAK * DECODING / (2e9 * float(billions))
         assert float(speed.replace(",", "")) == pytest.approx(exact, rel=0.01)
         assert float(billions) in BILLIONS.values()
+
+
+def test_the_table_says_which_methods_take_their_size_from_a_budget() -> None:
+    text = (PAPERS.parent / "guides" / "costs.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| .* \| (yes|no) \|$", text, re.MULTILINE))
+    assert len(told) > 10
+    for method, says in told.items():
+        small, large = (composed(*SMALL, f"method={method}", f"budget.calls_per_problem={n}") for n in (20, 40))
+        assert (settle_budget(small, 2)[0] != settle_budget(large, 2)[0]) == (says == "yes"), method
 
 
 def test_a_students_teacher_answers_once_for_each_way_of_teaching() -> None:

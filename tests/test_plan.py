@@ -82,6 +82,14 @@ def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
     assert plan.calls == sum(role.calls for arm in plan.arms for role in arm.roles)
     assert plan.arms[1].smallest_difference == smallest_difference(worst_spread(), 3, 3)
     assert "seeds are taken to agree on each problem" in plan.arms[1].difference_note
+    assert "scores by degrees" not in plan.arms[1].difference_note
+
+
+def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_path: Path) -> None:
+    plan = make_plan(compose_jobs(["method=zero_shot", "task=billsum", *SMALL[1:], *API]), tmp_path)
+    said = plan.arms[0].difference_note
+    assert "no run on billsum is recorded below outputs; expect far less of scores by degrees" in said
+    assert "once two methods have run on the task, paired differences usually give a smaller one" in said
 
 
 def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:

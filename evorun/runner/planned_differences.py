@@ -8,6 +8,7 @@ from evorun.runs.formats import counted
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Spread, estimate_spread, smallest_difference, worst_spread
 
+UNPAIRED = "; once two methods have run on the task, paired differences usually give a smaller one"
 SEEDS_AGREE = "; seeds are taken to agree on each problem, and where they do not, it can be larger"
 
 
@@ -33,6 +34,7 @@ def plan_difference(
     by_score, note = _find_spread(score, config, recorded)
     if by_score is None:
         return None, note
+    note += UNPAIRED
     return smallest_difference(by_score, problems, seeds), note + (SEEDS_AGREE if seeds > 1 else "")
 
 
@@ -47,6 +49,7 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
             variance = ((metric.ci95[1] - metric.ci95[0]) / (2 * 1.96)) ** 2 * metric.n
             return Spread(problem=2 * variance), f"from the interval of {about} over {metric.n} problems"
     if score.low is None or score.high is None:
-        return None, f"{score.name} has no bounds, and no run on {task} is recorded"
+        return None, f"{score.name} has no bounds, and no run on {task} is recorded below outputs"
     widest = "p (1 - p) at p = 1/2" if score.rate else f"scores at {score.low:g} and {score.high:g} alone"
-    return worst_spread(score.low, score.high), f"largest spread over problems, {widest}: no run on {task} is recorded"
+    note = f"largest spread over problems, {widest}: no run on {task} is recorded below outputs"
+    return worst_spread(score.low, score.high), note + ("" if score.rate else "; expect far less of scores by degrees")
