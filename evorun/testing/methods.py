@@ -59,6 +59,10 @@ def _run_config(method: type[Method], config: Any, task: TaskConfig, changes: Ma
     refuse_impossible_pair(method, task)
     make: Any = method
     made, engine = make(copy.deepcopy(config)), SimulatedConfig(name="simulated")
+    for key, limit in made.optional_limits.items():
+        expect(
+            limit is not None, f"{key}: expected a number, since the first run has no budget, got null; give {key}=N"
+        )
     incompatibility = made.incompatibility(task.task_class)
     expect(incompatibility is None, f"expected a task that suits the method: {incompatibility}")
     regime = made.information_regime(task.task_class)

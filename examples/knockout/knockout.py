@@ -27,8 +27,8 @@ class KnockoutConfig(ResponseSettings):
     samples: PositiveInt = 8
     orders: Annotated[int, Meta(ge=1, le=2)] = 2
     """2: a pair is judged in both orders of presentation. 1: in one order."""
-    judge_temperature: NonNegativeFloat = 0.0
-    judge_max_tokens: Annotated[int, Meta(ge=1)] = from_task(1024)
+    judge_temperature: NonNegativeFloat = 0.7
+    judge_max_tokens: Annotated[int, Meta(ge=1)] = from_task(192)
     temperature: float = from_task(0.7)
     top_p: float = from_task(1.0)
     max_tokens: int = from_task(1024)
