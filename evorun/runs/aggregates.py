@@ -58,6 +58,8 @@ class Aggregates:
     calibration: list[Bin] = field(default_factory=list)
     """Of the responses with a posterior and a grade."""
     decisive_by_step: dict[int, Metric] = field(default_factory=dict)
+    by_generator: dict[str, Metric] = field(default_factory=dict)
+    """Mean scores of the responses of each of several generators, by call role."""
 
 
 def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
@@ -91,6 +93,7 @@ class AggregateCounter:
         self._measure = measure
         self._aggregates = Aggregates()
         self._rated: list[Rated] = []
+        self._by_generator: dict[str, list[Rated]] = defaultdict(list)
         self._names: dict[str, str] = {}
 
     def add(self, candidate: CountedCandidate) -> None:
@@ -104,14 +107,23 @@ class AggregateCounter:
         aggregates.retried.add(candidate.attempts > 1)
         aggregates.by_problem[candidate.problem] += 1
         value = self._measure.value_in(candidate)
-        if candidate.mean is not None and value is not None:
-            name = self._names.setdefault(candidate.problem, candidate.problem)
-            self._rated.append(Rated(name, candidate.mean, value))
+        if value is None:
+            return
+        rated = Rated(self._names.setdefault(candidate.problem, candidate.problem), candidate.mean or 0.0, value)
+        if candidate.mean is not None:
+            self._rated.append(rated)
+        # A call's key ends in its role, index and attempt; an id of a problem may have the separator, too.
+        role = candidate.call.split("|")[-3] if candidate.call is not None and candidate.call.count("|") > 3 else ""
+        if role.startswith("generate."):
+            self._by_generator[role].append(rated)
 
     def finish(self, duels: DecisiveDuels) -> Aggregates:
         """Return the aggregates of the candidates and of the run's duels."""
         self._aggregates.calibration = calibration(self._rated, self._measure)
         self._aggregates.decisive_by_step = duels.figures()
+        self._aggregates.by_generator = {
+            role: _pooled(rated, self._measure) for role, rated in sorted(self._by_generator.items())
+        }
         return self._aggregates
 
 

@@ -20,6 +20,7 @@ class CountedCandidate(msgspec.Struct):
     answer: str | None = None
     error: str | None = None
     attempts: int = 1
+    call: str | None = None
     mean: float | None = None
     sd: float | None = None
     correct: bool | None = None
