@@ -1,7 +1,7 @@
 """Trainers whose processes share the weights, in forks of one process, which has imported what takes long to.
 
-`python sharded.py FOLDER KIND...` carries out the same commands in one process (`FOLDER/one`) and in two that share
-the weights in so many ways (`FOLDER/KIND`), and in two that begin from the first checkpoint of those (`KIND-again`).
+`python sharded.py FOLDER PART:KIND...` carries out a part's commands in one process (`FOLDER/PART/one`), in two that
+share the weights (`PART/KIND`), and in two that begin from the first checkpoint of those (`PART/KIND-again`).
 """
 
 import contextlib
@@ -107,14 +107,15 @@ def in_two(work: Callable[[], None]) -> None:
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 
 
-def main(folder: Path, kinds: Sequence[str]) -> None:
+def main(folder: Path, chosen: Sequence[str]) -> None:
     for part in PARTS:
+        kinds = [kind for own, _, kind in (word.partition(":") for word in chosen) if own == part]
+        if not kinds:
+            continue
         model = (write_tiny_llama if part == "all" else write_talking_llama)(folder / part / "model")
         one = forked(partial(carry_out, part, model, folder / part / "one", None))
         assert os.waitpid(one, 0)[1] == 0
         for kind in kinds:
-            if (kind, part) == ("zero3", "critic"):
-                continue  # refused
             in_two(partial(carry_out, part, model, folder / part / kind, kind))
             checkpoint = folder / part / kind / "update-1"
             in_two(partial(carry_out, part, model, folder / part / f"{kind}-again", kind, checkpoint))
