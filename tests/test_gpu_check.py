@@ -21,12 +21,14 @@ def check(out: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], dic
 
 
 @pytest.mark.slow
-def test_a_part_that_is_cut_off_is_reported_and_the_next_goes_on(tmp_path: Path) -> None:
+# Each call takes seconds to import what it checks: the second one is left to the night.
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["once", "again"])
+def test_a_part_that_is_cut_off_is_reported_and_the_next_call_keeps_it(again: bool, tmp_path: Path) -> None:
     done, found = check(tmp_path, "--parts", "decoding", "--minutes", "0.001")
     assert done.returncode == 1
     assert found["parts"]["decoding"]["problem"] == "cut off after 0.001 minutes"
     assert "| decoding | **cut off after 0.001 minutes** |" in (tmp_path / "gpu_check.md").read_text()
-    if importlib.util.find_spec("vllm") is None:
+    if again and importlib.util.find_spec("vllm") is None:
         done, found = check(tmp_path, "--parts", "vllm")  # keeps the other part's figures
         assert done.returncode == 0, done.stderr
         assert [figure["value"] for figure in found["parts"]["vllm"]["figures"]] == ["not installed"]

@@ -51,19 +51,27 @@ def wait_for_lines(file: Path, lines: int, process: Any) -> None:
     assert process.poll() is None, "the run ended before it could be killed"
 
 
+# By day one kill while points are sent; at night another one of the run that was resumed.
+@pytest.mark.parametrize("kills", [pytest.param((3, 6), marks=pytest.mark.nightly), (3,)], ids=["twice", "once"])
 @installed
 def test_a_killed_run_doubles_no_point_and_misses_none(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in environment(tmp_path).items():
         monkeypatch.setenv(variable, value)
     written = WRITTEN[name]
     settings = {**written.settings(tmp_path), "wait_s": 600}
     overrides = [f"tracker={name}", *(f"tracker.{name}.{key}={value}" for key, value in settings.items())]
-    slow = [*DRY_RUN, *SMALL, "engine.seconds_per_token=0.0005", "evorun.progress=off", "method.generations=3"]
+    slow = [
+        *DRY_RUN,
+        *SMALL,
+        "engine.seconds_per_token=0.0005",
+        "evorun.progress=off",
+        f"method.generations={len(kills) + 1}",
+    ]
     run = tmp_path / "run"
-    for lines in (3, 6):
-        arguments = [*slow, *overrides, "hydra.run.dir=run"] if lines == 3 else ["resume", "run"]
+    for lines in kills:
+        arguments = [*slow, *overrides, "hydra.run.dir=run"] if lines == kills[0] else ["resume", "run"]
         process = start(*arguments, cwd=tmp_path)
         wait_for_lines(run / "steps.jsonl", lines, process)
         process.kill()

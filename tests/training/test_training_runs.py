@@ -323,6 +323,8 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+# By day test_training_branches.py extends runs, test_branching.py one that was killed, and trainers are killed below.
+@pytest.mark.nightly
 def test_an_extension_whose_trainer_is_killed_ends_as_the_longer_run(
     run: Path,
     model: Path,
