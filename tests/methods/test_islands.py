@@ -306,7 +306,7 @@ CHANGED: dict[str, Any] = {
     **{"keep_best": True, "shown_best": 1, "shown_others": 0, "diff_share": 0.0, "cross_share": 0.0},
     **{"max_similarity": 0.5, "temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 2},
 }
-OF_MODELS = ("model_choice", "model_exploration", "model_epsilon", "model_decay")
+OF_MODELS = ("model_choice", "model_exploration", "model_epsilon", "model_decay", "model_cost_weight")
 """Without effect on a run with one generator."""
 
 
