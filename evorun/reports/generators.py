@@ -10,6 +10,7 @@ from evorun.reports.drawing import (
     legend_above,
     make_drawing,
     open_figure,
+    or_nan,
     percent_axis,
     wrap_name,
 )
@@ -38,7 +39,7 @@ def draw_generators(
             x = (spent.tokens if price is None or not priced else price) / spent.calls
             draw_interval(axes, x, figures[role].ci95, colour)
             name = wrap_name(answered_by.get(role, role))
-            axes.plot([x], [figures[role].value], color=colour, marker="o", linestyle="none", label=name)
+            axes.plot([x], [or_nan(figures[role].value)], color=colour, marker="o", linestyle="none", label=name)
         axes.set_xlim(left=0)
         cost_axis(axes, in_dollars=priced)
         if score.rate:
