@@ -26,6 +26,7 @@ from evorun.runner.settings import check
 from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.results import RARE_COUNTS, TEXT_COUNTS
+from evorun.tasks.environment.code import CodingTask
 from evorun.training.config import TrainingConfig
 
 ROOT = Path(__file__).parents[1]
@@ -320,7 +321,8 @@ def test_every_figure_stands_in_the_code_that_is_named(pages: Mapping[str, str])
 
 def test_every_score_of_a_task_is_explained(pages: Mapping[str, str]) -> None:
     meanings = importlib.import_module("reference.scores").read_figures()["scores"]
-    declared = {score.name for name in registry.TASKS for score in registry.task_config_class(name).task_class.scores}
+    classes = [*(registry.task_config_class(name).task_class for name in registry.TASKS), CodingTask]
+    declared = {score.name for task_class in classes for score in task_class.scores}
     assert declared == meanings.keys()
 
 

@@ -111,7 +111,7 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, LazySandbox, LazyModel | No
     task = read_task(config)
     sandbox = read_sandbox(config, task)
     loaded = task.load()
-    if task.runs_programs:
+    if task.uses_sandbox:
         found = probe(sandbox, task.private_files)
         if not found.full and found.isolation != "none":  # without any isolation, the first program's error says why
             _log.warning(isolation_warning(found.isolation, found.note))

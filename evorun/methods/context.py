@@ -42,7 +42,14 @@ class Context(Calls):
         name: of the keys and random streams; None: the problem's id.
         """
         super().__init__(
-            name=name or problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles, remember=remember
+            name=name or problem.id,
+            task=task,
+            seed=seed,
+            meter=meter,
+            models=models,
+            roles=roles,
+            remember=remember,
+            tools=tools,
         )
         self.problem = problem
         self.archive = archive or Archive()

@@ -10,7 +10,7 @@ import numpy as np
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
 from evorun.runs.streams import call_seed, stream
-from evorun.tasks.base import Prompt, Task
+from evorun.tasks.base import Prompt, Task, Tools
 
 T = TypeVar("T")
 
@@ -73,9 +73,14 @@ class Calls:
         models: Mapping[str, Caller],
         roles: Mapping[str, Role],
         remember: Remember,
+        tools: Tools | None = None,
     ) -> None:
-        """models: by model role. roles: the model role that answers each call role; by default the policy."""
+        """models: by model role. roles: the model role that answers each call role; by default the policy.
+
+        tools: the run's, for tools that models use in episodes; None where no episodes are played.
+        """
         self.name = name
+        self.tools = tools
         self.task: Any = task  # methods rely on the protocols that they declare in `needs`
         self._seed = seed
         self._meter = meter

@@ -303,7 +303,7 @@ class Rollouts:
         async def compute() -> list[Message]:
             try:
                 if isinstance(task, HasEpisodes):
-                    answer = await task.answer_episode(problem, _model_turns(turns))
+                    answer = await task.answer_episode(problem, _model_turns(turns), self.calls.tools)
                 else:
                     answer = await task.answer_tools(problem, said)
             except EvorunError:

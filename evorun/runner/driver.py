@@ -193,6 +193,7 @@ class Driver:
             models=self.models,
             roles=self._roles(),
             remember=self.directory.journal.remember,
+            tools=MethodTools(self.tools),
         )
         training = None
         if (split := self.training) is not None:

@@ -357,7 +357,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
 
 def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
     """Return how the sandbox isolates programs; None when the run executes none. Raises SandboxError if it cannot."""
-    if not config.task.runs_programs or config.engine.replays:
+    if not config.task.uses_sandbox or config.engine.replays:
         return None
     # Probe before the run begins: a sandbox that fails closed must not stop it after hours of generation.
     found = probe(config.sandbox, [path, *config.task.private_files])

@@ -244,6 +244,11 @@ class TaskConfig(Checked):
     them."""
 
     @property
+    def uses_sandbox(self) -> bool:
+        """True where a run needs the sandbox: for its grader, or for a tool that models use."""
+        return self.runs_programs
+
+    @property
     def private_files(self) -> Sequence[Path]:
         """The user's files that no program may read, since they hold its tests; for tasks that run programs."""
         return ()

@@ -321,8 +321,13 @@ class HasTools(Protocol):
 class HasEpisodes(HasTools, Protocol):
     """Tools whose answers, and whose grade, depend on all turns of the model: the response consists of all of them."""
 
-    async def answer_episode(self, problem: Problem, turns: Sequence[str]) -> Message | None:
-        """Return the tools' answer to the last of these turns, as `HasTools.answer_tools` does for one."""
+    async def answer_episode(
+        self, problem: Problem, turns: Sequence[str], tools: Tools | None = None
+    ) -> Message | None:
+        """Return the tools' answer to the last of these turns, as `HasTools.answer_tools` does for one.
+
+        tools: the run's, to run programs in the sandbox; None outside of a run.
+        """
         ...
 
     def join_turns(self, turns: Sequence[str]) -> str:

@@ -210,7 +210,8 @@ def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: 
         said = Message(role="assistant", content=text)
         said_so_far.append(text)
         if isinstance(task, HasEpisodes):
-            text, answer = task.join_turns(said_so_far), asyncio.run(task.answer_episode(problem, said_so_far))
+            text = task.join_turns(said_so_far)
+            answer = asyncio.run(_answer_episode(task, problem, said_so_far, loaded.simulator))
         else:
             answer = asyncio.run(task.answer_tools(problem, said)) if isinstance(task, HasTools) else None
         if answer is None:
@@ -218,6 +219,16 @@ def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: 
         expect_equal(answer["role"], "tool", "answer_tools: role of the message")
         messages = (*messages, said, answer)
     return text
+
+
+async def _answer_episode(
+    task: HasEpisodes, problem: Problem, turns: Sequence[str], simulator: TaskSimulator
+) -> Message | None:
+    tools = SimulatedTools(simulator)
+    try:
+        return await task.answer_episode(problem, turns, tools)
+    finally:
+        await tools.close()
 
 
 def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case], picked_answers: bool) -> None:

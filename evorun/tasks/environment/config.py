@@ -1,11 +1,12 @@
 """The settings of `task=environment`: an environment in Python or on an OpenEnv server, and the rows it begins with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import Meta
 
 from evorun.errors import ConfigError, DataError, EvorunError, first_line
 from evorun.fields import OneOf, PositiveFloat, PositiveInt
@@ -13,6 +14,7 @@ from evorun.tasks.base import LoadedTask, Problem, Provenance, Row
 from evorun.tasks.benchmark import encode_content, hash_content
 from evorun.tasks.benchmark_files import Source, read_sources
 from evorun.tasks.environment.base import Environment, PythonEnvironment
+from evorun.tasks.environment.code import PYTHON, CodingGrader, CodingTask
 from evorun.tasks.environment.sessions import Sessions
 from evorun.tasks.environment.task import BETWEEN, EnvironmentGrader, EnvironmentSimulator, EnvironmentTask
 from evorun.tasks.functions import import_function
@@ -50,6 +52,20 @@ class EnvironmentConfig(OutsideConfig):
     """Environments at once."""
     timeout: PositiveFloat
     """With url: seconds to wait for an answer."""
+    code_tool: bool
+    """Models have a tool `python`, which runs programs in the sandbox."""
+    code_time_limit_s: Annotated[float, Meta(gt=0, le=3600)]
+    """CPU seconds of such a program."""
+
+    @property
+    def uses_sandbox(self) -> bool:
+        return self.code_tool
+
+    @property
+    def private_files(self) -> Sequence[Path]:
+        """The rows, whose keys may hold solutions, and the environment's own file."""
+        given = [self.rows, (self.environment or "").rpartition(":")[0]]
+        return [path for name in given if name and (path := Path(name).expanduser()).is_file()]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,22 +106,14 @@ class EnvironmentConfig(OutsideConfig):
                 answers[name] = solution if isinstance(solution, str) else BETWEEN.join(solution)
         source = self.environment or self.url or ""
         split = self.split(problems, source)
-        task = EnvironmentTask(
-            Sessions(make, self.sessions),
-            rows,
-            tools,
-            max_turns=self.max_turns,
-            max_result_chars=self.max_result_chars,
-            prompts=self.prompts,
-            shown_reasoning_chars=self.shown_reasoning_chars,
-        )
+        task, grader = self._make_task(make, rows, tools)
         selected, validation, training = ([Row(problem, answers.get(problem.id)) for problem in part] for part in split)
         loaded = load_rows(
             task,
             selected,
             validation=validation,
             training=training,
-            grader=EnvironmentGrader(task, source, self.right_from),
+            grader=grader,
             simulator=EnvironmentSimulator,
             provenance=Provenance(
                 source="benchmark",
@@ -115,6 +123,23 @@ class EnvironmentConfig(OutsideConfig):
             ),
         )
         return replace(loaded, solutions=dict[str, str]())
+
+    def _make_task(
+        self, make: Callable[[], Environment], rows: Mapping[str, Mapping[str, Any]], tools: Sequence[Tool]
+    ) -> tuple[EnvironmentTask, EnvironmentGrader]:
+        source = self.environment or self.url or ""
+        settings: dict[str, Any] = {
+            "max_turns": self.max_turns,
+            "max_result_chars": self.max_result_chars,
+            "prompts": self.prompts,
+            "shown_reasoning_chars": self.shown_reasoning_chars,
+        }
+        if self.code_tool:
+            sessions = Sessions(make, self.sessions, skipped=(PYTHON,))
+            coding = CodingTask(sessions, rows, tools, seconds=self.code_time_limit_s, **settings)
+            return coding, CodingGrader(coding, source, self.right_from)
+        task = EnvironmentTask(Sessions(make, self.sessions), rows, tools, **settings)
+        return task, EnvironmentGrader(task, source, self.right_from)
 
     def _read_rows(self) -> list[dict[str, Any]]:
         if self.rows is None:

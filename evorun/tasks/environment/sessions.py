@@ -6,7 +6,7 @@ one, as in a resumed run, an environment is reset and the turns are played again
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evorun.errors import ToolError
@@ -31,9 +31,13 @@ class Outcome(NamedTuple):
 class Sessions:
     """Environments of a run, at most so many at once."""
 
-    def __init__(self, make: Callable[[], Environment], max_environments: int) -> None:
-        """make: a new environment. max_environments: at once; idle ones are closed first."""
+    def __init__(self, make: Callable[[], Environment], max_environments: int, skipped: Container[str] = ()) -> None:
+        """make: a new environment. max_environments: at once; idle ones are closed first.
+
+        skipped: names of tools that are not the environment's; their calls have an empty result.
+        """
         self._make = make
+        self._skipped = skipped
         self._max_environments = max_environments
         self._idle: OrderedDict[tuple[str, ...], list[Environment]] = OrderedDict()
         self._live = 0
@@ -72,7 +76,11 @@ class Sessions:
                 await environment.reset(row)
             results: list[str] = []
             for turn in turns[begun:]:
-                results = [await call(environment, asked) for asked in read_calls(turn) if not environment.done]
+                results = [
+                    "" if asked.name in self._skipped else await call(environment, asked)
+                    for asked in read_calls(turn)
+                    if not environment.done
+                ]
             outcome = Outcome(tuple(results), environment.done, await environment.reward())
             kept = not (last or environment.done)
         finally:

@@ -11,7 +11,7 @@ from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.simulation.skill import Skill
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, look_up
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Tools, look_up
 from evorun.tasks.environment.sessions import Outcome, Sessions
 from evorun.tasks.simulator import REVIEWS, TextSimulator
 from evorun.tasks.tags import escape_tags
@@ -28,7 +28,7 @@ class EnvironmentTask(TextTask):
     """Acts in an environment; the response is all turns of the model, from which the episode can be played again."""
 
     name = "environment"
-    scores = (ACCURACY, Score("reward"))
+    scores: ClassVar[tuple[Score, ...]] = (ACCURACY, Score("reward"))
     script = None
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     wording: Mapping[str, str] = {"persona": "a careful agent", "subject": "task", "reasoning_label": "Turns"}
@@ -55,7 +55,19 @@ class EnvironmentTask(TextTask):
         self._rows = rows
         self._max_turns = max_turns
         self._max_result_chars = max_result_chars
-        self.answer_format = self.prompts.render("answer_format", tools=format_tools(tools), turns=max_turns)
+        self.answer_format = self.prompts.render(
+            "answer_format", tools=format_tools([*tools, *self.own_tools()]), turns=max_turns
+        )
+
+    # --- defined by a subclass with tools of its own ---
+
+    def own_tools(self) -> Sequence[Tool]:
+        """Return the tools that the task has beside those of the environment, which skips their calls."""
+        return ()
+
+    async def list_results(self, turn: str, outcome: Outcome, tools: Tools | None) -> Sequence[str]:
+        """Return the results of a turn's calls, where `outcome` has those of the environment's tools."""
+        return outcome.results
 
     # --- turns ---
 
@@ -66,10 +78,12 @@ class EnvironmentTask(TextTask):
         """Answer the first turn of an episode."""
         return await self.answer_episode(problem, [said["content"]])
 
-    async def answer_episode(self, problem: Problem, turns: Sequence[str]) -> Message | None:
+    async def answer_episode(
+        self, problem: Problem, turns: Sequence[str], tools: Tools | None = None
+    ) -> Message | None:
         """Answer the last of these turns with its calls' results; None where it calls nothing or ends the episode.
 
-        Raises ToolError where the environment fails.
+        Raises ToolError where the environment fails, ConfigError for a program without a run's tools.
         """
         turns = [_clean(turn) for turn in turns]
         if not read_calls(turns[-1]):
@@ -77,7 +91,8 @@ class EnvironmentTask(TextTask):
         outcome = await self.play(problem, turns, last=False)
         if outcome.done:
             return None
-        results = "\n\n".join(escape_tags(self._cut(result)) for result in outcome.results)
+        listed = await self.list_results(turns[-1], outcome, tools)
+        results = "\n\n".join(escape_tags(self._cut(result)) for result in listed)
         left = self._max_turns - len(turns)
         return Message(role="tool", content=self.prompts.render("turn", results=results, left=left))
 

@@ -49,6 +49,13 @@ class Moody(Lock):
         return f"{super().reset(number, seed)} {Lock.made}"
 
 
+class PythonLock(Lock):
+    """A lock with a tool named as the tool that runs programs."""
+
+    def python(self) -> None:
+        """Do nothing."""
+
+
 class LockServer:
     """Serves locks as OpenEnv 0.10.0 does: over WebSocket, one episode a connection, with tools or a plain action."""
 
