@@ -26,6 +26,8 @@ class Axis:
         return value * problems if self.whole_run else value
 
 
+_TRAINED = "training step"
+
 XAxes = Mapping[AxisName, Axis]
 """The axes against which a curve is drawn, by name."""
 
@@ -37,7 +39,7 @@ PER_PROBLEM_AXES: XAxes = {
     "sequential_tokens": Axis("sequential_tokens", "sequential tokens per problem"),
 }
 TRAINING_AXES: XAxes = {
-    "step": Axis("step", "training step"),
+    "step": Axis("step", _TRAINED),
     "calls": Axis("calls", "calls of the run", whole_run=True),
     "tokens": Axis("tokens", "tokens of the run", whole_run=True),
     "price": Axis("price", "price of the run in dollars", whole_run=True),
@@ -45,16 +47,19 @@ TRAINING_AXES: XAxes = {
     "sequential_tokens": Axis("sequential_tokens", "sequential tokens"),
 }
 """For a run that trains: its rollouts belong to none of the problems that it reports on."""
-MIXED_AXES: XAxes = {**TRAINING_AXES, "step": Axis("step", "generation or training step")}
-"""For runs of both kinds in one figure: both have costs of the whole run."""
 
 
-def choose_axes(trained: set[bool], points: Iterable[MetricPoint]) -> XAxes:
-    """Return the axes that runs share. trained: for each run, whether it trained weights.
+def choose_axes(step_names: set[str], points: Iterable[MetricPoint]) -> XAxes:
+    """Return the axes that runs share. step_names: the runs' words for their steps.
 
     points: of the runs; price and sequential tokens have an axis where all of these have them.
     """
-    axes = MIXED_AXES if len(trained) > 1 else TRAINING_AXES if True in trained else PER_PROBLEM_AXES
+    # runs of both kinds in one figure have costs of the whole run
+    axes = TRAINING_AXES if _TRAINED in step_names else PER_PROBLEM_AXES
+    if step_names == {"generation", _TRAINED}:
+        axes = {**axes, "step": Axis("step", f"generation or {_TRAINED}")}
+    elif step_names:
+        axes = {**axes, "step": Axis("step", next(iter(step_names)) if len(step_names) == 1 else "step")}
     lacking: set[AxisName] = {"price", "sequential_tokens"}
     known = list(points)
     lacking = {name for name in lacking if not known or any(getattr(point, name) is None for point in known)}

@@ -49,7 +49,7 @@ def describe_early_ends(outcome: Outcome) -> str | None:
     evolves = isinstance(settings, dict) and "generations" in settings
     return (
         f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
-        f"{'generation' if evolves else 'step'} {show_figure(cut.mean)}{span} of {text.count(planned)}."
+        f"{outcome.step_name} {show_figure(cut.mean)}{span} of {text.count(planned)}."
         + (f" {note_equal_calls(outcome)}" if evolves else "")
     )
 

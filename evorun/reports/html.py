@@ -90,7 +90,7 @@ def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, An
     steps = read_steps_without_texts(run_dir)
     curves = load_curves(outcome, steps)
     measure = primary_score(outcome.manifest.scores)
-    axes = choose_axes({outcome.trained}, [p for points in curves.series.values() for p in points])
+    axes = choose_axes({outcome.step_name}, [p for points in curves.series.values() for p in points])
     step = axes["step"].label
     aggregates = load_aggregates(outcome, measure)
     browser = load_browser(run_dir, outcome.predictions, steps, aggregates.by_problem, measure, problems)

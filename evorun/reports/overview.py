@@ -16,6 +16,7 @@ from evorun.reports.training import find_negligible_training, find_training_fail
 from evorun.runs.aggregates import Aggregates, count_aggregates, read_aggregates
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import find_recording, load_manifest
+from evorun.runs.formats import name_step
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.prices import oldest_date, price_gpus, price_run
 from evorun.runs.reading import (
@@ -101,6 +102,11 @@ class Outcome:
     def intact(self) -> bool:
         """True if all files are known to be as the run left them."""
         return bool(self.manifest.files) and not self.changed and not self.unread
+
+    @property
+    def step_name(self) -> str:
+        """The word for the run's steps."""
+        return name_step(self.manifest.config, self.trained)
 
     @property
     def primary(self) -> Score:

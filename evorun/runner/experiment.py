@@ -39,6 +39,7 @@ from evorun.runner.training_runs import (
 from evorun.runner.work import Engines, Outcome, carry_out, open_effects
 from evorun.runs.budget import Meter, divide_budget
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
+from evorun.runs.formats import name_step
 from evorun.runs.live import PROGRESS
 from evorun.runs.paths import display
 from evorun.runs.progress import Progress, show_progress
@@ -202,6 +203,7 @@ async def _run(
             loaded.task.scores[0],
             about=_about(directory),
             trains=config.method.trains and not config.method.restarts,
+            step_name=name_step(config.raw, trained=False),
         )
         gold = effects.models[GOLD]
         tools = GraderTools(effects.tests, gold, config.seed, config.task.sampling.judge_max_tokens)

@@ -1,5 +1,8 @@
 """Figures as readers see them: with the same digits in a report, a status and a progress display."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from evorun.runs.scores import Score
 
 MISSING = "\u2013"
@@ -7,6 +10,18 @@ MISSING = "\u2013"
 
 MINUS = "\u2212"
 """As wide as a plus, and as high as digits stand: a hyphen is neither."""
+
+
+def name_step(config: Mapping[str, Any], trained: bool) -> str:
+    """Return the word for a run's steps: `training step`, `generation`, or `step` of a search in other steps or rounds.
+
+    config: as a manifest has it.
+    """
+    settings = config.get("method")
+    counted = settings.keys() if isinstance(settings, Mapping) else ()
+    if trained:
+        return "training step"
+    return "step" if "generations" not in counted and ("steps" in counted or "rounds" in counted) else "generation"
 
 
 def value(score: Score, mean: float | None) -> str:

@@ -105,9 +105,13 @@ class Progress:
         *,
         about: Mapping[str, str] | None = None,
         trains: bool = False,
+        step_name: str = "generation",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """about: constant fields (the model, ...). trains: `last_step` is a training step. clock: returns seconds."""
+        """about: constant fields (the model, ...). trains: `last_step` is a training step.
+
+        step_name: the word for a problem's steps. clock: returns seconds.
+        """
         self.title = title
         self.problems = problems
         self.last_step = last_step
@@ -115,6 +119,7 @@ class Progress:
         self.traffic = traffic
         self.about = dict(about or {})
         self.trains = trains
+        self.step_name = step_name
         self.meters: Mapping[str, Meter] = {}
         """The budget of each problem, by its id, where problems have budgets of their own."""
         self.meter: Meter | None = None
@@ -248,7 +253,7 @@ class Progress:
             "phase": self._phase(),
             "done": f"{100 * (share if ended else min(share, _ALMOST)):.0f} %",
             "problems": f"{len(self._ended)}/{self.problems} done, {len(self._last_steps)} begun",
-            "evaluated at step" if self.trains else "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
+            "evaluated at step" if self.trains else self.step_name: f"{min(steps)} to {max(steps)}" if steps else "-",
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",
             "calls": f"{traffic.calls:,} ({traffic.calls / seconds:.1f}/s)",
             "tokens": f"{tokens:,}, prompts and completions ({tokens / seconds:,.0f}/s)",

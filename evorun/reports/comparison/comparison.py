@@ -64,7 +64,7 @@ class _Arms:
     def axes(self) -> XAxes:
         """The horizontal axes that the runs share."""
         points = (point for run in self.compared_runs for curve in run.curves.values() for point in curve)
-        return choose_axes({run.outcome.trained for run in self.runs}, points)
+        return choose_axes({run.outcome.step_name for run in self.runs}, points)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,9 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             if line == early_ends:  # the generations have a column
                 if unevolved is not None:
                     continue
-                line = f"The budget, not the number of generations, ended the search. {note_equal_calls(run.outcome)}"
+                step = run.outcome.step_name
+                line = f"The budget, not the number of {step}s, ended the search."
+                line += f" {note_equal_calls(run.outcome)}" if step == "generation" else ""
             if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
                 holders[line].add(run.name)
         repeated = originals.get(_resolve_recording(run))

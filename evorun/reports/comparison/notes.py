@@ -130,7 +130,8 @@ def lines_note(comparison: ComparedRuns) -> str:
     bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
     sentences = [
         bands,
-        "A method with a single step is a mark; against generations it stands beside them, on a dotted line.",
+        f"A method with a single step is a mark; against {comparison.axes['step'].label}s it stands beside them, on a "
+        "dotted line.",
     ]
     if comparison.has_seeds:
         sentences.insert(
