@@ -75,7 +75,7 @@ def git_commit() -> str | None:
         return None
     # untracked files do not count: outputs of runs and notes lie beside the code
     commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
-    changed = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
+    changed = _output(["git", "--no-optional-locks", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
     return f"{commit}+changes" if commit and changed else commit
 
 
