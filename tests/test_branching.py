@@ -12,7 +12,7 @@ from evorun.reports.comparison import compare
 from evorun.reports.comparison.runs import load_runs
 from evorun.runs.history import History, parse_step
 from evorun.runs.journal_reader import read_journal
-from evorun.runs.schema import Origin
+from evorun.runs.manifest import Origin
 from evorun_process import RECORDS, evorun_here, start
 from journals import effects_in, wait_for_effects
 

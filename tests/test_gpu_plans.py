@@ -22,8 +22,9 @@ from evorun.runner.experiment import run_experiment
 from evorun.runner.gpu_plans import GpuTimes, apply, place_run, plan_gpus, plan_stages, show_numbers
 from evorun.runner.settings import RunConfig, check
 from evorun.runs.directory import load_manifest
+from evorun.runs.manifest import GpuInRun
 from evorun.runs.reading import read_results
-from evorun.runs.schema import GpuInRun, Results
+from evorun.runs.schema import Results
 from evorun.runs.terminal import Terminal
 from evorun.testing.runs import COMPLETED
 

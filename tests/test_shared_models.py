@@ -19,8 +19,8 @@ from evorun.cli.shared_models import JobGroup, ModelServer, group_jobs
 from evorun.errors import EngineError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.sharing import SharedModel
+from evorun.runs.manifest import ModelInRun
 from evorun.runs.prices import gpu_seconds
-from evorun.runs.schema import ModelInRun
 from evorun.testing.engines import ask
 from evorun_process import environment, evorun_here, records
 from journals import effects_in

@@ -23,7 +23,7 @@ from evorun.runner.stages import run_digest, with_student
 from evorun.runner.student import teacher_composition, tuning_composition
 from evorun.runner.work import Outcome
 from evorun.runs.directory import RunDirectory, identity, load_manifest, new_manifest
-from evorun.runs.schema import ModelInRun, Provenance, StageInRun
+from evorun.runs.manifest import ModelInRun, Provenance, StageInRun
 from evorun.runs.terminal import Terminal
 from evorun.tasks import sudoku
 

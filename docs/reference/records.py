@@ -15,11 +15,11 @@ import yaml
 from evorun.runs.aggregates import Aggregates
 from evorun.runs.job_search import Overview
 from evorun.runs.live import ProgressRecord
+from evorun.runs.manifest import Manifest
 from evorun.runs.reselected import Selected
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
-    Manifest,
     MetricPoint,
     PredictionRecord,
     PrincipleEffect,

@@ -10,7 +10,8 @@ from msgspec.structs import asdict
 from evorun.models.base import Completion, FinishReason
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, decode_result, make_damage_error, open_journal
-from evorun.runs.schema import Metric, Status
+from evorun.runs.manifest import Status
+from evorun.runs.schema import Metric
 from evorun.runs.studies import Opinions, RejudgedFigure, find_rejudgings, load_figures
 
 

@@ -24,6 +24,7 @@ from evorun.api.rows import (
 from evorun.api.settings import find_differing, list_settings
 from evorun.errors import ConfigError
 from evorun.runs.directory import PROBLEMS, load_manifest
+from evorun.runs.manifest import Manifest, Status
 from evorun.runs.prices import price_run
 from evorun.runs.printable import printable
 from evorun.runs.reading import read_metrics, read_records, read_results, read_steps_without_texts, read_training
@@ -31,7 +32,6 @@ from evorun.runs.results import metric_series, training_series
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
-    Manifest,
     Metric,
     MetricPoint,
     PredictionRecord,
@@ -40,7 +40,6 @@ from evorun.runs.schema import (
     RatingRecord,
     Results,
     RolloutRecord,
-    Status,
     StepRecord,
     TrainingRecord,
 )

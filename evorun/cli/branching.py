@@ -31,9 +31,9 @@ from evorun.runs.history import find_ends, iterate_history
 from evorun.runs.journal import create_journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import open_journal
+from evorun.runs.manifest import Manifest, Origin
 from evorun.runs.outputs import refuse_folder_of_records
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest, Origin
 from evorun.runs.stopwatch import SPEED
 from evorun.runs.terminal import Terminal
 from evorun.training.updates import find_updates

@@ -10,11 +10,11 @@ from evorun.errors import ConfigError
 from evorun.reports.tables import Table, figure_columns, word_columns
 from evorun.runs.calibration import Calibration, Estimate, calibrate
 from evorun.runs.directory import load_manifest
+from evorun.runs.manifest import Manifest
 from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
-from evorun.runs.schema import Manifest
 from evorun.runs.studies import REJUDGED, load_rejudge
 from evorun.runs.terminal import Terminal
 from evorun.tasks.puzzles.puzzle import PENALISED_SCORE

@@ -10,8 +10,8 @@ from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, HistoryError, JournalError
 from evorun.runs.directory import LOCK, MANIFEST, load_manifest
 from evorun.runs.files import showing_work
+from evorun.runs.manifest import Origin
 from evorun.runs.paths import display
-from evorun.runs.schema import Origin
 from evorun.runs.terminal import Terminal
 
 

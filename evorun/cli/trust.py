@@ -16,9 +16,9 @@ from evorun.runs.configs import iterate_leaves, refuse_interpolations
 from evorun.runs.directory import EXECUTION_KEYS, MANIFEST, TOURNAMENT, load_manifest, refuse_other_version
 from evorun.runs.files import reject_links
 from evorun.runs.journal_file import JOURNAL
+from evorun.runs.manifest import Manifest, Signed
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest, Signed
 from evorun.runs.studies import REJUDGED, RESCORED
 from evorun.runs.sweeps import SWEEP_MANIFEST, SweepManifest, is_own_sweep
 from evorun.runs.terminal import Terminal

@@ -23,8 +23,8 @@ from evorun.runs.directory import ENGINES, MANIFEST, find_recording, load_manife
 from evorun.runs.files import open_regular
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import read_journal
+from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest
 from evorun.runs.studies import FIGURES, REJUDGED, RejudgeManifest, find_rejudgings
 
 SUMS = "SHA256SUMS"

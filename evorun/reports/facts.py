@@ -14,7 +14,7 @@ from evorun.runs.aggregates import Aggregates
 from evorun.runs.budget import LIMITS
 from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import identity
-from evorun.runs.schema import Manifest, ModelInRun
+from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.stated_studies import find_study
 
 SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}

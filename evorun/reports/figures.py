@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from evorun.reports import text
 from evorun.reports.hacking import MONITOR, MONITORS
 from evorun.reports.tables import Table, figure_columns, word_columns
-from evorun.runs.schema import Manifest, Metric
+from evorun.runs.manifest import Manifest
+from evorun.runs.schema import Metric
 
 SEARCH = {
     "pool_coverage": ("a right candidate in the pool", "problems"),

@@ -22,7 +22,8 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from evorun.reports import text
-from evorun.runs.schema import Manifest, StepRecord, TrainingRecord
+from evorun.runs.manifest import Manifest
+from evorun.runs.schema import StepRecord, TrainingRecord
 from evorun.runs.scores import Score, mean_of_samples, primary_score
 from evorun.runs.statistics import t_interval
 

@@ -7,8 +7,9 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.runs.files import open_regular
+from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_records
-from evorun.runs.schema import Manifest, PredictionRecord, Results
+from evorun.runs.schema import PredictionRecord, Results
 
 _CONSEQUENCES = {
     "results.json": "figures come from the other files",

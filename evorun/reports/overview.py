@@ -18,6 +18,7 @@ from evorun.runs.checksums import changed_files
 from evorun.runs.directory import find_recording, load_manifest
 from evorun.runs.formats import name_step
 from evorun.runs.journal_file import JOURNAL
+from evorun.runs.manifest import Manifest
 from evorun.runs.prices import oldest_date, price_gpus, price_run
 from evorun.runs.reading import (
     read_metrics,
@@ -38,17 +39,7 @@ from evorun.runs.results import (
     training_series,
     with_prices,
 )
-from evorun.runs.schema import (
-    Manifest,
-    Metric,
-    MetricPoint,
-    PredictionRecord,
-    Reached,
-    Results,
-    RoleCost,
-    StepRecord,
-    Stop,
-)
+from evorun.runs.schema import Metric, MetricPoint, PredictionRecord, Reached, Results, RoleCost, StepRecord, Stop
 from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
 from evorun.runs.selection import SEARCH_PREFIX

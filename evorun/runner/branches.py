@@ -22,8 +22,8 @@ from evorun.runs.directory import TRAINING_EXECUTION_KEYS, identity, iterate_dif
 from evorun.runs.history import parse_step
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, decode_result, open_journal
+from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest
 from evorun.training.checkpoints import Checkpoints
 from evorun.training.conversations import count_examples
 from evorun.training.policy import CHECKPOINTS, KEPT

@@ -41,12 +41,13 @@ from evorun.runs.budget import Meter, divide_budget
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.formats import name_step
 from evorun.runs.live import PROGRESS
+from evorun.runs.manifest import Manifest, Origin, Provenance, SandboxInRun
 from evorun.runs.paths import display
 from evorun.runs.progress import Progress, show_progress
 from evorun.runs.recording import find_first_own_step
 from evorun.runs.records import write_records
 from evorun.runs.results import write_results
-from evorun.runs.schema import Manifest, Origin, ProblemRecord, Provenance, SandboxInRun
+from evorun.runs.schema import ProblemRecord
 from evorun.runs.signals import as_interrupt
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import find_study, require_score

@@ -23,7 +23,7 @@ from evorun.runner.planner import Assignment, place
 from evorun.runner.requirements import student_stages
 from evorun.runner.settings import RunConfig
 from evorun.runner.student import in_stage
-from evorun.runs.schema import GpuInRun
+from evorun.runs.manifest import GpuInRun
 from evorun.runs.slurm import allocated_nodes
 from evorun.runs.terminal import Terminal
 

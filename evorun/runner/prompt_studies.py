@@ -21,10 +21,11 @@ from evorun.runner.settings import check
 from evorun.runner.stages import Runner
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import PROMPT_SCORES, load_manifest
+from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
 from evorun.runs.reading import read_artifact, read_predictions, read_records, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
-from evorun.runs.schema import CandidateRecord, Manifest, PrincipleEffect, PromptScore, RatingRecord
+from evorun.runs.schema import CandidateRecord, PrincipleEffect, PromptScore, RatingRecord
 from evorun.runs.scores import mean_of_samples
 from evorun.runs.statistics import mean_interval
 from evorun.runs.terminal import Terminal

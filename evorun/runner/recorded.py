@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from evorun.errors import EvorunError
 from evorun.runs.directory import MANIFEST, load_manifest
+from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_predictions, read_results
-from evorun.runs.schema import Manifest, Metric, Results
+from evorun.runs.schema import Metric, Results
 from evorun.runs.scores import Score
 
 MAX_RUNS = 1000

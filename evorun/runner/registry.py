@@ -26,7 +26,7 @@ from evorun.methods.base import REGIMES, Method
 from evorun.methods.learning.reward_plugins import RewardConfig
 from evorun.models.config import EngineConfig
 from evorun.plugins import Kind, find_package, find_plugins, key_of, load_plugin
-from evorun.runs.schema import PluginInRun
+from evorun.runs.manifest import PluginInRun
 from evorun.tasks.base import TaskConfig
 from evorun.tasks.judges import JudgeConfig
 

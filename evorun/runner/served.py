@@ -18,7 +18,7 @@ from evorun.runner.judges import PluginJudge
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import read_name, typed
 from evorun.runs.directory import MANIFEST, load_manifest
-from evorun.runs.schema import ModelInRun
+from evorun.runs.manifest import ModelInRun
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.judges import JudgeConfig

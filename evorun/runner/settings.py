@@ -21,7 +21,7 @@ from evorun.runner.typed import read_name, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.prices import Prices, load_prices
-from evorun.runs.schema import Reported
+from evorun.runs.reported import Reported
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import RecordedStudy
 from evorun.sandbox.config import SandboxConfig

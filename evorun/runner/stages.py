@@ -27,8 +27,8 @@ from evorun.runner.student import StudentConfig, in_stage, teacher_composition, 
 from evorun.runner.work import Outcome
 from evorun.runs.directory import MANIFEST, REPORT, RunDirectory, identity, load_manifest
 from evorun.runs.files import open_lock
+from evorun.runs.manifest import StageInRun
 from evorun.runs.paths import display
-from evorun.runs.schema import StageInRun
 from evorun.runs.terminal import Terminal
 from evorun.traces import collect, write_traces
 

@@ -14,10 +14,10 @@ from evorun.runner.gold import MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runs.directory import RunDirectory, current_time
 from evorun.runs.effects import JournaledModel, Traffic, journal_engines
+from evorun.runs.manifest import Status
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
-from evorun.runs.schema import Status
 from evorun.runs.signals import as_interrupt, restore_signal_handlers
 from evorun.runs.studies import StudyManifest
 from evorun.sandbox.config import SandboxConfig

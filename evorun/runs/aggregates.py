@@ -15,8 +15,9 @@ from typing import NamedTuple
 from evorun.runs.candidates import SHARED
 from evorun.runs.checksums import is_unchanged
 from evorun.runs.counting import CountedCandidate, count_candidates, count_comparisons
+from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_json
-from evorun.runs.schema import ComparisonRecord, Manifest, Metric
+from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
 

@@ -11,7 +11,7 @@ from evorun.errors import EvorunError
 from evorun.runs.files import open_regular
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import open_journal
-from evorun.runs.schema import Manifest, Signed
+from evorun.runs.manifest import Manifest, Signed
 
 LONG_FILE = 16 << 20
 """Bytes from which a file is read once in a process for each time that it was written; reading a shorter one takes no

@@ -21,10 +21,10 @@ from evorun.runs.files import read_json, reject_links, take_lock
 from evorun.runs.history import History
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
+from evorun.runs.manifest import GpuInRun, Manifest, Signed, SmallerPasses, StageInRun, Status
 from evorun.runs.ownership import sign
 from evorun.runs.paths import display
 from evorun.runs.records import RecordFile, write_atomically, write_json
-from evorun.runs.schema import GpuInRun, Manifest, Signed, SmallerPasses, StageInRun, Status
 
 log = logging.getLogger("evorun")
 

@@ -9,8 +9,8 @@ from evorun.errors import HistoryError
 from evorun.models.encoding import encode_question
 from evorun.runs.journal_file import Effect
 from evorun.runs.journal_reader import JournalReader
+from evorun.runs.manifest import Origin
 from evorun.runs.paths import display
-from evorun.runs.schema import Origin
 
 
 def parse_step(key: str) -> tuple[str, int] | None:

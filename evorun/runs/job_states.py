@@ -16,9 +16,10 @@ from evorun.errors import DataError
 from evorun.runs.directory import LOCK, MANIFEST, REPORT, RESULTS, TOURNAMENT
 from evorun.runs.files import is_locked, open_regular, read_regular
 from evorun.runs.live import ProgressRecord, read_progress
+from evorun.runs.manifest import ModelInRun, Status
 from evorun.runs.prices import GpuPrice, Rate, Rates, gpu_seconds, price_calls, price_run, to_dollars
 from evorun.runs.reading import read_results
-from evorun.runs.schema import Metric, ModelInRun, Results, Spent, Status, TrainingRecord
+from evorun.runs.schema import Metric, Results, Spent, TrainingRecord
 from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.spending import GOLD
 

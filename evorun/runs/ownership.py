@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from evorun.runs.schema import Signed
+from evorun.runs.manifest import Signed
 
 log = logging.getLogger("evorun")
 

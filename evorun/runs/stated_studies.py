@@ -12,7 +12,7 @@ from evorun.errors import ConfigError
 from evorun.fields import NonNegativeInt, PositiveFloat
 from evorun.runs.directory import current_time
 from evorun.runs.paths import display
-from evorun.runs.schema import Setting
+from evorun.runs.reported import Setting
 from evorun.runs.scores import Score
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]

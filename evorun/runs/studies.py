@@ -7,8 +7,10 @@ from typing import Any, Literal
 import msgspec
 
 from evorun.runs.candidates import CandidateId
+from evorun.runs.depth import refuse_depth
 from evorun.runs.files import read_json
-from evorun.runs.schema import Metric, ModelInRun, Status, refuse_depth
+from evorun.runs.manifest import ModelInRun, Status
+from evorun.runs.schema import Metric
 
 RESCORED, REJUDGED = "rescore.json", "rejudge.json"
 FIGURES = "figures.json"

@@ -13,7 +13,8 @@ from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, resample_cl
 from evorun.runs.candidates import Verdict
 from evorun.runs.directory import TOURNAMENT
 from evorun.runs.files import read_json
-from evorun.runs.schema import Metric, ModelInRun, Spent
+from evorun.runs.manifest import ModelInRun
+from evorun.runs.schema import Metric, Spent
 from evorun.runs.studies import StudyManifest
 
 MATCHES = "matches.jsonl"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from evorun.runs.schema import Status
+from evorun.runs.manifest import Status
 from evorun.testing.expectations import expect, expect_equal
 from evorun.tracking.base import Row, Source, TrackedRun, Tracker
 

@@ -12,10 +12,11 @@ from evorun.models.base import Completion, Message, Reply
 from evorun.models.encoding import RecordedRequest
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_reader import JournalReader
+from evorun.runs.manifest import Manifest
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records
 from evorun.runs.recording import open_effects
-from evorun.runs.schema import CandidateRecord, Manifest
+from evorun.runs.schema import CandidateRecord
 from evorun.traces.kinds import Settings
 
 SYMBOLIC = ("external_crossover", "external_mutation")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from evorun.fields import Checked
-from evorun.runs.schema import Status
+from evorun.runs.manifest import Status
 
 Source = Literal["steps", "training"]
 

@@ -22,8 +22,8 @@ import msgspec
 from evorun.errors import EvorunError, first_line
 from evorun.runs.directory import load_manifest
 from evorun.runs.files import open_lock
+from evorun.runs.manifest import Manifest, Status
 from evorun.runs.reading import read_results
-from evorun.runs.schema import Manifest, Status
 from evorun.tracking.base import TrackedRun, Tracker
 from evorun.tracking.choices import tracker_class
 from evorun.tracking.points import FOLDER, Outbox

@@ -6,7 +6,7 @@ from typing import Any
 
 from evorun.errors import ConfigError
 from evorun.runs.configs import iterate_leaves
-from evorun.runs.schema import Status
+from evorun.runs.manifest import Status
 from evorun.tracking.base import Row, TrackedRun, TrackerSettings
 
 _TAG = "evorun.run"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evorun.runs.schema import Status
+from evorun.runs.manifest import Status
 from evorun.tracking.base import Row, TrackedRun, TrackerSettings
 
 

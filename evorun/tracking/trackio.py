@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evorun.runs.configs import iterate_leaves
-from evorun.runs.schema import Status
+from evorun.runs.manifest import Status
 from evorun.tracking.base import Row, TrackedRun, TrackerSettings
 
 _POLL_S = 0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from evorun.fields import OneOf
-from evorun.runs.schema import Status
+from evorun.runs.manifest import Status
 from evorun.tracking.base import Row, TrackedRun, TrackerSettings
 
 _HEADER_BYTES = 7

@@ -33,10 +33,10 @@ from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_request
+from evorun.runs.manifest import SmallerPasses
 from evorun.runs.paths import display
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
-from evorun.runs.schema import SmallerPasses
 from evorun.runs.stopwatch import Stopwatch
 from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints, choose_sync_folder, remove_rollouts

@@ -12,7 +12,7 @@ from evorun.errors import TrainingError
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect, digest_request
-from evorun.runs.schema import SmallerPasses
+from evorun.runs.manifest import SmallerPasses
 from evorun.training.config import TrainingConfig
 from evorun.training.failures import OutOfMemory
 from evorun.training.wire import Command, Evaluate, Generate, Train

@@ -16,7 +16,7 @@ from evorun.runs.directory import LOCK, MANIFEST, RESULTS, TOURNAMENT, find_reco
 from evorun.runs.files import is_locked, read_regular
 from evorun.runs.job_search import display_as_text, find_folders
 from evorun.runs.job_states import JobStatus, look_at
-from evorun.runs.schema import ModelInRun
+from evorun.runs.manifest import ModelInRun
 from evorun.runs.slurm import RecentStates
 from evorun.runs.studies import FIGURES
 from evorun.runs.sweeps import job_statuses

@@ -21,7 +21,7 @@ from evorun.reports.comparison.tables import make_main_table, make_pairs_table
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
-from evorun.runs.schema import ModelInRun
+from evorun.runs.manifest import ModelInRun
 
 GOOD = [True] * 8 + [False] * 2
 FAIR = [True] * 5 + [False] * 4 + [True]

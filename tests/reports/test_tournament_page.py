@@ -14,8 +14,9 @@ from markup import Page
 from building import composed
 from evorun.reports.comparison.reported import find_reported_elo
 from evorun.reports.tournament import print_tournament, write_tournament_page
+from evorun.runs.manifest import ModelInRun
 from evorun.runs.records import write_json
-from evorun.runs.schema import Metric, ModelInRun, Spent
+from evorun.runs.schema import Metric, Spent
 from evorun.runs.terminal import Terminal
 from evorun.runs.tournaments import (
     Games,

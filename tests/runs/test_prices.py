@@ -14,6 +14,7 @@ from evorun.errors import ConfigError
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import BudgetConfig, Meter, Usage, divide_budget
 from evorun.runs.formats import format_dollars
+from evorun.runs.manifest import ModelInRun
 from evorun.runs.prices import (
     DOLLAR,
     GpuPrice,
@@ -25,7 +26,7 @@ from evorun.runs.prices import (
     price_calls,
     price_run,
 )
-from evorun.runs.schema import ModelInRun, Spent
+from evorun.runs.schema import Spent
 
 DAY = date(2026, 5, 7)
 MINI = TokenPrice(prompt=0.15, cached=0.075, completion=0.6, date=DAY, source="a list")

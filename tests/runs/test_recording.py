@@ -12,9 +12,9 @@ from evorun.errors import RunDirectoryError
 from evorun.runs.directory import MANIFEST, RunDirectory, new_manifest
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL, Effect, digest_request
+from evorun.runs.manifest import Manifest, Provenance
 from evorun.runs.recording import open_effects
 from evorun.runs.records import write_json
-from evorun.runs.schema import Manifest, Provenance
 from evorun.runs.scores import ACCURACY
 
 

@@ -13,8 +13,8 @@ from evorun.runs.directory import MANIFEST
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
+from evorun.runs.manifest import Manifest, ModelInRun, Provenance
 from evorun.runs.replay import ReplayConfig
-from evorun.runs.schema import Manifest, ModelInRun, Provenance
 
 REQUEST = Request(messages=({"role": "user", "content": "?"},))
 GONE = ModelConfig(name="m", id="m", adapter="/no/such/adapter")

@@ -23,7 +23,7 @@ from evorun.errors import TrainingError
 from evorun.models.config import ModelConfig
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
-from evorun.runs.schema import SmallerPasses
+from evorun.runs.manifest import SmallerPasses
 from evorun.training import process
 from evorun.training.failures import Evidence, OutOfMemory
 from evorun.training.launching import WORKER

@@ -7,8 +7,8 @@ from typing import Any
 from evorun.models.config import OTHER_ROLES
 from evorun.reports.overview import Outcome
 from evorun.runs.directory import ENGINES, SIMULATED, identity
+from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest, ModelInRun
 from evorun.simulation.engine import SPEED
 
 SEED = "seed"

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from evorun.reports import text
-from evorun.runs.schema import Manifest, Metric, Reported, ReportedMean, Setting
+from evorun.runs.manifest import Manifest
+from evorun.runs.reported import Reported, ReportedMean, Setting
+from evorun.runs.schema import Metric
 from evorun.runs.scores import ACCURACY
 
 ELO = "elo"

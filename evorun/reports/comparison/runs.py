@@ -13,8 +13,9 @@ from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import SOURCES
 from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import PROBLEMS
+from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_records, read_steps_without_texts
-from evorun.runs.schema import Manifest, Metric, MetricPoint
+from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
 
 ANSWERED = "answered_rate"
