@@ -131,6 +131,7 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
         ["lyria", "4.50", "60.0 %", "75.0 %", "60.0 %"],
         ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
     ]
+    assert "With several seeds, both are means over them, so that their product need not" in search_note(comparison)
     # single runs have theirs
     assert [row[1:3] for row in make_search_table(comparison.run_rows).shown()[:2]] == [
         ["4", "50.0 %"],

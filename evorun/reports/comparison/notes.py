@@ -41,7 +41,8 @@ def search_note(comparison: ComparedRuns) -> str:
         ANSWERED: "Candidates answered: the share of all candidates with an answer; a refused request gives none.",
         "parsable_rate": "Parsable texts: the share of all texts received, retries included.",
         "pool_coverage": "Pool coverage: the share of problems with any correct candidate. Choice given coverage: the "
-        "share of these whose final answer was correct.",
+        "share of these whose final answer was correct. With several seeds, both are means over them, so that their "
+        "product need not be the accuracy.",
         "judge_agreement": "Judge agreement: the share of decisive duels between unequal candidates that the better "
         "one won.",
         "posterior_auc": "Posterior AUC: how often a correct candidate has a higher posterior mean than an incorrect "
