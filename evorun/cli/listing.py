@@ -74,7 +74,7 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
     if with_pairs:
         table = _pairs()
         console.print_table(table)
-        if _REFUSED in table.columns[1].cells:
+        if any(_REFUSED in column.cells for column in table.columns):
             console.print(
                 f"{_REFUSED}: the settings do not suit the task; `evorun list {JSON}` says why (`obstacle`), and so "
                 "does `evorun method=METHOD task=TASK`",
