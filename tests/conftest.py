@@ -47,6 +47,12 @@ def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _any_window() -> None:
+    """Print as into a file of no stated width: shells and pytest-xdist's workers set one."""
+    os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _forked_trainers() -> Iterator[None]:
     with forked_trainers() if is_there() else nullcontext():
         yield

@@ -374,7 +374,8 @@ def test_a_sweep_gives_each_job_a_stable_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     runs = sorted(path.parent.name for path in (tmp_path / "sweep").glob("*/manifest.json"))
     assert len(runs) == 4
-    assert all(name.startswith("duel_evolve_mathbench_budget.calls_per_problem-") for name in runs)
+    names = {f"duel_evolve_mathbench_seed-{seed}_calls_per_problem-{calls}" for seed in (0, 1) for calls in (8, 20)}
+    assert set(runs) == names
     assert not any("+" in name for name in runs)
     problems = {(tmp_path / "sweep" / name / "problems.jsonl").read_bytes() for name in runs}
     assert len(problems) == 1  # whatever the run's seed

@@ -22,6 +22,7 @@ FUNCTIONS = functions()
 WITHOUT_MODEL_TEXT = {
     "cli.completion": "the command line",
     "cli.explain": "errors of Hydra",
+    "cli.job_folders": "the command line",
     "cli.naming": "the command line",
     "cli.overrides": "the command line",
     "cli.quoting": "the command line",
@@ -41,6 +42,7 @@ WITHOUT_MODEL_TEXT = {
     "runs.slurm": "numbers of jobs",
     "simulation.reviewing": "a simulator's prompts",
     "reports.drawing": "matplotlib's output",
+    "reports.islands": "names of a method's figures",
     "sandbox.config": "names of installed packages",
     "tasks.assertions": "the reader of options is checked, which calls it",
     "tasks.livecodebench.problems": "titles of problems",

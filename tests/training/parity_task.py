@@ -203,7 +203,7 @@ def _said(reply: Reply) -> str:
 
 ANY_TEXT: tuple[tuple[Any, str, Any], ...] = (
     (system_prompts, "read_edits", _any_words),
-    (rubric_rewards, "_text", _said),
+    (rubric_rewards, "read_complete_text", _said),
     (rubric_rewards, "read_scores", _any_score),
     (rubric_refinement, "read_analysis", _said),
     (rubric_refinement, "read_refinement", _any_rubric),
