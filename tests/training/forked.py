@@ -41,7 +41,7 @@ def forked(work: Callable[[], None], environment: Mapping[str, str] | None = Non
     """Do some work in a fork of this process; return the fork's id."""
     if not (child := os.fork()):
         torch.set_num_threads(1)  # OpenMP would wait for the parent's threads, which no fork has
-        os.environ |= environment or {}
+        os.environ |= {"OMP_NUM_THREADS": "1", **(environment or {})}  # else accelerate would take more threads again
         work()
         os._exit(0)
     return child
