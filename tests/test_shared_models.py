@@ -16,9 +16,13 @@ from building import composed, make_config
 from evorun.cli.given_job import GivenJob
 from evorun.cli.local_launcher import divide_machine
 from evorun.cli.shared_models import JobGroup, ModelServer, group_jobs
-from evorun.errors import EngineError
+from evorun.errors import ConfigError, EngineError
 from evorun.models.config import ModelConfig, ServedModel
+from evorun.models.devices import read_inventory
 from evorun.models.sharing import SharedModel
+from evorun.runner.gpu_plans import record, show_numbers
+from evorun.runner.settings import check
+from evorun.runner.shared_plans import SharedEngines
 from evorun.runs.manifest import ModelInRun
 from evorun.runs.prices import gpu_seconds
 from evorun.testing.engines import ask
@@ -123,7 +127,7 @@ def served_by(**engine: object) -> list[ServedModel]:
 
 def places(jobs: int | None, count: int, models: Sequence[ServedModel]) -> tuple[list[str], list[str]]:
     """Return the GPUs of each job that runs at once, and of each process that serves models."""
-    of_jobs, of_servers = divide_machine(jobs, JobGroup(list(range(count)), models))
+    of_jobs, of_servers = divide_machine(jobs, JobGroup(list(range(count)), models), SharedEngines((), ()))
     return [one["CUDA_VISIBLE_DEVICES"] for one in of_jobs], [one["CUDA_VISIBLE_DEVICES"] for one in of_servers]
 
 
@@ -136,9 +140,60 @@ def test_as_many_processes_serve_models_as_the_gpus_suffice_for(monkeypatch: pyt
     assert places(1, 3, served_by(tensor_parallel_size=8)) == (["4,5,6,7"], ["4,5,6,7"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    shares, [server] = divide_machine(3, JobGroup([0, 1, 2], served_by()))
+    shares, [server] = divide_machine(3, JobGroup([0, 1, 2], served_by()), SharedEngines((), ()))
     assert len(shares) == 3
     assert server == {"OMP_NUM_THREADS": "6"}
+
+
+SEVEN_B = ("task=arithmetic", "engine=vllm", "model=qwen2_5_7b")
+OTHER_JUDGE = (*SEVEN_B, "judge=qwen2_1_5b", "judge_engine=vllm")
+AS_JUDGE = ("task=arithmetic", "engine=vllm", "model=qwen2_1_5b", "judge=qwen2_5_7b", "judge_engine=vllm")
+
+PLACES: dict[tuple[tuple[tuple[str, ...], ...], str], tuple[int, list[str]]] = {
+    # a method without a judge, and one that judges with the policy
+    ((("method=zero_shot", *SEVEN_B), ("method=duel_evolve", *SEVEN_B)), "8x80"): (
+        1,
+        ["qwen2_5_7b: policy,judge on 0, 14.2 GiB, 90%"],
+    ),
+    ((("method=duel_evolve", *OTHER_JUDGE), ("method=best_of_n", *OTHER_JUDGE)), "1x80"): (
+        1,
+        ["qwen2_5_7b: policy on 0, 14.2 GiB, 69%", "qwen2_1_5b: judge on 0, 2.9 GiB, 21%"],
+    ),
+    ((("method=duel_evolve", *OTHER_JUDGE), ("method=best_of_n", *OTHER_JUDGE)), "2x24"): (
+        2,
+        ["qwen2_5_7b: policy on 0, 14.2 GiB, 90%", "qwen2_1_5b: judge on 1, 2.9 GiB, 90%"],
+    ),
+    # each is the other's judge
+    ((("method=duel_evolve", *OTHER_JUDGE), ("method=duel_evolve", *AS_JUDGE)), "2x80"): (
+        1,
+        ["qwen2_5_7b: policy,judge on 0, 14.2 GiB, 72%", "qwen2_1_5b: judge,policy on 0, 2.9 GiB, 18%"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "gpus"), PLACES)
+def test_an_engine_of_several_runs_has_one_place(jobs: tuple[tuple[str, ...], ...], gpus: str) -> None:
+    configs = [check(composed(*words)) for words in jobs]
+    there = read_inventory(gpus)
+    engines = SharedEngines(configs, there)
+    count = engines.count_gpus(there)
+    assert count is not None
+    plan = engines.plan(there[:count])
+    assert plan is not None
+    lines = [
+        f"{one.model}: {','.join(one.roles)} on {show_numbers(one.gpus)}, {one.weights_gib:.1f} GiB, {one.share:.0%}"
+        for one in record(plan)
+    ]
+    assert (count, lines) == PLACES[jobs, gpus]
+    models = group_jobs({number: given(*words) for number, words in enumerate(jobs)})[0].models
+    shares = [served.engine.gpu_memory_utilization for served in engines.set_places(models, plan)]  # type: ignore[attr-defined]
+    assert shares == [pytest.approx(one.share) for one in record(plan)]
+
+
+def test_engines_that_fit_on_no_gpu_are_refused() -> None:
+    small = read_inventory("1x24")
+    with pytest.raises(ConfigError, match=r"^GPUs: expected room for engine .*judge_engine"):
+        SharedEngines([check(composed("method=duel_evolve", *OTHER_JUDGE))], small).count_gpus(small)
 
 
 async def test_a_process_serves_until_nobody_holds_it(tmp_path: Path) -> None:

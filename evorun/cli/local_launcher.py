@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from hydra.core.plugins import Plugins
@@ -30,14 +30,17 @@ from evorun.cli import invocation
 from evorun.cli.given_job import GivenJob
 from evorun.cli.job_command import compose_job
 from evorun.cli.naming import remove_unused_run_dir
-from evorun.cli.shared_models import LOG, JobGroup, gpus_of, group_jobs, serving
+from evorun.cli.shared_models import LOG, JobGroup, gpus_in, gpus_of, group_jobs, serving
 from evorun.cli.status_table import status_line
 from evorun.errors import ConfigError, EvorunError
-from evorun.models.devices import VISIBLE, visible_gpus
+from evorun.models.devices import VISIBLE, find_gpus, visible_gpus
 from evorun.models.sharing import SharedModels
 from evorun.runs.job_states import look_at
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
+
+if TYPE_CHECKING:
+    from evorun.runner.shared_plans import SharedEngines
 
 TARGET = "hydra_plugins.evorun.LocalLauncher"
 """The name in `conf/hydra/launcher/local.yaml`: Hydra takes launchers from packages `hydra_plugins` alone."""
@@ -110,19 +113,26 @@ class LocalLauncher(Launcher):
     def _carry_out(self, group: JobGroup, jobs: Mapping[int, list[str]], statuses: list[str]) -> None:
         """Carry out a group of the sweep's jobs, and add how they ended.
 
-        Raises EngineError when a process that serves models to them has ended.
+        Raises EngineError when a process that serves models to them has ended, ConfigError where these do not fit.
         """
+        from evorun.runner.gpu_plans import make_gpu_table, record
+        from evorun.runner.shared_plans import SharedEngines
+
         assert invocation.current.sweep is not None  # noqa: S101 - the sweeper has begun it
         log = invocation.current.sweep.folder / LOG
-        shares, places = divide_machine(self.jobs, group)
+        engines = SharedEngines(group.configs, find_gpus(), download=True)
+        shares, places = divide_machine(self.jobs, group, engines)
         left = group.jobs[::-1]
         running: dict[int, _Running] = {}  # by share
         with contextlib.ExitStack() as stack:
-            servers = stack.enter_context(serving(group.models, places, len(shares), log)) if places else []
+            servers = stack.enter_context(serving(group.models, engines, places, len(shares), log)) if places else []
             if servers:
                 names = " and ".join(dict.fromkeys(served.model.name for served in group.models))
                 on = "one process" if len(servers) == 1 else f"{len(servers)} processes"
                 self._console.print(f"{len(group.jobs)} jobs share {names} in {on}, see {display(log)}", soft_wrap=True)
+                if (plan := engines.plan(gpus_in(places[0]))) is not None:
+                    of = "" if len(servers) == 1 else "the first process"
+                    self._console.print_table(make_gpu_table(record(plan), plan.gpus, of).to_rich())
             try:
                 with self._display(running, statuses, len(jobs)) as refresh:
                     while left or running:
@@ -261,16 +271,18 @@ def share_machine(jobs: int | None) -> list[dict[str, str]]:
     return [{**threads, VISIBLE: ",".join(gpus[slot::count] or [gpus[slot % len(gpus)]])} for slot in range(count)]
 
 
-def divide_machine(jobs: int | None, group: JobGroup) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def divide_machine(
+    jobs: int | None, group: JobGroup, engines: "SharedEngines"
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Return the environments of jobs that run at once, and of the processes that serve models to them in turn.
 
-    jobs: how many at once; None: as in `share_machine`, or one per core where models are shared. As many processes
-    serve models as the GPUs suffice for; without GPUs, one.
+    jobs: how many at once; None: as in `share_machine`, or one per core where models are shared. engines: the needs of
+    the models. As many processes serve models as the GPUs suffice for; without GPUs, one.
     """
     if not group.models:
         return share_machine(jobs), []
     count = min(jobs or len(os.sched_getaffinity(0)), len(group.jobs))
-    places = share_machine(max(1, min(count, len(visible_gpus()) // gpus_of(group.models))))
+    places = share_machine(max(1, min(count, len(visible_gpus()) // gpus_of(group, engines))))
     # a job records the GPUs of the process that answers it, and loads nothing there itself
     return [{**share, **places[slot % len(places)]} for slot, share in enumerate(share_machine(count))], places
 

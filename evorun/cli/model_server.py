@@ -14,7 +14,7 @@ import msgspec
 from evorun.models.base import LanguageModel
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.lazy import LazyModel
-from evorun.models.sharing import key_of, serve
+from evorun.models.sharing import serve
 from evorun.runner.served import read_engine
 from evorun.runner.typed import typed
 
@@ -22,6 +22,8 @@ from evorun.runner.typed import typed
 class GivenModel(msgspec.Struct):
     """A model and the engine that is to serve it, as plain data."""
 
+    key: str
+    """The one that runs ask for (`key_of`): their settings have no GPUs yet."""
     model: dict[str, Any]
     engine: dict[str, Any]
 
@@ -44,12 +46,15 @@ def main() -> None:
 
 
 async def _serve(given: list[GivenModel], listener: socket.socket) -> None:
-    asked = [
-        ServedModel(typed(ModelConfig, served.model, "model"), read_engine({"engine": served.engine}, "engine"))
-        for served in given
-    ]
+    asked = {
+        shared.key: ServedModel(
+            typed(ModelConfig, shared.model, "model"), read_engine({"engine": shared.engine}, "engine")
+        )
+        for shared in given
+    }
     models = {
-        key_of(served): LazyModel(served.engine.journal_name(served.model), partial(_open, served)) for served in asked
+        key: LazyModel(served.engine.journal_name(served.model), partial(_open, served))
+        for key, served in asked.items()
     }
     await serve(models, listener, asyncio.to_thread(sys.stdin.buffer.read))
 

@@ -58,7 +58,7 @@ def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = Fal
     widths = [width for width in WIDTHS if width <= max(len(gpus), 1)]
     work = _estimate_work(config, download=download)
     demands = []
-    for served, key, roles in _group_by_engine(config):
+    for served, key, roles in group_by_engine(config):
         if config.training is not None and key == "engine" and served.engine.is_trainer:
             continue  # the trainer answers itself
         if not served.engine.loads_weights or find_shared(served) is not None:  # in this process
@@ -74,7 +74,7 @@ def list_demands(config: RunConfig, gpus: Sequence[Gpu], *, download: bool = Fal
     return demands
 
 
-def _group_by_engine(config: RunConfig) -> list[tuple[ServedModel, str, tuple[str, ...]]]:
+def group_by_engine(config: RunConfig) -> list[tuple[ServedModel, str, tuple[str, ...]]]:
     """Return the models that a run asks, each with the key of its engine and its roles; equal ones share an engine."""
     asked = dict.fromkeys(("policy", *(role.model for role in config.method.active_roles.values())))
     if config.task.task_class.graded_by_opinion:
@@ -258,7 +258,7 @@ def _training_demand(
 
 def _answered_by_trainer(config: RunConfig) -> tuple[str, ...]:
     """Return the roles whose completions come from the trainer."""
-    roles = next((roles for _, key, roles in _group_by_engine(config) if key == "engine"), ())
+    roles = next((roles for _, key, roles in group_by_engine(config) if key == "engine"), ())
     if config.engine.is_trainer:
         return roles
     # An engine whose weights are replaced answers for the policy alone.

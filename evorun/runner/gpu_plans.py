@@ -246,7 +246,7 @@ def apply(config: RunConfig, plan: GpuPlan) -> RunConfig:
         key = f"{role}_engine" if role else "engine"
         alike = next((other for other in ("", *config.others) if _served(config, other) == served), role)
         found = by_key.get(f"{alike}_engine" if alike else "engine", by_key.get(key))
-        placed[role] = served if found is None else served._replace(engine=_placed(served.engine, found))
+        placed[role] = served if found is None else served._replace(engine=set_place(served.engine, found))
     training, trainer = config.training, by_key.get(TRAINER)
     if training is not None and trainer is not None and training.accelerate_config is None:
         beside_sleepers = any(
@@ -268,11 +268,12 @@ def _served(config: RunConfig, role: str) -> ServedModel:
 
 
 @singledispatch
-def _placed(engine: EngineConfig, on: Assignment) -> EngineConfig:
+def set_place(engine: EngineConfig, on: Assignment) -> EngineConfig:
+    """Return an engine's settings with its GPUs."""
     return engine
 
 
-@_placed.register
+@set_place.register
 def _(engine: VllmConfig, on: Assignment) -> EngineConfig:
     return dataclasses.replace(
         engine,
@@ -284,6 +285,6 @@ def _(engine: VllmConfig, on: Assignment) -> EngineConfig:
     )
 
 
-@_placed.register
+@set_place.register
 def _(engine: TransformersConfig, on: Assignment) -> EngineConfig:
     return dataclasses.replace(engine, devices=list(on.devices))
