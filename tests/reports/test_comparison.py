@@ -12,7 +12,7 @@ from scipy import stats
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
 from evorun.reports.comparison.names import format_model
-from evorun.reports.comparison.notes import few_seeds_lines, pairs_note, shared_steps_lines
+from evorun.reports.comparison.notes import few_seeds_lines, intervals_note, pairs_note, seeds_note, shared_steps_lines
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
@@ -251,6 +251,8 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert mean.get_metric("accuracy").ci95 == pytest.approx((interval[0], min(interval[1], 1)))
     middle = np.array(outcomes)[:, 2::3].mean(axis=1)
     assert mean.by_stratum["middle"].value == pytest.approx(middle.mean())
+    assert "Intervals of strata" in intervals_note(comparison)  # beside the page's table of strata, which has them
+    assert "strata" not in seeds_note()  # in a terminal, whose tables have none
     assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]
 
 

@@ -66,12 +66,15 @@ def intervals_note(comparison: ComparedRuns) -> str:
     wilson, bootstrap = "are Wilson's, over problems", "are bootstrap intervals (BCa) over problems"
     kinds = {(True, False): wilson, (False, True): bootstrap}.get((any(rates), not all(rates)))
     single = f"Intervals of single runs {kinds or f'of rates {wilson}; of other scores they {bootstrap}'}."
-    return f"{seeds_note(comparison)} {single}" if comparison.has_seeds else single
+    if not comparison.has_seeds:
+        return single
+    by_stratum = any(metric.ci95 is not None for row in comparison.rows for metric in row.by_stratum.values())
+    return " ".join([seeds_note(), *([_SEEDS_OF_STRATA] if by_stratum else []), single])
 
 
-def seeds_note(comparison: ComparedRuns) -> str:
+def seeds_note() -> str:
     """Explain means over seeds and their intervals."""
-    return " ".join([_SEEDS, _SEEDS_AND_PROBLEMS, *([_SEEDS_OF_STRATA] if comparison.strata else [])])
+    return f"{_SEEDS} {_SEEDS_AND_PROBLEMS}"
 
 
 def name_intervals(arms: Sequence[Arm]) -> str:

@@ -35,7 +35,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     _print_main_table(notes.shared_line(comparison), comparison, comparison.rows, console)
     if comparison.has_seeds:
         _print_main_table("single runs", comparison, comparison.run_rows, console)
-        console.print(notes.seeds_note(comparison))
+        console.print(notes.seeds_note())
     for line in (*notes.few_seeds_lines(comparison), *notes.shared_steps_lines(comparison)):
         console.print(line, style="yellow")
     for table in (
