@@ -248,6 +248,12 @@ def test_runs_of_simulated_models_tell_no_rate(capsys: pytest.CaptureFixture[str
     assert "Hours: unknown, simulated runs tell no rate." in capsys.readouterr().out
 
 
+def test_random_baselines_have_no_smallest_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, number in (("random", 0), ("smollm2_135m", 1)):
+        planning.plan(["method=zero_shot", f"model={model}", "engine=simulated", *SMALL], Terminal())
+        assert capsys.readouterr().out.count("Smallest difference") == number
+
+
 def test_memory_is_parameters_times_bytes_and_keys_and_values_of_all_layers(tmp_path: Path) -> None:
     config = {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584}
     config |= {"intermediate_size": 18944, "vocab_size": 152064}

@@ -115,7 +115,7 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
         *dict.fromkeys(_describe_reach(arm, made) for arm in made.arms if arm.reach is not None),
         *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
         *(_describe_memory(model) for model in made.memory),
-        *dict.fromkeys(_describe_difference(arm) for arm in made.arms if arm.stage is None),
+        *dict.fromkeys(_describe_difference(arm) for arm in made.arms if arm.stage is None and arm.model != "random"),
         *made.notes,
     ]
     for line in lines:
