@@ -119,10 +119,11 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     for name in output:
         refuse_folder_of_records("--output", Path(name).parent)
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
+    files: list[Path] = []
     if len(folders) == 1:
         page = render_report(folders[0], problems or None)
         for path in exported:
-            export_report(folders[0], Path(path), overwrite=overwrite)
+            files = export_report(folders[0], Path(path), overwrite=overwrite)
         write_page(folders[0] / REPORT, page)
         if as_json:
             print_json({"runs": [run_document(folders[0])], "comparison": None})
@@ -130,7 +131,10 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         for line in describe_unfinished(folders):
             console.print(line, style="bold yellow", soft_wrap=True)
         print_summary(folders[0], console)
+        _print_exported(files, exported, console)
         return 0
+    for path in exported:  # long before the other files are known: a comparison always has this one
+        refuse_replacing("--export", Path(path) / "arms.csv", overwrite=overwrite, how="--overwrite")
     file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
     # Render all pages before writing the first: an error then leaves every report unchanged.
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
@@ -141,17 +145,23 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         pages = [render_report(folder, problems or None) for folder in drawing]
         drawing_comparison = progress.add_task("drawing the comparison", total=None)
         for path in exported:
-            comparison.export_comparison(compared, Path(path), overwrite=overwrite)
+            files = comparison.export_comparison(compared, Path(path), overwrite=overwrite)
         written = comparison.write_comparison(compared, file)
         progress.update(drawing_comparison, total=1, completed=1)
     if not as_json:
         comparison.print_comparison(compared, written, console)
+        _print_exported(files, exported, console)
     for folder, page in zip(folders, pages, strict=True):
         write_page(folder / REPORT, page)
     if as_json:
         runs = [run_document(folder) for folder in folders]
         print_json({"runs": runs, "comparison": comparison_document(compared, written)})
     return 0
+
+
+def _print_exported(files: Sequence[Path], folders: Sequence[str], console: Terminal) -> None:
+    for folder in folders:
+        console.print(f"Exported: {len(files)} files (figures and tables) in {folder}", soft_wrap=True)
 
 
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
