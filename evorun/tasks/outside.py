@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from evorun.errors import ConfigError, DataError
 from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.models.base import Message, Request
+from evorun.runs.candidates import Response
 from evorun.runs.streams import stream
-from evorun.tasks.base import Problem, Prompt, Row, TaskConfig
+from evorun.tasks.base import Grade, GradingTools, Problem, Prompt, Row, TaskConfig
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -88,6 +90,32 @@ class GivenPromptsTask(TextTask):
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return self.form.replace("{reasoning}", reasoning.strip()).replace("{answer}", answer).strip()
+
+
+class OpinionTask(GivenPromptsTask):
+    """A task whose code asks a model, the gold judge, to grade replies."""
+
+    graded_by_opinion = True
+    free_text = True
+
+    def read(self, problem: Problem, text: str) -> str:
+        return text.strip()
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        """Return no score: only the grader may ask the gold judge."""
+        return Grade()
+
+
+def ask_gold_judge(tools: GradingTools, problem: Problem, response: Response) -> Ask:
+    """Return what asks the gold judge for the code that grades a response; a repeated request is drawn anew."""
+    asked: list[tuple[Message, ...]] = []
+
+    async def ask(prompt: Prompt) -> str | None:
+        asked.append(prompt.messages)
+        hints = {"role": GRADER_ROLE, "problem": problem.id, "answers": [response.text], **prompt.hints}
+        return await tools.judge(replace(prompt, hints=hints), asked.count(prompt.messages) - 1)
+
+    return ask
 
 
 class GradedSimulator(TextSimulator):

@@ -11,7 +11,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks import replaying
 from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, look_up
-from evorun.tasks.outside import GRADER_ROLE, GivenPromptsTask, Unsupported
+from evorun.tasks.outside import GivenPromptsTask, OpinionTask, Unsupported, ask_gold_judge
 
 if TYPE_CHECKING:
     from evorun.tasks.inspect.replay import Replay
@@ -111,18 +111,8 @@ class InspectTask(GivenPromptsTask):
         return look_up(self._source.samples, problem)
 
 
-class ModelGradedTask(InspectTask):
+class ModelGradedTask(OpinionTask, InspectTask):
     """An inspect_ai task whose scorer asks a model: the gold judge."""
-
-    graded_by_opinion = True
-    free_text = True
-
-    def read(self, problem: Problem, text: str) -> str:
-        return text.strip()
-
-    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
-        """Return no score: only the grader may ask the gold judge."""
-        return Grade()
 
 
 class InspectGrader:
@@ -135,14 +125,12 @@ class InspectGrader:
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        target, asked = look_up(self._targets, problem), list[tuple[Message, ...]]()
+        target, judge = look_up(self._targets, problem), ask_gold_judge(tools, problem, response)
 
         async def ask(messages: tuple[Message, ...]) -> str | None:
             if not self._task.graded_by_opinion:
                 return await refuse_model(messages)
-            asked.append(messages)
-            hints = {"role": GRADER_ROLE, "problem": problem.id, "answers": [response.text], "verdicts": VERDICTS}
-            return await tools.judge(Prompt(messages=messages, hints=hints), asked.count(messages) - 1)
+            return await judge(Prompt(messages=messages, hints={"verdicts": VERDICTS}))
 
         async def work() -> Grade:
             # In an asyncio task of its own, since inspect_ai keeps its state in context variables.

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from msgspec.structs import replace
-
 from evorun.errors import EvorunError, first_line
-from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
-from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Prompt, Row, look_up
-from evorun.tasks.outside import GRADER_ROLE, Ask, GivenPromptsTask
+from evorun.tasks.base import DrawHelp, Grade, GradingTools, Problem, Row, look_up
+from evorun.tasks.outside import Ask, GivenPromptsTask, OpinionTask, ask_gold_judge
 from evorun.tasks.replaying import run_apart
 
 if TYPE_CHECKING:
@@ -99,18 +96,8 @@ class VerifiersTask(GivenPromptsTask):
         return Grade(correct=scored.reward >= self._source.right_from, scores={REWARD: scored.reward}, detail=parts)
 
 
-class JudgedVerifiersTask(VerifiersTask):
+class JudgedVerifiersTask(OpinionTask, VerifiersTask):
     """A taskset with rewards that ask a model: the gold judge."""
-
-    graded_by_opinion = True
-    free_text = True
-
-    def read(self, problem: Problem, text: str) -> str:
-        return text.strip()
-
-    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
-        """Return no score: only the grader may ask the gold judge."""
-        return Grade()
 
 
 class VerifiersGrader:
@@ -123,14 +110,8 @@ class VerifiersGrader:
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response. Raises DataError for an unknown problem."""
-        reference, asked = look_up(self._references, problem), list[tuple[Message, ...]]()
-
-        async def ask(prompt: Prompt) -> str | None:
-            asked.append(prompt.messages)
-            hints = {"role": GRADER_ROLE, "problem": problem.id, "answers": [response.text], **prompt.hints}
-            return await tools.judge(replace(prompt, hints=hints), asked.count(prompt.messages) - 1)
-
-        judge = ask if self._task.graded_by_opinion else None
+        reference = look_up(self._references, problem)
+        judge = ask_gold_judge(tools, problem, response) if self._task.graded_by_opinion else None
 
         async def work() -> Grade:
             # In an asyncio task of its own, since a context variable tells who answers judges.
