@@ -323,8 +323,8 @@ def answers(records: Iterable[Mapping[str, Any]]) -> list[Any]:
 CRITERIA = (WeightedItem("Merit", "It is good.", 2.0), WeightedItem("Fault", "It is rude.", -1.0))
 
 
-class CriteriaQuiz(Quiz):
-    """A quiz whose problems have two criteria of their own, and whose prompts are JSON."""
+class RubricQuiz(Quiz):
+    """A quiz with a rubric for all problems together."""
 
     def rubric_keys(self) -> tuple[str, ...]:
         return ("",)
@@ -334,6 +334,10 @@ class CriteriaQuiz(Quiz):
 
     def task_description(self) -> str:
         return "Say something good."
+
+
+class CriteriaQuiz(RubricQuiz):
+    """A quiz whose problems have two criteria of their own, and whose prompts are JSON."""
 
     def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
         raise NotImplementedError

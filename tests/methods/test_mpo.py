@@ -24,21 +24,12 @@ from evorun.tasks.rubrics import Rubric, RubricItem, read_rubric
 from evorun.testing.runs import COMPLETED, Run, carry_out
 from evorun.training.wire import Figures, PolicyGradient, Row
 from learning_fixture import NotedPolicy, Sampled, Trained, train
-from method_fixture import Ask, Quiz
+from method_fixture import Ask, Quiz, RubricQuiz
 from virtual_time import run_virtually
 
 
-class Scored(Quiz):
+class Scored(RubricQuiz):
     """A quiz whose responses can be scored by a rubric."""
-
-    def rubric_keys(self) -> tuple[str, ...]:
-        return ("",)
-
-    def rubric_key(self, problem: Problem) -> str:
-        return ""
-
-    def task_description(self) -> str:
-        return "Say something good."
 
     def starting_rubric(self, name: str, rubric_key: str) -> Rubric:
         return Rubric(f"The {name} rubric.", 5.0)

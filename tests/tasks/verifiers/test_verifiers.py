@@ -70,6 +70,12 @@ def grade(loaded: Any, problem: Any, text: str) -> Grade:
     return found
 
 
+def make_completion(text: str) -> dict[str, Any]:
+    """Return what a chat-completions server answers with a text."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    return {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
 async def roll_out(
     name: str, settings: dict[str, Any], texts: Sequence[str] = TEXTS, verdict: str = ""
 ) -> list[tuple[str, Any, list[tuple[str, str]]]]:
@@ -85,10 +91,7 @@ async def roll_out(
         given = await request.json()
         if is_policy := given["model"] == "m":
             asked.append(given)
-        message = {"role": "assistant", "content": saying[0] if is_policy else verdict}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-        return web.json_response(reply)
+        return web.json_response(make_completion(saying[0] if is_policy else verdict))
 
     application = web.Application()
     application.router.add_post("/v1/chat/completions", answer)
@@ -364,10 +367,7 @@ def test_vf_eval_runs_an_exported_task(tmp_path: Path) -> None:
 
     async def evaluate() -> None:
         async def answer(request: web.Request) -> web.Response:
-            message = {"role": "assistant", "content": right}
-            choice = {"index": 0, "finish_reason": "stop", "message": message}
-            reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-            return web.json_response(reply)
+            return web.json_response(make_completion(right))
 
         application = web.Application()
         application.router.add_post("/v1/chat/completions", answer)
