@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # property that has its value there.
 INK, GRID, SERIES, CARD, GREY = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff", "#8a919a"
 RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#2923a6", "#61204f")
-"""A colour for each of several methods; grey is for random baselines and axes."""
+"""A colour for each of several methods; grey is for axes and what is beaten."""
 PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card", GREY: "--floor"} | {
     colour: f"--run-{index}" for index, colour in enumerate(RUNS)
 }

@@ -15,7 +15,8 @@ from evorun.reports.axes import PER_PROBLEM_AXES
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, make_figures
-from evorun.reports.drawing import GREY, Drawing
+from evorun.reports.comparison.plots import assign_styles
+from evorun.reports.drawing import Drawing
 from evorun.runs.scores import ACCURACY, Score
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
@@ -107,7 +108,7 @@ def test_methods_of_one_step_stand_beside_the_generations(sweep: Figures, tmp_pa
     assert not any(word and re.fullmatch(r"[\d.]+", word) for word in words)
 
 
-def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep: Figures) -> None:
+def test_a_method_has_one_colour_in_all_figures_and_its_floor_dashes_in_it(sweep: Figures) -> None:
     figures = _figures(sweep)
     colours = [
         {figures[f"accuracy-{x}"].style(name)["stroke"] for x in ("step", "calls", "tokens")
@@ -115,8 +116,8 @@ def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep
         for arm in range(7)
     ]  # fmt: skip
     assert [len(found) for found in colours] == [1] * 7
-    assert len(set.union(*colours)) == 7
-    assert colours[6] == {GREY}
+    assert len(set.union(*colours)) == 6
+    assert colours[6] == colours[METHODS.index("lyria")]
     floor, first = (figures["accuracy-step"].style(f"accuracy-step-{arm}") for arm in (6, 0))
     assert "stroke-dasharray" in floor
     assert "stroke-dasharray" not in first
@@ -181,6 +182,21 @@ def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) 
     starts = [xs.min() for xs, _ in (path.T for path in leaders) if xs.max() > left + width + 1 and len(xs) < 4]
     assert len(starts) == 1  # of the one that goes on to the end
     assert starts[0] > left + 0.85 * width
+    # a tenth of the decades that the longer one has, not a sixtieth of its steps
+    short, long = (svg.points(name)[:, 0] for name in svg.find("accuracy-step-[01]"))
+    one, most = sorted((np.ptp(short), np.ptp(long)))
+    assert one / most == pytest.approx(1 / (1 + 9 / 10 * np.log10(59)), rel=0.02)
+
+
+def test_a_method_has_its_colour_on_every_page_whatever_its_rank(tmp_path: Path) -> None:
+    pages = [
+        assign_styles(
+            compare([_run(tmp_path / str(best), name, 0, [name == best, False]) for name in ("gepa", "lyria")])
+        )
+        for best in ("gepa", "lyria")
+    ]
+    assert [list(page) for page in pages] == [["gepa", "lyria"], ["lyria", "gepa"]]
+    assert pages[0] == pages[1]
 
 
 def _curve(points: Sequence[tuple[int, float, float]]) -> list[Point]:

@@ -138,12 +138,6 @@ class ComparedRuns(_Arms):
         return list(dict.fromkeys(arm.task for arm in self.arms))
 
     @property
-    def methods(self) -> list[str]:
-        """The names with a colour of their own: methods with their settings, random baselines last."""
-        baselines_last = sorted(self.arms, key=lambda arm: arm.is_baseline)
-        return list(dict.fromkeys(arm.method for arm in baselines_last))
-
-    @property
     def step(self) -> str:
         """The word for the steps of all runs."""
         return self.axes["step"].label

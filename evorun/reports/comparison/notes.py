@@ -148,7 +148,9 @@ def lines_note(comparison: ComparedRuns) -> str:
             "bars are over seeds and problems."
         )
     if any(row.is_baseline for row in comparison.rows):
-        sentences.append("Grey dashes are random baselines: the final scores of random answers.")
+        sentences.append(
+            "Dashed levels are random baselines, each in its method's colour: the final scores of random answers."
+        )
     return " ".join([*sentences, "Calls and tokens so far include all roles."])
 
 

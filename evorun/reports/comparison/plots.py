@@ -39,6 +39,8 @@ _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
 _BASELINE_DASHES = (0, (2, 2))
 _LOG_SPAN = 30
 """Costs are drawn on a logarithmic axis if the largest is at least so many times the smallest."""
+_STEPS_SPAN = 10
+"""Steps are drawn on a logarithmic axis if one method has at least so many times those of another."""
 _MAX_NAME_LENGTH = 60
 """Maximum characters of a name above a bar, whose figure ends the same line; the table has the whole name."""
 _WIDTH, _HEIGHT = 6.6, 3.0
@@ -65,8 +67,11 @@ class Curve:
 
 
 def assign_styles(comparison: ComparedRuns) -> dict[str, Style]:
-    """Return each arm's style, by its name: a colour for each method, grey dashes for all random baselines."""
-    methods = comparison.methods
+    """Return each arm's style, by its name: a colour for each method, dashes in it for the method's random baseline.
+
+    Names decide, not ranks: the same methods have the same colours on every page.
+    """
+    methods = sorted({arm.method for arm in comparison.arms})
     return {arm.name: _style(methods.index(arm.method), is_baseline=arm.is_baseline) for arm in comparison.arms}
 
 
@@ -74,7 +79,7 @@ def _style(index: int, *, is_baseline: bool) -> Style:
     # with more methods than colours, dashes and other marks tell a colour's methods apart, in print too
     rounds = index // len(RUNS)
     return {
-        "color": GREY if is_baseline else RUNS[index % len(RUNS)],
+        "color": RUNS[index % len(RUNS)],
         "linestyle": _BASELINE_DASHES if is_baseline else _DASHES[rounds % len(_DASHES)],
         "marker": "" if is_baseline else _MARKS[index % len(_MARKS)],
         "markersize": 5,
@@ -159,15 +164,17 @@ def draw_lines(
     ends = []
     with open_figure(_WIDTH, height + 0.6) as figure:
         axes = figure.subplots()
+        last_steps = [curve.points[-1].x for curve in lines] if against == "step" else []
+        if last_steps and max(last_steps) >= _STEPS_SPAN * min(last_steps):
+            axes.set_xscale("symlog", linthresh=1)  # a step 0 has its place, too
         for curve in lines:
             style = styles[curve.arm.name]
             _draw_curve(axes, curve, style, gids[curve.index], with_bands=with_bands)
             ends.append(LineEnd(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
         # after the curves, beside whose range they stand
         first, last = axes.get_xlim() if lines else (0.0, 0.0)
-        aside = _ASIDE * (last - first) if lines else 1.0
         for rank, curve in enumerate(marks):
-            at = None if placed else last + aside * (rank + 1) / (len(marks) + 1)
+            at = None if placed else _find_aside(axes, first, last, (rank + 1) / (len(marks) + 1))
             style, (point,) = styles[curve.arm.name], curve.points
             _draw_mark(axes, curve, at, style, gids[curve.index], with_bands=with_bands)
             ends.append(LineEnd(point.x if at is None else math.inf, point.value, names[curve.index], style))
@@ -186,7 +193,7 @@ def draw_lines(
         axes.set_xlabel(labels[0])
         _format_x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_list_seed_points(curve))], against)
         if marks and not placed:
-            _end_axis(axes, first, last, aside)
+            _end_axis(axes, first, last)
         right = axes.get_xlim()[1]
         label_line_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
         return make_drawing(figure, name, labels[2])
@@ -268,14 +275,23 @@ def _draw_mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: 
     axes.plot([place], [point.value], **style, gid=gid)
 
 
-def _end_axis(axes: "Axes", first: float, last: float, aside: float) -> None:
+def _find_aside(axes: "Axes", first: float, last: float, share: float) -> float:
+    """Return the place beyond the axis from first to last that has this share of the room for marks before it."""
+    if last == first:
+        return last + share
+    scale = axes.xaxis.get_transform()
+    start, end = scale.transform([first, last])
+    return float(scale.inverted().transform([end + share * _ASIDE * (end - start)])[0])
+
+
+def _end_axis(axes: "Axes", first: float, last: float) -> None:
     """End a horizontal axis where its curves end, before the marks that stand aside; without curves it has no ticks."""
     ticks: list[float] = []
     if last > first:
         axes.set_xlim(first, last)
         ticks = [tick for tick in axes.get_xticks() if first <= tick <= last]
     axes.set_xticks(ticks)
-    axes.set_xlim(first, last + aside)
+    axes.set_xlim(first, _find_aside(axes, first, last, 1.0))
     axes.axvline(last, color=GREY, linewidth=0.6)
 
 
@@ -284,8 +300,13 @@ def _list_seed_points(curve: Curve) -> list[Point]:
 
 
 def _format_x_axis(axes: "Axes", values: Sequence[float], against: AxisName) -> None:
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import FormatStrFormatter, NullFormatter, SymmetricalLogLocator
 
+    if against == "step" and axes.get_xscale() == "symlog":
+        decades = len(str(int(max(values))))
+        subs = (1, 2, 5) if decades < 4 else (1,)
+        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=subs))
+        return axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
     if against == "step":
         return integer_axis(axes)
     # methods differ in cost by orders of magnitude: on a linear axis the cheap ones would share one pixel
