@@ -1,6 +1,7 @@
 """`evorun plan`: its calls against the journal of a run of that size, its price against arithmetic with fractions."""
 
 import json
+import math
 import shutil
 from collections import Counter
 from fractions import Fraction
@@ -310,6 +311,15 @@ def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> N
         compose_jobs([*EVOLVING, *API, "method.generations=1", "budget.calls_per_problem=20"]), tmp_path
     ).arms
     assert arm.reach is None
+
+
+def test_a_generation_of_gepa_takes_the_validation_problems_that_the_run_has(tmp_path: Path) -> None:
+    # the sample leaves 18, 9 to choose by: in a generation 2 x 3 rollouts of a minibatch, a reflection and 9 rollouts
+    words = ["method=gepa", "task=mathbench", "task.source=sample", "task.limit=12", "engine=simulated"]
+    (arm,) = make_plan(compose_jobs([*words, "budget=calls_300"]), tmp_path).arms
+    last = math.ceil((300 * 12 - 9 - 12) / (2 * 3 + 1 + 9))
+    assert arm.reach == f"budget.calls_per_problem=300 ends a run in generation {last} at the earliest"
+    assert sum(role.calls for role in arm.roles) == 300 * 12
 
 
 def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:
         train, test = task["training_instances"], task["instances"]
     elif "test_problems" in task:
         train, test = task["train_problems"], task["test_problems"]
-    elif task.get("per_stratum"):  # three strata; half of at most as many validation problems
-        train, test = 3 * (task["validation_per_stratum"] or task["per_stratum"]) // 2, 3 * task["per_stratum"]
+    elif task.get("per_stratum"):  # three strata, and at most as many validation problems
+        train, test = 3 * (task["validation_per_stratum"] or task["per_stratum"]), 3 * task["per_stratum"]
     elif "train" in task and "test" in task:
         train, test = (task[split]["draw"] or task[split]["size"] for split in ("train", "test"))
     elif limit is None:
@@ -162,6 +162,8 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
                 method[key] = max(MIN_SAMPLES, int(method["budget_share"] * limit))
             elif key == "nodes":
                 method[key] = max(1, limit // _calls_per_node(config))
+            elif method["name"] == "gepa":  # a generation serves all problems, with a call at least
+                method[key] = limit * problems
             else:
                 method[key] = count_whole_steps(method, limit) if key == "steps" else limit
     return method, limit
@@ -181,12 +183,14 @@ def _calls_per_node(config: Mapping[str, Any]) -> int:
 
 IN_ORDER = ("few_shot", "best_of_n", "v1_infer", "feedback_descent", "duel_evolve")
 """Methods whose calls are counted in the order in which they make them, so that a budget leaves out the last ones."""
+AT_MOST = ("ace", "gepa")
+"""Methods whose steps are counted with the most calls that each can take, so that a budget ends them no earlier."""
 
 
-def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[Part]:
+def count_calls(config: Mapping[str, Any], problems: int | None = None, training: int | None = None) -> list[Part]:
     """Return the calls of a run without those of its students' stages, by role; a limit on calls bounds them.
 
-    problems: those of the run; None: as many as the configuration states.
+    problems, training: those of the run, and those that it learns from; None: as many as the configuration states.
     Those of ACE, of GEPA, of E-SPL's reflections and of turns with a tool are their maximum. Raises ConfigError for a
     method or task whose calls or problems have no formula here.
     """
@@ -194,7 +198,7 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[
         train, test = count_problems(config["task"])
     else:
         test = problems
-        train, _ = count_problems({**config["task"], "limit": problems})
+        train = _find_training(config, problems, training)
     method, limit = settle_budget(config, test)
     if train is None and (method["name"] in ("ace", "gepa") or not method.get("steps", 1)):
         raise ConfigError(
@@ -214,6 +218,11 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None) -> list[
         kept.append(part._replace(calls=min(part.calls, left)))
         left -= kept[-1].calls
     return kept
+
+
+def _find_training(config: Mapping[str, Any], problems: int, training: int | None) -> int | None:
+    """Return the number of problems that a run learns from: as given, else as the configuration states."""
+    return count_problems({**config["task"], "limit": problems})[0] if training is None else training
 
 
 class Steps(NamedTuple):
@@ -236,15 +245,16 @@ class Steps(NamedTuple):
 _STEP_KEYS = {"generations": "generation", "rounds": "round", "steps": "step"}
 
 
-def count_steps(config: Mapping[str, Any], problems: int) -> Steps | None:
+def count_steps(config: Mapping[str, Any], problems: int, training: int | None = None) -> Steps | None:
     """Return the steps of a run, from its calls with one and with two of them; None for a method without steps.
 
-    A method whose calls are counted as a maximum has its maximum in each step. Raises ConfigError as `count_calls`.
+    training: as in `count_calls`. A method whose calls are counted as a maximum has its maximum in each step. Raises
+    ConfigError as `count_calls`.
     """
     key = next((key for key in _STEP_KEYS if key in config["method"]), None)
     if key is None:
         return None
-    train, _ = count_problems({**config["task"], "limit": problems})
+    train = _find_training(config, problems, training)
     method, _ = settle_budget(config, problems)
     budget, planned = config["budget"], config["method"][key]
     if key == "generations" and (most := budget.get("generations")) is not None:
@@ -333,7 +343,8 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             born = Part("generate", policy, test * method["children"], limit)
             return [first, duels, *[born, duels] * method["generations"]]
         case "gepa":  # a minibatch under both prompts, a reflection, and all that a better prompt is chosen by
-            choosing = test if config["task"]["name"] == "livecodebench" else train
+            reflected_on = round(method["train_share"] * train)
+            choosing = test if config["task"]["name"] == "livecodebench" else train - reflected_on
             tried = method["generations"] * (2 * method["minibatch"] + choosing) + choosing
             reflected = Part("reflect", policy, method["generations"], method["reflection_max_tokens"])
             return [Part("evaluate", policy, tried, limit), reflected, Part("answer", policy, test, limit)]

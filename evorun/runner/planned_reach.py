@@ -5,13 +5,15 @@ from math import ceil
 from typing import Any, Literal
 
 from evorun.reports import text
-from evorun.runner.estimates import IN_ORDER, Part, Steps, count_calls, limit_calls
+from evorun.runner.estimates import AT_MOST, IN_ORDER, Part, Steps, limit_calls
 from evorun.runner.plan_records import PlannedRole, add_known
 from evorun.runs.budget import LIMITS, BudgetConfig
 from evorun.runs.spending import GOLD
 
 PlanCalls = Callable[[Sequence[Part], float | None], list[PlannedRole]]
 """Returns the roles of one run from its calls and the last step that they reach."""
+CountCalls = Callable[[Mapping[str, Any]], list[Part]]
+"""Returns the calls of a run, of all its problems, from its composed configuration."""
 
 
 def find_limit(budget: BudgetConfig, unit: Literal["price", "tokens"], problems: int) -> float | None:
@@ -21,12 +23,12 @@ def find_limit(budget: BudgetConfig, unit: Literal["price", "tokens"], problems:
     return min((limit for limit in (whole, own) if limit is not None), default=None)
 
 
-def count_all_calls(raw: Mapping[str, Any], problems: int) -> float | None:
+def count_all_calls(raw: Mapping[str, Any], count_calls: CountCalls) -> float | None:
     """Return the calls of a run, of all its problems, that no budget ends; None for one that only a budget ends."""
     method = raw["method"]
     if any(method.get(key, 0) is None for key in ("samples", "rounds", "generations")):
         return None
-    return _sum_calls(count_calls({**raw, "budget": raw["budget"] | dict.fromkeys(LIMITS)}, problems))
+    return _sum_calls(count_calls({**raw, "budget": raw["budget"] | dict.fromkeys(LIMITS)}))
 
 
 def reach_step(method: str, steps: Steps | None, calls: float, every: float | None, problems: int) -> float | None:
@@ -36,22 +38,27 @@ def reach_step(method: str, steps: Steps | None, calls: float, every: float | No
     """
     if steps is None:
         return None
-    if method in IN_ORDER:
+    if method in IN_ORDER or steps.planned is None:
         return steps.reach(calls / problems)
-    return None if every is None or not every or steps.planned is None else steps.planned * min(calls / every, 1.0)
+    return None if not every else steps.planned * min(calls / every, 1.0)
 
 
 def describe_reach(
-    raw: Mapping[str, Any], budget: BudgetConfig, problems: int, steps: Steps | None, plan_calls: PlanCalls
+    raw: Mapping[str, Any],
+    budget: BudgetConfig,
+    problems: int,
+    steps: Steps | None,
+    plan_calls: PlanCalls,
+    count_calls: CountCalls,
 ) -> str | None:
     """Say at which step, and after which share of the calls, a budget ends a run; None where it ends none.
 
     steps: of a method without steps None. Raises ConfigError for a method whose calls have no formula.
     """
-    name, every = raw["method"]["name"], count_all_calls(raw, problems)
+    name, every = raw["method"]["name"], count_all_calls(raw, count_calls)
     lines = []
     limit = limit_calls(budget, problems)
-    allowed = _sum_calls(count_calls(raw, problems))
+    allowed = _sum_calls(count_calls(raw))
     if limit is not None and (every is None or allowed < every):
         key = "calls_per_problem" if limit == budget.calls_per_problem else "calls"
         lines.append(f"{_name(budget, key)} {_say(name, steps, allowed, every, problems)}")
@@ -63,7 +70,9 @@ def describe_reach(
         key = unit if getattr(budget, unit) == most else f"{unit}_per_problem"
         ends = []
         for expects in (False, True):
-            affordable = _count_affordable(raw, problems, most, steps, every, plan_calls, _COSTS[unit, expects])
+            affordable = _count_affordable(
+                raw, problems, most, steps, every, plan_calls, count_calls, _COSTS[unit, expects]
+            )
             if affordable is None:
                 continue
             how = "as long as in earlier runs" if expects else "as long as their limit"
@@ -85,7 +94,8 @@ def _say(name: str, steps: Steps | None, calls: float, every: float | None, prob
     where = None
     if steps is not None and step is not None:
         of = "" if steps.planned is None else f" of {steps.planned:,}"
-        where = f"in about {steps.unit} {ceil(step - 1e-9):,}{of}"
+        reached = f"{steps.unit} {ceil(step - 1e-9):,}{of}"
+        where = f"in {reached} at the earliest" if name in AT_MOST else f"in about {reached}"
     return " ".join(filter(None, ["ends a run", ", ".join(filter(None, [where, share]))]))
 
 
@@ -105,6 +115,7 @@ def _count_affordable(
     steps: Steps | None,
     every: float | None,
     plan_calls: PlanCalls,
+    count_calls: CountCalls,
     cost_of: Callable[[PlannedRole], float | None],
 ) -> float | None:
     """Return the calls of a run that cost at most this much, by bisection; None where the cost is unknown.
@@ -113,12 +124,12 @@ def _count_affordable(
     """
 
     def spend(limit: int) -> tuple[float, float | None]:
-        parts = count_calls({**raw, "budget": raw["budget"] | {"calls_per_problem": limit}}, problems)
+        parts = count_calls({**raw, "budget": raw["budget"] | {"calls_per_problem": limit}})
         calls = _sum_calls(parts)
         step = reach_step(raw["method"]["name"], steps, calls, every, problems)
         return calls, add_known([cost_of(role) for role in plan_calls(parts, step) if role.role != GOLD])
 
-    low, high = 0, ceil(_sum_calls(count_calls(raw, problems)) / problems)
+    low, high = 0, ceil(_sum_calls(count_calls(raw)) / problems)
     calls, cost = spend(high)
     if cost is None:
         return None

@@ -3,6 +3,7 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,8 @@ class _Planner:
     def plan_arm(self, members: Sequence[Mapping[str, Any]], methods: Collection[str]) -> PlannedArm:
         """Plan the runs of an arm. methods: of all arms, which it may be compared with."""
         config = self._check(members[0])
-        problems = _count_problems(config)
-        calls, trial, step = self._count(config, members[0], problems)
+        problems, training = _count_problems(config)
+        calls, trial, step = self._count(config, members[0], problems, training)
         arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step)
         if (never := _describe_unevolved(config, problems)) is not None:
             self.notes[never] = None
@@ -154,12 +155,12 @@ class _Planner:
             arm,
             smallest_difference=difference,
             difference_note=note,
-            reach=self._describe_reach(config, members[0], problems, trial),
+            reach=self._describe_reach(config, members[0], problems, training, trial),
             price_limit=None if own_limit is None else own_limit * len(members),
         )
 
     def _describe_reach(
-        self, config: RunConfig, raw: Mapping[str, Any], problems: int, trial: Trial | None
+        self, config: RunConfig, raw: Mapping[str, Any], problems: int, training: int | None, trial: Trial | None
     ) -> str | None:
         """Say what a budget lets one of an arm's runs reach; None where it ends none, or nobody knows."""
         if config.panel or not config.budget.limited:
@@ -170,7 +171,9 @@ class _Planner:
             return plan_roles(config, counted, 1, trial, self._recorded, problems, step)
 
         with contextlib.suppress(ConfigError):
-            return describe_reach(raw, config.budget, problems, count_steps(raw, problems), plan_calls)
+            steps = count_steps(raw, problems, training)
+            count = partial(count_calls, problems=problems, training=training)
+            return describe_reach(raw, config.budget, problems, steps, plan_calls, count)
         return None
 
     def plan_students(self, configs: Sequence[Mapping[str, Any]]) -> list[PlannedArm]:
@@ -184,8 +187,8 @@ class _Planner:
         """Plan the runs of students of one teacher."""
         raw = students[0].teacher
         teacher = self._check(raw)
-        questions = _count_problems(teacher)
-        calls, trial, _ = self._count(teacher, raw, questions)
+        questions, training = _count_problems(teacher)
+        calls, trial, _ = self._count(teacher, raw, questions, training)
         self._of_teachers[teacher.task.name] = trial
         if left := {repr(identity(student.teacher)) for student in students if student.recorded is None}:
             yield self._make_arm(teacher, len(left), questions, calls, trial, "teacher")
@@ -209,7 +212,7 @@ class _Planner:
         return config
 
     def _count(
-        self, config: RunConfig, raw: Mapping[str, Any], problems: int
+        self, config: RunConfig, raw: Mapping[str, Any], problems: int, training: int | None
     ) -> tuple[list[RoleCalls], Trial | None, float | None]:
         """Return the calls of one of an arm's runs by role, their trial, if there is any, and the last step they reach.
 
@@ -218,9 +221,10 @@ class _Planner:
         parts = steps = step = None
         if not config.panel:  # the formulas count one judge
             with contextlib.suppress(ConfigError):
-                parts, steps = count_calls(raw, problems), count_steps(raw, problems)
+                count = partial(count_calls, problems=problems, training=training)
+                parts, steps = count(raw), count_steps(raw, problems, training)
                 calls = sum(part.calls for part in parts if part.role != GOLD)
-                step = reach_step(config.method.name, steps, calls, count_all_calls(raw, problems), problems)
+                step = reach_step(config.method.name, steps, calls, count_all_calls(raw, count), problems)
         # simulated models are alike, whatever model they stand for, and seeds hardly differ
         alike = repr({key: value for key, value in raw.items() if key not in ("seed", "model", "engine")})
         if alike not in self._trials:
@@ -284,14 +288,16 @@ class _Planner:
         )
 
 
-def _count_problems(config: RunConfig) -> int:
+def _count_problems(config: RunConfig) -> tuple[int, int | None]:
+    """Return the numbers of a run's problems and of those that it learns from; None where only settings state them."""
     try:
-        return len(config.task.load().problems)
+        loaded = config.task.load()
+        return len(loaded.problems), len(loaded.training or loaded.validation)
     except DataError:  # not on this machine: the number that the configuration states
         train, test = count_problems(config.raw["task"])
         split = config.task.training_split
         trains = split is not None and config.raw["task"].get("split") == split
-        return train if trains and train is not None else test
+        return train if trains and train is not None else test, None
 
 
 def _describe_unevolved(config: RunConfig, problems: int) -> str | None:
@@ -318,7 +324,7 @@ def list_shortfalls(
     methods = {config["method"]["name"] for config in configs}
     for members in _group_by_arm(configs):
         config = check(members[0])
-        problems = _count_problems(config)
+        problems, _ = _count_problems(config)
         difference, _ = plan_difference(config, problems, seeds, recorded, methods)
         if (never := _describe_unevolved(config, problems)) is not None:
             lines[never] = None

@@ -140,7 +140,7 @@ class Rollouts(Protocol):
 class Settings:
     """The settings of `gepa.optimize`."""
 
-    iterations: int
+    iterations: int | None
     metric_calls: int | None
     minibatch: int
     candidate_selection: str
@@ -218,9 +218,12 @@ class Bridge:
         done = state.i + 1
         # GEPA calls this once before its first iteration and then after each, so step 0 is the seed prompt.
         self._wait_for(self._report(done, self._prompts.after(done, state)))
-        limit = self.settings.metric_calls
-        if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
-            return True
+        for count, limit in (
+            (done, self.settings.iterations),
+            (state.total_num_evals, self.settings.metric_calls),
+        ):
+            if limit is not None and count >= limit:
+                return True
         return not self._wait_for(self.rollouts.affords(self.settings.minibatch))
 
     def stop(self) -> None:

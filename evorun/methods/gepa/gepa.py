@@ -46,8 +46,8 @@ class GepaConfig(SamplingSettings):
     name: str
     search: Annotated[str, OneOf(("auto", "split", "inference"))]
     """auto: `inference` on tasks with public tests, else `split`."""
-    generations: NonNegativeInt
-    """GEPA's iterations, with one reflection each."""
+    generations: NonNegativeInt | None
+    """GEPA's iterations, with one reflection each; null: until the budget ends."""
     metric_calls: PositiveInt | None
     """Maximum rollouts, as GEPA counts them; null: no limit beyond the iterations and the budget."""
     minibatch: PositiveInt
@@ -75,7 +75,11 @@ class Gepa(DatasetLevel):
     config: GepaConfig
 
     @property
-    def last_step(self) -> int:
+    def optional_limits(self) -> Mapping[str, int | None]:
+        return {"generations": self.config.generations}
+
+    @property
+    def last_step(self) -> int | None:
         return self.config.generations
 
     def information_regime(self, task: type[Task]) -> Regime:
