@@ -1,5 +1,6 @@
 """A comparison of runs: its order, names, pairs, refusals, means over seeds and reported figures."""
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
 from evorun.reports.comparison.rows import Row
-from evorun.reports.comparison.tables import make_main_table, make_pairs_table
+from evorun.reports.comparison.tables import make_data_tables, make_main_table, make_pairs_table
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
@@ -308,6 +309,10 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     crossed = crossed_mean(tabulate(by_problem))
     assert crossed is not None
     assert row.two_way_ci95["accuracy"] == (crossed.interval()[0], 1)
+    of_seeds = stats.t.interval(0.95, 4, values.mean(), stats.sem(values.mean(axis=1)))[0]
+    (arm, _) = csv.DictReader(make_data_tables(comparison)[0].csv().splitlines())
+    ends = [float(arm[f"accuracy_{end}"]) for end in ("low", "high", "low_over_seeds")]
+    assert ends == pytest.approx([crossed.interval()[0], 1, of_seeds])
     assert "5 x 10" in grid.shown()[0]
     assert "This interval holds the seeds fixed" in pairs_note(comparison)
 

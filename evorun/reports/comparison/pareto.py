@@ -67,7 +67,7 @@ def draw_front(panel: Panel, styles: Mapping[str, Style], name: str) -> tuple[st
             style = dict(styles[arm.name]) | {"linestyle": "none"}
             if index not in front:
                 style["color"] = GREY
-            draw_interval(axes, costs[index], row.get_interval(score), str(style["color"]))
+            draw_interval(axes, costs[index], row.get_interval(score.name), str(style["color"]))
             axes.plot(costs[index], values[index], **style, label=wrap_name(arm.label))
         axes.set_xlim(left=0)
         cost_axis(axes, in_dollars=priced)

@@ -105,7 +105,7 @@ def draw_curves(
     for index, arm in enumerate(panel.arms):
         if points := arm.curve(score, axis):
             if len(points) == 1 and len(arm.runs) > 1:  # its only point is its final score
-                points = [replace(points[0], ci95=make_row(arm).get_interval(score))]
+                points = [replace(points[0], ci95=make_row(arm).get_interval(score.name))]
             seeds = [run_curve(run, score, axis) for run in arm.runs] if len(arm.runs) > 1 else ()
             curves.append(Curve(index, arm, points, seeds))
     title = sentence(f"{prefix}{words(score.name)} on {printable(panel.task)} against {axis.label}")
@@ -229,7 +229,7 @@ def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: S
     if arm.is_baseline:
         look = {"facecolor": "none", "edgecolor": style["color"], "linestyle": "--", "linewidth": 1.2}
     axes.barh(y, or_nan(metric.value), height=0.36, **look)
-    if (interval := row.get_interval(score)) is not None:
+    if (interval := row.get_interval(score.name)) is not None:
         for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
             axes.hlines(y, *interval, color=colour, linewidth=width)
     if len(arm.runs) > 1:

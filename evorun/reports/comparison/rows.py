@@ -70,13 +70,13 @@ class Row:
         """Return the mean of that name."""
         return self.metrics.get(name, _MISSING)
 
-    def get_interval(self, score: Score) -> tuple[float, float] | None:
-        """Return the 95 % interval of a score's mean: of several seeds over seeds and problems, of one over problems.
+    def get_interval(self, name: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a mean: of several seeds over seeds and problems, of one over problems.
 
-        Without scores of single problems it is over the seeds.
+        A figure that single problems lack has it over the seeds.
         """
-        own = self.seeds == 1 or score.name not in self.two_way_scores
-        return self.get_metric(score.name).ci95 if own else self.two_way_ci95.get(score.name)
+        own = self.seeds == 1 or name not in self.two_way_scores
+        return self.get_metric(name).ci95 if own else self.two_way_ci95.get(name)
 
     def interval_is_over(self, score: Score) -> str:
         """Return what `get_interval` is over, in lines of a heading."""

@@ -50,7 +50,7 @@ def make_main_table(
     known = {*find_shared_facts(rows), *set.intersection(*(set(row.parts) for row in rows))} if rows else set()
     facts = [name for row in rows[:1] for name in row.facts if name not in known]
     primaries = comparison.primaries
-    with_interval = {primary.name for primary in primaries if any(row.get_interval(primary) for row in rows)}
+    with_interval = {primary.name for primary in primaries if any(row.get_interval(primary.name) for row in rows)}
     columns = [*word_columns("run", *facts), *figure_columns("n")]
     for primary in primaries:
         heading = _head_interval(rows, [primary])
@@ -69,7 +69,7 @@ def make_main_table(
         for primary in primaries:
             cells += [text.value(primary, row.get_metric(primary.name).value)]
             if primary.name in with_interval:
-                cells.append(text.value_interval(primary, row.get_interval(primary)))
+                cells.append(text.value_interval(primary, row.get_interval(primary.name)))
         cells.append(row.information_regime)
         cells += [format_score(row.primary, row.by_stratum.get(stratum))[0] for stratum in strata]
         cells += [text.value(score, row.get_metric(score.name).value) for score in scores]
@@ -124,7 +124,7 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
                     "run": row.name,
                     "score": text.label(score),
                     "mean": text.value(score, metric.value),
-                    heading: text.value_interval(score, row.get_interval(score)),
+                    heading: text.value_interval(score, row.get_interval(score.name)),
                     "n": row.trials.get(score.name),
                     **_beside_reported(row, score, metric.value, row.get_reported(score.name)),
                 }
@@ -134,7 +134,7 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
 
 def _head_interval(rows: Sequence[Row], scores: Sequence[Score]) -> str:
     """Return the heading of the intervals of these scores, with what they are over unless that differs."""
-    over = {row.interval_is_over(score) for row in rows for score in scores if row.get_interval(score) is not None}
+    over = {row.interval_is_over(score) for row in rows for score in scores if row.get_interval(score.name) is not None}
     return f"{_INTERVAL}\n{over.pop()}" if len(over) == 1 else _INTERVAL
 
 
@@ -346,7 +346,8 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     """Return a row for each row, with three columns for each figure that any of them has."""
     figures = list(dict.fromkeys(figure for row in rows for figure in row.metrics))
     reported = [figure for figure in figures if any(row.get_reported(figure) is not None for row in rows)]
-    two_way = list(dict.fromkeys(score for row in rows for score in row.two_way_ci95))
+    # the plain name is the printed interval's, which of several seeds is over both
+    over_seeds = [figure for figure in figures if any(row.seeds > 1 and figure in row.two_way_scores for row in rows)]
     columns = ["run", *rows[0].facts, "random_baseline", "information", "n", "generation"]
     columns += [
         "calls_per_problem",
@@ -354,16 +355,18 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
         *(["price_per_problem"] if (priced := _has_prices(rows)) else []),
     ]
     columns += [f"{figure}{end}" for figure in figures for end in ("", "_low", "_high")]
-    columns += [f"{score}_{end}_over_seeds_and_problems" for score in two_way for end in ("low", "high")]
+    columns += [f"{figure}_{end}_over_seeds" for figure in over_seeds for end in ("low", "high")]
     columns += [f"{figure}_reported" for figure in reported]
     table = make_data_table(name, columns, [])
     for row in rows:
-        total, metrics = row.cost.get(_TOTAL), [row.get_metric(figure) for figure in figures]
+        total = row.cost.get(_TOTAL)
         cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.is_baseline else "no", row.information_regime]
         cells += [row.n, row.generation or None, total.calls if total else None, total.tokens if total else None]
         cells += [total.price if total else None] if priced else []
-        cells += [cell for metric in metrics for cell in (metric.value, *list_ends(metric.ci95))]
-        cells += [end for score in two_way for end in list_ends(row.two_way_ci95.get(score))]
+        for figure in figures:
+            cells += [row.get_metric(figure).value, *list_ends(row.get_interval(figure))]
+        seeds_ci95 = [row.get_metric(figure).ci95 if row.seeds > 1 else None for figure in over_seeds]
+        cells += [end for ci95 in seeds_ci95 for end in list_ends(ci95)]
         table.rows.append([*cells, *(row.get_reported(figure) for figure in reported)])
     return table
 
