@@ -397,7 +397,7 @@ def test_what_a_package_exports_is_public(package: str) -> None:
 
 def test_the_index_links_every_page(pages: Mapping[str, str]) -> None:
     text = (DOCS / "index.md").read_text()
-    reference = text.partition("**Reference**")[2]
+    reference = text.partition("## Reference")[2]
     expected = {f"generated/{name}" for name in pages} | {"python_api", "run_directory"}
     assert {name for name in expected if f"({name}.md)" not in reference.partition("```")[0]} == set()
     assert {name for name in expected if f"\n{name}\n" not in reference} == set()
