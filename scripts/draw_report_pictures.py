@@ -2,7 +2,7 @@
 
     evorun task.source=sample engine=simulated task.limit=30 method.generations=10 hydra.run.dir=outputs/duels
     evorun experiment=espl/simulated_study hydra.mode=RUN hydra.run.dir=outputs/espl
-    evorun experiment=mpo/simulated_study hydra.mode=RUN hydra.run.dir=outputs/mpo
+    evorun experiment=mpo/simulated_study engine.meta_skill=0.02 hydra.mode=RUN hydra.run.dir=outputs/mpo
     python scripts/draw_report_pictures.py outputs docs/images/report
 
 Needs Chromium and its driver on the PATH.
