@@ -29,6 +29,7 @@ PARTS = {
     "training": "training_part",
     "runs": "runs_part",
     "resume": "resume_part",
+    "memory": "memory_part",
     "sharing": "sharing_part",
     "vllm": "vllm_part",
 }
