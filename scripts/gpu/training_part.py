@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import dataclasses
+import importlib.util
 import json
 import time
 from collections.abc import Mapping
@@ -58,6 +59,10 @@ def _jobs(sizes: argparse.Namespace, setting: Setting, family: str) -> Mapping[s
     # as of a run: all weights take the learning rate of training=full
     full = dataclasses.replace(plain.training, weights="full", learning_rate=1e-5)
     changed = msgspec.structs.replace
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        jobs["GRPO, adapter on weights of nf4"] = changed(
+            plain, training=dataclasses.replace(plain.training, quantise="nf4")
+        )
     return {
         **jobs,
         "GRPO, adapter, activations kept": changed(plain, training=stored),
