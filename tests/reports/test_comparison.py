@@ -212,6 +212,19 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
 
 
+def test_judges_that_sample_differently_on_a_task_are_named_with_both_values(tmp_path: Path) -> None:
+    def run(name: str, temperature: float, task: str, **settings: Any) -> Path:
+        method = {"name": name, "judge_temperature": temperature, "judge_max_tokens": 192, **settings}
+        folder = tmp_path / f"{name}_{task}_{temperature}"
+        return write_method(folder, GOOD, method=name, task=task, config={"method": method, "seed": 0})
+
+    alike = [run("duel_evolve", 0.7, "mathbench"), run("best_of_n", 0.7, "mathbench"), run("lyria", 0.0, "sudoku")]
+    alike += [run("duel_evolve", 0.2, "sudoku"), run("best_of_n", 0.0, "sudoku", choose="oracle")]
+    assert [line for line in compare(alike[:3]).warnings if "judge" in line] == []
+    (line,) = [line for line in compare(alike).warnings if "judge" in line]
+    assert "method.judge_temperature is 0.0 (lyria), 0.2 (duel_evolve, sudoku). " in line
+
+
 def test_names_tell_runs_apart_by_what_differs(tmp_path: Path) -> None:
     def run(name: str, **config: Any) -> Path:
         seed = config.pop("seed", 0)

@@ -10,6 +10,7 @@ from evorun.errors import ConfigError
 from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
+from evorun.reports.comparison.judging import describe_judge_sampling
 from evorun.reports.comparison.pairs import Pairs, pair_all
 from evorun.reports.comparison.reported import (
     ELO_LINE,
@@ -222,7 +223,11 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         arms=arms,
         pairs=pairs,
         reference_given=reference is not None,
-        warnings=[*describe_unfinished([run.outcome.run_dir for run in loaded]), *_collect_warnings(arms)],
+        warnings=[
+            *describe_unfinished([run.outcome.run_dir for run in loaded]),
+            *_collect_warnings(arms),
+            *describe_judge_sampling(arms),
+        ],
         remarks=[
             *unread,
             *([repeats] if (repeats := describe_repeated_scores([run.outcome for run in runs])) is not None else []),
