@@ -138,19 +138,14 @@ def prompt_token_ids(
     if channels is not None and seen is not None:
         last = max(index for index, message in enumerate(adapted) if message["role"] == "assistant")
         return [*seen, *channels.next_turn(seen, adapted[last + 1 :]), *opening]
-    answers = [message["content"].strip() for message in adapted if message["role"] == "tool"]
-    if answers:
+    if any(message["role"] == "tool" for message in adapted):
         try:
-            text = apply_chat_template(tokenizer, adapted, tokenize=False, **options)
+            reason = find_left_out(adapted, apply_chat_template(tokenizer, adapted, tokenize=False, **options))
         except TemplateError as error:
             reason = str(error)
-        else:
-            # Many templates render the roles they know and silently skip others.
-            reason = "" if all(answer in text for answer in answers) else "it leaves them out"
         if reason:
             raise ValueError(
-                f"model '{model.id}': its chat template takes no messages of the role tool ({reason}); set "
-                "model.tool_role=user, or use a model that was tuned to use tools"
+                f"model '{model.id}': its chat template takes no messages of the role tool ({reason}); {TOOL_ROLE_HELP}"
             )
     if seen is None:
         return [*apply_chat_template(tokenizer, adapted, tokenize=True, **options), *opening]
@@ -165,3 +160,10 @@ def prompt_token_ids(
 
 
 _PLACEHOLDER = "(what the assistant said)"
+TOOL_ROLE_HELP = "set model.tool_role=user, or use a model that was tuned to use tools"
+
+
+def find_left_out(messages: Sequence[Message], text: str) -> str:
+    """Return what a template's text lacks of tools' answers, or nothing; many templates skip roles silently."""
+    answers = (message["content"].strip() for message in messages if message["role"] == "tool")
+    return "" if all(answer in text for answer in answers) else "it leaves them out"

@@ -1,8 +1,8 @@
 """Finds the tokens of a conversation to learn: those that the model itself would have written.
 
-An answer begins where its prompt ends: the earlier messages with the template's generation prompt. It ends with the
-first token that would have ended its generation, which is learned too. The template therefore needs no marks (TRL's
-`{% generation %}`). It must only write earlier messages the same way, whatever follows them.
+An answer begins where its prompt ends: the earlier messages, tools' answers among them, with the template's generation
+prompt. It ends with the first token that would have ended its generation, which is learned too. The template therefore
+needs no marks (TRL's `{% generation %}`). It must only write earlier messages the same way, whatever follows them.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 
 from evorun.errors import TrainingError
 from evorun.models.base import Message
-from evorun.models.chat import adapt_roles
+from evorun.models.chat import TOOL_ROLE_HELP, adapt_roles, find_left_out
 from evorun.models.chat_templates import apply_chat_template
 from evorun.models.config import ModelConfig
 
@@ -39,6 +39,8 @@ def tokenize_example(
     """
     messages = adapt_roles(messages, model)
     text = _render(tokenizer, messages, model)
+    if find_left_out(messages, text):
+        raise TrainingError(f"the chat template of model '{model.id}' leaves out what tools answer; {TOOL_ROLE_HELP}")
     indices = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     begins = [_begin(tokenizer, messages[:index], model, text) for index in indices]
     tokens, token_ends = _tokenise(tokenizer, text, begins)

@@ -13,7 +13,7 @@ from evorun.models.base import Message, Role
 from evorun.runs.paths import display
 from evorun.runs.records import complete_lines
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):

@@ -226,6 +226,19 @@ def test_a_tool_turn_is_rendered_before_the_start(name: str) -> None:
     require_tool_turn(tokenizer(name), MODEL)
 
 
+@pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "llama3"])
+def test_what_a_tool_answers_is_not_learned(name: str) -> None:
+    end = SPECIAL[name][-1]
+    turns = [*ASKED, CALLED, ANSWERED, Message(role="assistant", content="It is so.")]
+    assert learned_text(name, turns) == f"calc: 17+25{end}|It is so.{end}"
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gemma", "must alternate"), ("phi3", "leaves out what tools answer")])
+def test_a_template_without_a_tools_turn_is_not_learned_from(name: str, reason: str) -> None:
+    with pytest.raises(TrainingError, match=f"the chat template of model 'a' .*{reason}"):
+        learned_text(name, [*ASKED[1:], CALLED, ANSWERED, CALLED])
+
+
 @pytest.mark.parametrize(("name", "reason"), [("gemma", "Conversation roles must alternate"), ("phi3", "leaves them")])
 def test_where_the_template_has_none_nothing_starts(name: str, reason: str) -> None:
     with pytest.raises(EngineError, match=rf"^model 'a': its chat template takes no .* role tool.*{reason}"):

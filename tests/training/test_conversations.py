@@ -41,8 +41,8 @@ def lines_of(split: Split) -> tuple[list[int], list[int]]:
         ([chat(" \n")], r", line 1: message 1 \(user\) is empty$"),
         ([{"messages": [{"role": "system", "content": ""}, ASKED, SAID]}], r", line 1: message 1 \(system\) is empty$"),
         (
-            [{"messages": [ASKED, SAID, {"role": "tool", "content": "5"}]}],
-            r", line 1: message 3: expected a role of system, user, assistant, got 'tool'$",
+            [{"messages": [ASKED, SAID, {"role": "function", "content": "5"}]}],
+            r", line 1: message 3: expected a role of system, user, assistant, tool, got 'function'$",
         ),
         (
             [{"messages": [ASKED, {"role": "assistant", "content": ""}]}],
@@ -78,9 +78,10 @@ def test_conversations_with_an_empty_answer_are_counted_and_left_out(tmp_path: P
 
 
 def test_roles_and_texts_are_kept_and_the_rest_is_not(tmp_path: Path) -> None:
-    messages = [{"role": "system", "content": " Be brief. "}, {**ASKED, "name": "Ada"}, SAID, ASKED]
+    told = {"role": "tool", "content": "5"}
+    messages = [{"role": "system", "content": " Be brief. "}, {**ASKED, "name": "Ada"}, SAID, told, SAID]
     split = read_split(write(tmp_path / "a", {"messages": messages, "source": 3}), limit=None, held_out=0)
-    assert [dict(m) for m in split.train[0].messages] == [messages[0], ASKED, SAID, ASKED]
+    assert [dict(m) for m in split.train[0].messages] == [messages[0], ASKED, SAID, told, SAID]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
