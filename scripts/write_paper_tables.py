@@ -212,7 +212,7 @@ def compare_mpo() -> list[tuple[str, ...]]:
         ("essays", "paper, Elo of Table 1 (32B reward model)", "here, gold score, a loophole", "here, no loophole")
     ]
     for name, title in (("ppo", "PPO, the rubric stays"), ("mpo", "MPO")):
-        scores = (find_measured("mpo.md", f"method={name}{rest}", "after") for rest in ("", " engine.loophole=0"))
+        scores = (find_measured("mpo_study.md", f"method={name}{rest}", "after") for rest in ("", " engine.loophole=0"))
         rows.append((title, f"{elo[name]:.0f}", *scores))
     return rows
 

@@ -48,7 +48,7 @@ def read_rows(doc: str) -> list[str]:
     return [re.sub(r" budget=\w+", "", row) for row in rows]
 
 
-@pytest.mark.parametrize(("study", "page"), [("espl", "espl_study.md"), ("mpo", "mpo.md")])
+@pytest.mark.parametrize(("study", "page"), [("espl", "espl_study.md"), ("mpo", "mpo_study.md")])
 def test_docs_have_a_row_for_every_arm_and_no_other(study: str, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     name_arm = importlib.import_module("study_tables").name_arm
