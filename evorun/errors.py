@@ -40,6 +40,10 @@ class EngineDied(EngineError):
     """The process of an engine that had answered has ended; the same settings may start another one."""
 
 
+class WeightsLost(EngineError):
+    """An engine no longer has the weights that a trainer sent it from memory; send them again."""
+
+
 class RunDirectoryError(EvorunError):
     """A run directory cannot be used: it is in use, belongs to another config, or cannot be written."""
 

@@ -4,7 +4,7 @@ Nothing here knows a task, a method, or which engine serves a model.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypedDict, runtime_checkable
@@ -270,6 +270,36 @@ class TakesWeights(LanguageModel, Protocol):
         weights. No request may be in progress. Closing the view releases nothing.
 
         Raises EngineError if the engine cannot replace its weights, or if these do not fit its model.
+        """
+        ...
+
+
+class WeightReceiver(Protocol):
+    """The engine's end of a transfer of weights from a trainer's memory."""
+
+    number: int
+    """Of the engine's start in this process: another one has not yet met the trainer."""
+    processes: int
+    """The engine's processes, each on a GPU of its own."""
+
+    async def call(self, step: str, payload: Mapping[str, Any]) -> None:
+        """Carry out a step in all processes. Raises EngineError if vLLM cannot.
+
+        The steps are vLLM's: `init_weight_transfer_engine`, and for each transfer `start_weight_update`,
+        `update_weights` (of some tensors, as often as needed) and `finish_weight_update`.
+        """
+        ...
+
+
+@runtime_checkable
+class ReceivesWeights(TakesWeights, Protocol):
+    """An engine that can also receive all weights of its model from a trainer's memory."""
+
+    async def receive_weights(self, name: str, send: Callable[[WeightReceiver], Awaitable[None]]) -> LanguageModel:
+        """Return a view of this engine, named `name`: the same model with the weights that `send` has sent.
+
+        As `with_weights`, but no folder holds them: an engine that has slept at level 2, or has started again, raises
+        WeightsLost on the next request.
         """
         ...
 

@@ -160,6 +160,13 @@ class EngineConfig(Checked):
         """
         return self
 
+    def for_transfer(self, transfer: str) -> Self:
+        """Return the engine as it must open to receive weights from a trainer's memory (`TRANSFERS`).
+
+        Raises ConfigError where the user's own settings prevent that.
+        """
+        return self
+
     def for_confidence(self, *, ends_early: bool) -> Self:
         """Return the engine as it must open to give confidences (`Confidence`).
 

@@ -14,9 +14,20 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from evorun.errors import EngineDied, EngineError, EvorunError
+from evorun.errors import EngineDied, EngineError, EvorunError, WeightsLost
 from evorun.models.adapters import ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Waking, Wasted
+from evorun.models.base import (
+    LanguageModel,
+    ReceivesWeights,
+    Reply,
+    Request,
+    Sleeps,
+    TakesAdapters,
+    TakesWeights,
+    Waking,
+    Wasted,
+    WeightReceiver,
+)
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import name_engine_key
 
@@ -104,6 +115,23 @@ class LazyModel:
                 f"model '{self.name}': its engine cannot replace its weights while it runs; use engine=vllm"
             )
         return self._hold(folder, await engine.with_weights(folder, name), whole=True)
+
+    async def receive_weights(self, name: str, send: Callable[[WeightReceiver], Awaitable[None]]) -> LanguageModel:
+        """Return the model with weights from a trainer's memory. Raises EngineError if the engine takes none."""
+        engine = self._engine or await self._opened()
+        if not isinstance(engine, ReceivesWeights):
+            raise EngineError(f"model '{self.name}': its engine receives no weights from a trainer; use engine=vllm")
+        view = await engine.receive_weights(name, send)
+        return ModelUnderAdapter(name, partial(self._answer_with_received, engine, view))
+
+    async def _answer_with_received(self, engine: LanguageModel, view: LanguageModel, request: Request) -> Reply:
+        """Answer with weights that a trainer sent. Raises WeightsLost where another engine has taken its place."""
+        try:
+            if self._engine is engine:
+                return await self._answer(view, request)
+        except EngineDied as death:
+            await self._restart(engine, death)
+        raise WeightsLost(f"model '{self.name}': its engine has started again, without the weights of the trainer")
 
     def _hold(self, folder: Path, view: LanguageModel, *, whole: bool) -> LanguageModel:
         # Whoever has no use for weights any more removes their folder.

@@ -35,6 +35,7 @@ from evorun.runner.training_runs import (
     simulating,
     training_problems,
     trains_too_little,
+    transfer_of,
 )
 from evorun.runner.work import Engines, Outcome, carry_out, open_effects
 from evorun.runs.budget import Meter, divide_budget
@@ -321,7 +322,7 @@ def _policy(
         return _Opened(policy, policy.current, policy.reference)
     if training.weights == "full" and not engine.replays:
         # The engine no longer has the untrained weights of the reference policy; the trainer does.
-        return _Opened(policy, policy.replace_weights_of(base), policy.reference)
+        return _Opened(policy, policy.replace_weights_of(base, transfer_of(config)), policy.reference)
     return _Opened(policy, policy.serve_via(base), base)
 
 

@@ -18,6 +18,7 @@ from evorun.runner.served import read_engine, read_other_roles, served_by, with_
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runner.task_settings import read_sandbox, read_task
 from evorun.runner.typed import read_name, refuse_long_numbers, typed
+from evorun.runner.weight_transfers import require_transfer
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.prices import Prices, load_prices
@@ -329,6 +330,8 @@ def _training(
             f"engine={engine.name}: takes adapters from the trainer, not whole models; expected engine=transformers "
             "or engine=vllm with training.weights=full"
         )
+    if not engine.replays:
+        require_transfer(training, model, engine)
     return training
 
 

@@ -11,6 +11,7 @@ from evorun.models.devices import visible_gpus
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import DEFAULT_SHARE
 from evorun.runner.settings import RunConfig
+from evorun.runner.weight_transfers import choose_transfer
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun
 from evorun.simulation.simulator import SplitSimulator
@@ -98,10 +99,22 @@ def serving(config: RunConfig) -> EngineConfig:
     Raises ConfigError where the user's own settings leave too little room for them.
     """
     training = config.training
-    if training is None or training.weights == "full":
+    if training is None:
+        return config.engine
+    if (transfer := transfer_of(config)) != "folder":
+        return config.engine.for_transfer(transfer)
+    if training.weights == "full":
         return config.engine
     engine = config.engine.for_adapters(largest_rank(config.model, training), 1 + training.former_versions)
     return engine.beside_trainer(training.base_url)
+
+
+def transfer_of(config: RunConfig) -> str:
+    """Return how weights reach the policy's engine: ipc, nccl or folder. Raises ConfigError, see `choose_transfer`."""
+    training, engine = config.training, config.engine
+    if training is None or engine.simulated or engine.replays:
+        return "folder"
+    return choose_transfer(training, config.model, engine, trainer_devices(config, training))
 
 
 def largest_rank(model: ModelConfig, training: TrainingConfig) -> int:

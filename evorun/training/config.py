@@ -15,6 +15,7 @@ BACKENDS = ("trl", "tinker")
 WEIGHTS = ("lora", "full")
 REFERENCES = ("device", "cpu")
 PRECISIONS = ("auto", "float32", "bfloat16")
+TRANSFERS = ("auto", "ipc", "nccl", "folder")
 SHARDINGS = ("fsdp2", "zero3")
 QUANTISATIONS = ("nf4", "int8")
 SCHEDULED_BY = ("optimiser_step", "batch")
@@ -99,6 +100,10 @@ class TrainingConfig(Checked):
     sync_folder: str | None
     """Folder for the weights that another engine reads after an update; null: the run's own. One on a RAM disk
     (/dev/shm) spares a slow disk. The engine must see it under the same name."""
+    weight_transfer: Annotated[str, OneOf(TRANSFERS)]
+    """The way of all weights to vLLM after an update (weights=full). ipc: through memory of a GPU that both use. nccl:
+    from GPU to GPU. folder: through `sync_folder`. auto: ipc where vLLM is on the trainer's GPUs, nccl where it has
+    others, folder where neither can be. An adapter's weights always take a folder."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP); null: its defaults. What it says of machines does
     not count."""

@@ -30,7 +30,7 @@ from evorun.training.node_wire import (
     read_rendezvous,
 )
 from evorun.training.ranks import read_files, read_statuses, write_position
-from evorun.training.tcp import connect, find_interface
+from evorun.training.tcp import connect, find_free_port, find_interface
 from evorun.training.wire import frame, read_frame
 
 ENDING_S = 30.0
@@ -53,7 +53,7 @@ class Agent:
     def serve(self) -> int:
         """Do as the run says until its connection ends; return the exit code of the node's processes."""
         try:
-            self._send(Joined(host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(), port=_free_port()))
+            self._send(Joined(host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(), port=find_free_port()))
             stream = self._connection.makefile("rb")
             with contextlib.suppress(OSError):  # the run's machine is gone
                 while (body := read_frame(stream)) is not None:
@@ -146,12 +146,6 @@ def main(folder: str) -> int:
     # Not SIG_IGN, which the node's processes would inherit: torchrun ends them with SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: None)
     return Agent(join(Path(folder) / RENDEZVOUS)).serve()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

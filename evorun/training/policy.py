@@ -26,7 +26,17 @@ from msgspec import UNSET
 
 from evorun.errors import RunDirectoryError, TrainingError
 from evorun.models.adapters import ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, TakesWeights, Trained
+from evorun.models.base import (
+    LanguageModel,
+    ReceivesWeights,
+    Reply,
+    Request,
+    Sleeps,
+    TakesAdapters,
+    TakesWeights,
+    Trained,
+    WeightReceiver,
+)
 from evorun.models.busy import BusyTime, at_work
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -45,7 +55,7 @@ from evorun.training.failures import OutOfMemory
 from evorun.training.held_adapters import HeldAdapters
 from evorun.training.process import LOG
 from evorun.training.reductions import Reductions
-from evorun.training.replaced_weights import ReplacedWeights
+from evorun.training.replaced_weights import ReplacedWeights, WeightFolders
 from evorun.training.settings import require_share
 from evorun.training.sleeping_engines import SleepingEngines
 from evorun.training.trainers import Trainer, start_trainer
@@ -63,6 +73,7 @@ from evorun.training.wire import (
     Replies,
     Row,
     Save,
+    Send,
     Train,
     decode_command,
     encode,
@@ -161,6 +172,7 @@ class Policy:
         self._waiting: dict[int | None, list[tuple[Request, asyncio.Future[Reply]]]] = {}
         """Requests by the update whose weights answer them; None: the reference policy."""
         self._pump: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[LanguageModel] | None = None
 
     def share_gpu_with(self, engine: Sleeps) -> None:
         """Let an engine sleep during updates, which need its memory: its calls and updates take turns."""
@@ -178,14 +190,19 @@ class Policy:
         )
         return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
-    def replace_weights_of(self, engine: TakesWeights) -> Trained:
+    def replace_weights_of(self, engine: TakesWeights, transfer: str = "folder") -> Trained:
         """Return the policy served by another engine, which receives all weights of each update.
 
-        The policy closes the engine, which serves no other role.
+        transfer: ipc or nccl: from the trainer's memory; folder: through one. The policy closes the engine, which
+        serves no other role.
         """
-        self._rollout_engine = ReplacedWeights(
-            engine, self._model.id, self.export_for_rollouts, self.stopwatch, 1 + self.training.former_versions
-        )
+        if transfer != "folder" and isinstance(engine, ReceivesWeights):
+            load: Callable[[int], Awaitable[LanguageModel]] = partial(self._send_weights, engine, transfer)
+        else:
+            load = WeightFolders(
+                engine, self._model.id, self.export_for_rollouts, 1 + self.training.former_versions
+            ).load
+        self._rollout_engine = ReplacedWeights(engine, load, self.stopwatch)
         return _ByStep(self, self._model.id, self._rollout_engine.generate)
 
     async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
@@ -243,8 +260,9 @@ class Policy:
 
     async def close(self) -> None:
         """End the trainer process; idempotent."""
-        if self._pump is not None:
-            self._pump.cancel()
+        for task in (self._pump, self._sending):
+            if task is not None:
+                task.cancel()
         if isinstance(self._rollout_engine, ReplacedWeights):
             await self._rollout_engine.close()
         if self._process is not None:
@@ -285,8 +303,9 @@ class Policy:
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
-            async with self._engines_beside.asleep():
-                answer = await (self._train(command) if isinstance(command, Train) else self._ask(command))
+            # In this order: an engine that receives weights is awake while the trainer sends them.
+            async with self._asking, self._engines_beside.asleep():
+                answer = await (self._train(command) if isinstance(command, Train) else self._answer(command))
             return answer if isinstance(answer, Figures) else Figures({})
 
         request = msgspec.json.encode(
@@ -297,7 +316,7 @@ class Policy:
     async def _train(self, command: Train) -> Answer:
         """Make an update; return its figures as they are on every repetition."""
         with self.stopwatch.during("training"):
-            answer = await self._ask(command)
+            answer = await self._answer(command)
         if not isinstance(answer, Figures):
             return answer
         if answer.speed is not UNSET:
@@ -400,39 +419,66 @@ class Policy:
             await self._write(Export(str(folder), self._model.id, version, for_engine=True), folder)
         return folder
 
+    async def _send_weights(self, engine: ReceivesWeights, transfer: str, version: int) -> LanguageModel:
+        """Let the trainer send an update's weights to an engine; return the engine's view with them."""
+
+        async def receive() -> LanguageModel:
+            async with self._asking:
+                self._require(version, newest=False)
+                process = await self._started()
+
+                async def send(to: WeightReceiver) -> None:
+                    command = Send(version=version, transfer=transfer, engine=to.number, processes=to.processes)
+                    with at_work(self.gpus):
+                        await process.send(command, to.call)
+
+                return await engine.receive_weights(f"{self._model.id}@{version}", send)
+
+        # Not cut short with the request that waits for it: trainer and engine would wait for each other.
+        self._sending = asyncio.create_task(receive())
+        return await asyncio.shield(self._sending)
+
     # --- the trainer ---
 
     async def _ask(self, command: Command) -> Answer:
-        """Return the trainer's answer; after a lack of memory, that of another trainer with smaller passes."""
         async with self._asking:
-            try:
-                answer = await self._ask_trainer(command)
-            except OutOfMemory as error:
-                made = await self._reductions.reduce(command, self._weights, error)
-                self._note_reduction(made)
-                log.warning(
-                    "%s: once more with %s=%d, which changes results only by rounding",
-                    error,
-                    made.setting,
-                    made.reduced,
-                )
-                answer = await self._ask_another_trainer(command)
-            if isinstance(command, Train):
-                self._unsaved.append(encode(command))
+            return await self._answer(command)
+
+    async def _answer(self, command: Command) -> Answer:
+        """Return the trainer's answer; after a lack of memory, that of another trainer with smaller passes."""
+        try:
+            answer = await self._ask_trainer(command)
+        except OutOfMemory as error:
+            made = await self._reductions.reduce(command, self._weights, error)
+            self._note_reduction(made)
+            log.warning(
+                "%s: once more with %s=%d, which changes results only by rounding",
+                error,
+                made.setting,
+                made.reduced,
+            )
+            answer = await self._ask_another_trainer(command)
+        if isinstance(command, Train):
+            self._unsaved.append(encode(command))
         return answer
 
     async def _ask_trainer(self, command: Command) -> Answer:
+        process = await self._started()
+        # A trainer that has left the GPU comes back for completions, too.
+        returns = self.training.offload and isinstance(command, Generate)
+        async with self._engines_beside.asleep() if returns else nullcontext():
+            with at_work(self.gpus):
+                return await process.ask(command)
+
+    async def _started(self) -> Trainer:
+        """Return the trainer, which starts on the first call."""
         if self._process is None:
             try:
                 async with self._engines_beside.asleep():  # it loads its weights onto their GPU
                     self._process = await start_trainer(self._job(), self._run / LOG)
             except OutOfMemory as error:
                 raise self._reductions.advise(None, error) from error
-        # A trainer that has left the GPU comes back for completions, too.
-        returns = self.training.offload and isinstance(command, Generate)
-        async with self._engines_beside.asleep() if returns else nullcontext():
-            with at_work(self.gpus):
-                return await self._process.ask(command)
+        return self._process
 
     async def _ask_another_trainer(self, command: Command) -> Answer:
         """Restart the trainer from its checkpoint, repeat the updates since, and ask it instead."""

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,21 @@ from evorun.training.nodes import Nodes
 from evorun.training.ranks import read_statuses, write_position
 from evorun.training.requirements import require_packages
 from evorun.training.tcp import listen
-from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, Started, decode_answer, frame
+from evorun.training.wire import (
+    LENGTH,
+    Answer,
+    Called,
+    Command,
+    EngineCall,
+    Failed,
+    Finish,
+    Job,
+    Ready,
+    Send,
+    Started,
+    decode_answer,
+    frame,
+)
 
 LOG = "trainer.log"
 """File in the run directory with the output of the trainer process."""
@@ -200,6 +215,20 @@ class TrainerProcess:
             except OSError:
                 raise await self._broken() from None
             return await self._receive()
+
+    async def send(self, command: Send, call: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
+        """Let the trainer send weights. call: carries out a step of the engine's.
+
+        Raises what `call` and `ask` raise; the trainer, which would wait for the engine for ever, then counts as ended.
+        """
+        answer = await self.ask(command)
+        while isinstance(answer, EngineCall):
+            try:
+                await call(answer.step, answer.payload)
+            except BaseException:
+                self._hang_up()
+                raise
+            answer = await self.ask(Called())
 
     def pids(self) -> list[int]:
         """Return the ids of the ranks' processes, as their nodes know them."""

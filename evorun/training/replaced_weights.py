@@ -1,14 +1,45 @@
 """An engine beside the trainer whose weights are replaced by those of each update, where all weights are trained."""
 
 import asyncio
+import logging
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from evorun.errors import WeightsLost
 from evorun.models.base import LanguageModel, Reply, Request, TakesWeights
 from evorun.runs.stopwatch import Stopwatch
+
+log = logging.getLogger("evorun")
+
+
+class WeightFolders:
+    """Gives an engine the weights of an update through a folder."""
+
+    def __init__(
+        self, engine: TakesWeights, model: str, export: Callable[[int], Awaitable[Path]], folders: int
+    ) -> None:
+        """export: writes an update's weights into a folder. folders: number of them to keep.
+
+        They are those of the latest updates, to be loaded again while the trainer is busy.
+        """
+        self._engine = engine
+        self._model = model
+        self._export = export
+        self._kept = folders
+        self._folders: dict[int, Path] = {}
+
+    async def load(self, version: int) -> LanguageModel:
+        """Return the engine's view with the weights of an update."""
+        if version not in self._folders:
+            self._folders[version] = await self._export(version)
+        view = await self._engine.with_weights(self._folders[version], f"{self._model}@{version}")
+        excess = max(0, len(self._folders) - self._kept)
+        for former in sorted(self._folders.keys() - {version})[:excess]:
+            shutil.rmtree(self._folders.pop(former), ignore_errors=True)
+        return view
 
 
 class ReplacedWeights:
@@ -21,34 +52,29 @@ class ReplacedWeights:
     def __init__(
         self,
         engine: TakesWeights,
-        model: str,
-        export: Callable[[int], Awaitable[Path]],
+        load: Callable[[int], Awaitable[LanguageModel]],
         stopwatch: Stopwatch,
-        folders: int = 2,
     ) -> None:
-        """engine: holds the untrained weights. export: writes an update's weights into a folder.
-
-        folders: number of them to keep, for the updates whose weights are still asked for.
-        """
-        self._kept = folders
+        """engine: holds the untrained weights. load: gives it those of an update, and returns its view with them."""
         self._engine = engine
-        self._model = model
-        self._export = export
+        self._load = load
         self._stopwatch = stopwatch
         self._view: LanguageModel = engine
-        self._held = 0
-        """The update whose weights the engine holds."""
+        self._held: int | None = 0
+        """The update whose weights the engine holds; None: it has lost them, or a part of them."""
         self._in_progress = 0
         self._wanted: Counter[int] = Counter()
         """Number of waiting requests by update."""
-        self._folders: dict[int, Path] = {}
-        """Folders with the weights of the latest updates, to load them again while the trainer is busy."""
         self._changed = asyncio.Condition()
 
     async def generate(self, version: int, request: Request) -> Reply:
         """Answer a request with the weights of an update."""
-        async with self._holding(version) as view:
-            return await view.complete(request)
+        while True:
+            try:
+                async with self._holding(version) as view:
+                    return await view.complete(request)
+            except WeightsLost as lost:
+                log.info("%s; sending them again", lost)
 
     async def load(self, version: int) -> None:
         """Give the engine the weights of an update, after the requests in progress."""
@@ -73,6 +99,9 @@ class ReplacedWeights:
                 self._wanted[version] -= 1
         try:
             yield self._view
+        except WeightsLost:
+            self._held = None
+            raise
         finally:
             async with self._changed:
                 self._in_progress -= 1
@@ -84,10 +113,6 @@ class ReplacedWeights:
 
     async def _replace(self, version: int) -> None:
         with self._stopwatch.during("weight_sync"):
-            if version not in self._folders:
-                self._folders[version] = await self._export(version)
-            self._view = await self._engine.with_weights(self._folders[version], f"{self._model}@{version}")
+            self._held = None  # until all of them are there
+            self._view = await self._load(version)
             self._held = version
-        excess = max(0, len(self._folders) - self._kept)
-        for former in sorted(self._folders.keys() - {version})[:excess]:
-            shutil.rmtree(self._folders.pop(former), ignore_errors=True)

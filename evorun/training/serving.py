@@ -24,13 +24,16 @@ from evorun.training import tcp
 from evorun.training.offload import Offload
 from evorun.training.ranks import RANK
 from evorun.training.rollouts import Decoding
+from evorun.training.sending import PolicyWeights, Sender
 from evorun.training.sharding import is_sharded, release, whole
 from evorun.training.speed import Meter
 from evorun.training.versions import Versions
 from evorun.training.wire import (
     Answer,
+    Called,
     Command,
     Done,
+    EngineCall,
     Evaluate,
     Export,
     Figures,
@@ -38,6 +41,7 @@ from evorun.training.wire import (
     Generate,
     Replies,
     Save,
+    Send,
     Train,
     decode_command,
     frame,
@@ -89,6 +93,7 @@ class Serving:
         self._measured = 0
         self._training = False
         self._meter = Meter()
+        self._sender: Sender | None = None
 
     def bind(self, trainer: Any) -> None:
         """Set the trainer whose weights are served."""
@@ -162,6 +167,8 @@ class Serving:
             self._save(Path(command.folder))
         elif isinstance(command, Export):
             self._export(command)
+        elif isinstance(command, Send):
+            self._send(command)
         return Done()
 
     def _generate(self, command: Generate) -> list[Reply]:
@@ -214,6 +221,22 @@ class Serving:
             if config.exists():
                 _edit(config, base_model_name_or_path=command.base)
             apply_umask(folder)
+
+    def _send(self, command: Send) -> None:
+        """Send the weights of a version to an engine, from this process's GPU."""
+        accelerator = self._trainer.accelerator
+        if self._sender is None:
+            self._sender = Sender(accelerator.process_index, self._ask_engine)
+        with self._versions.use(self._model, command.version) as model:
+            dtype = torch.bfloat16 if self._trainer.args.bf16 else None
+            self._sender.send(command, PolicyWeights(model, dtype, accelerator.device))
+
+    def _ask_engine(self, step: str, payload: Mapping[str, Any]) -> None:
+        assert self._link is not None  # noqa: S101 - only the first process asks
+        self._link.send(EngineCall(step, dict(payload)))
+        answer = self._link.receive()
+        if not isinstance(answer, Called):
+            raise TrainingError(f"expected to hear of the engine, got {_describe(answer)}")
 
     def _new_figures(self) -> dict[str, float]:
         """Return the means of TRL's figures since the last report: a step may contain several optimiser steps.
@@ -268,9 +291,15 @@ def _describe(command: Command) -> str:
     """Return what a rank is doing while it carries out a command, for messages to the user."""
     if isinstance(command, Train):
         return f"update {command.number}"
-    return {Generate: "generation", Evaluate: "evaluation", Save: "checkpoint", Export: "export", Finish: "end"}[
-        type(command)
-    ]
+    return {
+        Generate: "generation",
+        Evaluate: "evaluation",
+        Save: "checkpoint",
+        Export: "export",
+        Send: "transfer of weights",
+        Called: "transfer of weights",
+        Finish: "end",
+    }[type(command)]
 
 
 FIGURES = {

@@ -21,6 +21,13 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_US
 """A node that is cut off or switched off is noticed after 40 seconds (`ours`); the system's default is two hours."""
 
 
+def find_free_port() -> int:
+    """Return the number of a port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
 async def listen(
     secret: str, accept: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ) -> asyncio.Server:

@@ -4,11 +4,12 @@ A trainer gets the messages of `evorun.training.wire`, one at a time, and answer
 weights goes through them, so that resume, journal and methods are the same for every trainer.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Answer, Command, Job
+from evorun.training.wire import Answer, Command, Job, Send
 
 
 class Trainer(Protocol):
@@ -19,6 +20,13 @@ class Trainer(Protocol):
 
         Train and Evaluate are answered by Figures, Generate by Replies, Save, Export and Finish by Done. Raises
         TrainingError if the trainer fails or has ended, ConfigError if the same settings will always fail.
+        """
+        ...
+
+    async def send(self, command: Send, call: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
+        """Send all weights to an engine from memory. call: carries out a step of the engine's (`WeightReceiver.call`).
+
+        Raises what `call` and `ask` raise.
         """
         ...
 

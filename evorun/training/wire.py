@@ -1,7 +1,7 @@
 """Messages between the run's process and the trainer process over a socket: one answer per command."""
 
 import struct
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -142,6 +142,22 @@ class Export(msgspec.Struct, frozen=True, tag="export"):
     """True: for an engine beside the trainer, until later updates; a trainer on a server may write an address there."""
 
 
+class Send(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
+    """Send all weights of an update to an engine, from memory; answered by EngineCall for each step, then by Done."""
+
+    version: int
+    transfer: str
+    """ipc or nccl, see `evorun.training.sending`."""
+    engine: int
+    """The number of the engine's start; another one has not yet met the trainer."""
+    processes: int
+    """The engine's processes."""
+
+
+class Called(msgspec.Struct, frozen=True, tag="called"):
+    """The engine has carried out what an EngineCall asked for; answered as Send."""
+
+
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
     """End the trainer; answered by Done."""
 
@@ -193,6 +209,13 @@ class Figures(msgspec.Struct, frozen=True, tag="figures"):
     """Of a step; never in the journal, whose results are the same on every repetition."""
 
 
+class EngineCall(msgspec.Struct, frozen=True, tag="engine_call"):
+    """All processes of the engine shall carry out one of their methods, a step of a transfer."""
+
+    step: str
+    payload: dict[str, Any]
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The command has been carried out."""
 
@@ -223,8 +246,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """Tokens of the pass, including padding."""
 
 
-Command = Generate | Train | Evaluate | Save | Export | Finish
-Answer = Started | Ready | Replies | Figures | Done | Failed
+Command = Generate | Train | Evaluate | Save | Export | Send | Called | Finish
+Answer = Started | Ready | Replies | Figures | EngineCall | Done | Failed
 
 LENGTH = struct.Struct("!Q")
 """Header of each message: its length in bytes."""

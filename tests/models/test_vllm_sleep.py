@@ -21,6 +21,7 @@ class Engine:
         self.held = dict(DISK)
         self.disk = dict(DISK)
         self._damage = damage
+        self.received = False
 
     async def sleep(self, level: int) -> None:
         self.events.append(f"sleep {level}")

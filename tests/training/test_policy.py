@@ -51,7 +51,7 @@ class Noting(Policy):
         self.asked: list[str] = []
         self.has_weights_of = [*range(self._oldest, self._resumed + 1)]
 
-    async def _ask(self, command: Command) -> Answer:
+    async def _answer(self, command: Command) -> Answer:
         self.asked.append(type(command).__name__)
         await asyncio.sleep(0)  # others have their turn, as while a real trainer works
         if isinstance(command, Train):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta
 from evorun.errors import ConfigError, EngineDied, EngineError
 from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
-from evorun.models.base import Completion, LanguageModel, Reply, Request, Waking, make_rejection
+from evorun.models.base import Completion, LanguageModel, Reply, Request, Waking, WeightReceiver, make_rejection
 from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
 from evorun.models.confidence import confidence_fields
@@ -187,6 +187,19 @@ class VllmConfig(EngineConfig):
             )
         return replace(self, logprobs="raw")
 
+    def for_transfer(self, transfer: str) -> "VllmConfig":
+        # vLLM decides at its start how a trainer can reach its weights.
+        if "weight_transfer_config" in self.extra_args or "worker_extension_cls" in self.extra_args:
+            raise ConfigError(
+                f"engine.extra_args: expected neither weight_transfer_config nor worker_extension_cls with "
+                f"training.weight_transfer={transfer}, which sets them; leave them out, or set "
+                "training.weight_transfer=folder"
+            )
+        own: dict[str, Any] = {"weight_transfer_config": {"backend": transfer}}
+        if transfer == "ipc":
+            own["worker_extension_cls"] = "evorun.models.vllm.worker.IpcWorkerExtension"
+        return replace(self, extra_args={**self.extra_args, **own})
+
     def require(self, model: ModelConfig) -> None:
         if find_missing_packages(["vllm"]):
             raise EngineError(
@@ -235,6 +248,7 @@ class VllmConfig(EngineConfig):
             self.lora_rank,
             held_adapters=self.held_adapters,
             replicas=self.copies,
+            processes=self.gpus,
             sleep_level=self.sleep_level if self.sleep else None,
             raw_logprobs=self.logprobs == "raw",
             diagnosis=Diagnosis(errors, arguments),
@@ -296,15 +310,16 @@ class VllmModel:
         *,
         held_adapters: int = HELD,
         replicas: int = 1,
+        processes: int = 1,
         sleep_level: int | None = None,
         raw_logprobs: bool = False,
         diagnosis: Diagnosis | None = None,
     ) -> None:
         """adapter: the model's own. lora_rank: maximum rank of further adapters; None: no further adapters.
 
-        held_adapters: the most adapters that stay loaded. replicas: data-parallel copies of the model. sleep_level: 1
-        or 2; None: without sleep mode. raw_logprobs: see `VllmConfig.logprobs`. diagnosis: of the engine's processes;
-        None: not available.
+        held_adapters: the most adapters that stay loaded. replicas: data-parallel copies of the model. processes: all
+        of vLLM's workers. sleep_level: 1 or 2; None: without sleep mode. raw_logprobs: see `VllmConfig.logprobs`.
+        diagnosis: of the engine's processes; None: not available.
         """
         self.name = model.identity
         self.engine = engine
@@ -314,7 +329,7 @@ class VllmModel:
         self._adapter = adapter
         self._own_lora: Any = None
         self._lora_rank = lora_rank
-        self._weights = EngineWeights(engine, model, self._prompts.token_ids, replicas, held_adapters)
+        self._weights = EngineWeights(engine, model, self._prompts.token_ids, replicas, held_adapters, processes)
         self._replaced = 0
         """The number of times that training has replaced the model's weights."""
         self._sleep_mode = None if sleep_level is None else SleepMode(engine, self._weights, sleep_level)
@@ -347,16 +362,26 @@ class VllmModel:
         return ModelUnderAdapter(name, partial(self._answer, lora=await self._load(adapter)))
 
     async def with_weights(self, folder: Path, name: str) -> LanguageModel:
-        if self._adapter is not None:
-            raise EngineError(
-                f"model '{self.name}' has an adapter, which belongs to its present weights; merge it into the model, "
-                "or set model.adapter=null"
-            )
+        self._require_no_adapter()
         await asyncio.to_thread(require_same_shapes, folder, self._model)
         async with self._awake(replaces=True):
             self._replaced += 1  # whatever fails: the former weights may be gone
             await self._weights.replace(folder)
         return ModelUnderAdapter(name, partial(self._answer_with, self._replaced))
+
+    async def receive_weights(self, name: str, send: Callable[[WeightReceiver], Awaitable[None]]) -> LanguageModel:
+        self._require_no_adapter()
+        async with self._awake(replaces=True):
+            self._replaced += 1
+            await self._weights.receive(send)
+        return ModelUnderAdapter(name, partial(self._answer_with, self._replaced))
+
+    def _require_no_adapter(self) -> None:
+        if self._adapter is not None:
+            raise EngineError(
+                f"model '{self.name}' has an adapter, which belongs to its present weights; merge it into the model, "
+                "or set model.adapter=null"
+            )
 
     async def _answer_with(self, replaced: int, request: Request) -> Reply:
         if replaced != self._replaced:

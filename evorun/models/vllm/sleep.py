@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Protocol
 
-from evorun.errors import EngineError
+from evorun.errors import EngineError, WeightsLost
 from evorun.models.base import Waking
 from evorun.models.vllm.startup import one_line, vllm_version
 from evorun.models.vllm.weights import mean_distance
@@ -29,6 +29,9 @@ no longer applies is off by its whole effect, and damaged weights by nats.
 
 class Probed(Protocol):
     """Weights that can be probed, and read from disk once more; see `EngineWeights`."""
+
+    received: bool
+    """True if no folder has them: they came from a trainer's memory."""
 
     async def probe(self) -> Sequence[float]:
         """Return the log-probabilities of a fixed text under the newest weights."""
@@ -67,15 +70,20 @@ class SleepMode:
         """Keep the engine awake while the block runs; many blocks may run at once.
 
         replaces: the block replaces all weights, so that dropped ones need not come back. Raises EngineError if the
-        engine does not wake, or with other weights.
+        engine does not wake, or with other weights, and WeightsLost if it dropped weights that no folder has.
         """
         async with self._changed:
             await self._changed.wait_for(lambda: not self._wanted)
             if self._failure is not None:
                 raise self._failure
             if self._before is not None:  # only on a request: consecutive updates without requests need no waking
-                dropped = replaces and self._level == 2
-                await self._carry_out("wake", self._engine.wake_up() if dropped else self._wake(self._before))
+                if replaces and (self._level == 2 or self._weights.received):
+                    waking = self._engine.wake_up()
+                elif self._level == 2 and self._weights.received:
+                    raise WeightsLost("the sleeping vLLM has dropped the weights that the trainer had sent")
+                else:
+                    waking = self._wake(self._before)
+                await self._carry_out("wake", waking)
                 self._before = None
             self._requests += 1
         try:
@@ -113,6 +121,8 @@ class SleepMode:
     async def _carry_out(self, what: str, action: Awaitable[None]) -> None:
         try:
             await action
+        except WeightsLost:  # the engine stays asleep to whoever does not replace them
+            raise
         except EngineError as error:
             self._failure = error
             raise
@@ -138,6 +148,9 @@ class SleepMode:
             await self._engine.wake_up(tags=["kv_cache"])
             await self._weights.reload_adapters()
         distance, reloads = mean_distance(before, await self._weights.probe()), 0
+        if not distance <= TOLERANCE and self._weights.received:
+            self._note_waking(started, distance, reloads=1)
+            raise WeightsLost(f"vLLM woke with other weights than the trainer had sent ({_describe(distance)})")
         if not distance <= TOLERANCE:  # also if it is NaN
             log.warning("vLLM woke with other weights (%s); they are read from disk once more", _describe(distance))
             await self._weights.reload_model()
@@ -150,6 +163,9 @@ class SleepMode:
                 f"set engine.sleep_level={3 - self._level}, or give engine and trainer GPUs of their own "
                 "(engine.devices, training.devices); evorun resume continues the run"
             )
+        self._note_waking(started, distance, reloads)
+
+    def _note_waking(self, started: float, distance: float, reloads: int) -> None:
         seconds = self._seconds + time.perf_counter() - started
         self._wakings.append(Waking(seconds=seconds, distance=distance, reloads=reloads))
 

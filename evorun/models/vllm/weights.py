@@ -3,14 +3,14 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from evorun.errors import EngineError
 from evorun.models.adapters import HELD, Adapter
-from evorun.models.base import Message, Request
+from evorun.models.base import Message, Request, WeightReceiver
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.vllm.startup import is_cpu_build, one_line, vllm_version
@@ -27,6 +27,9 @@ PROBE = Request(
 """The text whose log-probabilities show what weights an engine has; `ours`."""
 
 
+_STARTS = itertools.count(1)
+
+
 class EngineWeights:
     """Loads, replaces and probes the weights of one engine. Belongs to one event loop."""
 
@@ -37,11 +40,16 @@ class EngineWeights:
         token_ids: Callable[[Request], Awaitable[list[int]]],
         replicas: int = 1,
         held_adapters: int = HELD,
+        processes: int = 1,
     ) -> None:
         """engine: an `AsyncLLM`. token_ids: returns a request's prompt. replicas: data-parallel copies of the model.
 
-        held_adapters: the most adapters that stay loaded.
+        held_adapters: the most adapters that stay loaded. processes: of the engine, each on a GPU of its own.
         """
+        self.number = next(_STARTS)
+        self.processes = processes
+        self.received = False
+        """True if a trainer's memory was the source of the weights, so that no folder has them."""
         self._engine = engine
         self._model = model
         self._token_ids = token_ids
@@ -83,11 +91,31 @@ class EngineWeights:
         Raises EngineError when vLLM cannot load them.
         """
         await self.reload_model(folder)
+        await self._forget_prompts()
+        self._folder, self.received = folder, False
+        self._adapters.clear()  # vLLM drops them, since they belong to the former weights
+
+    async def receive(self, send: Callable[[WeightReceiver], Awaitable[None]]) -> None:
+        """Let a trainer replace the model's weights by those in its memory, while no request is in progress.
+
+        Raises EngineError when vLLM cannot take them.
+        """
+        self._folder, self.received = None, True
+        await send(self)
+        if is_cpu_build():
+            await self._engine.collective_rpc("repack_output_layer")
+        await self._forget_prompts()
+        self._adapters.clear()
+
+    async def call(self, step: str, payload: Mapping[str, Any]) -> None:
+        """Carry out a step of a transfer in all processes; see `WeightReceiver`."""
+        with self._explaining("take weights from the trainer's memory"):
+            await self._engine.collective_rpc(step, kwargs=dict(payload))
+
+    async def _forget_prompts(self) -> None:
         # Keys and values of the former weights.
         if not await self._engine.reset_prefix_cache():
             raise EngineError(f"model '{self._model.id}': its weights were replaced while requests were in progress")
-        self._folder = folder
-        self._adapters.clear()  # vLLM drops them, since they belong to the former weights
 
     async def reload_model(self, folder: Path | None = None) -> None:
         """Read the model's weights from disk once more, or those in a folder, without adapters.

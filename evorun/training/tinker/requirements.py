@@ -25,6 +25,7 @@ def require_supported(training: TrainingConfig, model: ModelConfig) -> None:
         "gradient_checkpointing": (training.gradient_checkpointing, None, "since the server decides it"),
         "num_processes": (training.num_processes, None, "since nothing is trained here"),
         "devices": (training.devices, None, "since nothing is trained here"),
+        "weight_transfer": (training.weight_transfer, "auto", "since the server keeps the weights"),
         "accelerate_config": (training.accelerate_config, None, "since nothing is trained here"),
     }
     for key, (given, expected, reason) in fixed.items():

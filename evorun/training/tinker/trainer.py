@@ -120,6 +120,10 @@ class TinkerTrainer:
                 f"{explain(what, error)}; `evorun resume RUN_DIR` goes on from the last checkpoint"
             ) from error
 
+    async def send(self, *_: object) -> None:
+        """Raise TrainingError: the server keeps the weights."""
+        raise TrainingError("training.weight_transfer: Tinker's server sends no weights to an engine; set auto")
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
