@@ -32,6 +32,7 @@ PARTS = {
     "memory": "memory_part",
     "sharing": "sharing_part",
     "vllm": "vllm_part",
+    "transfer": "transfer_part",
 }
 MINUTES = 9
 LAST_LINES = 15

@@ -1,0 +1,161 @@
+"""All weights of an update on their way to vLLM on the trainer's GPU: from memory (CUDA IPC), and by folders."""
+
+import argparse
+import asyncio
+import dataclasses
+import importlib.util
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from measure_training import Evorun, job, random_completions
+
+from decoding_part import make_request
+from evorun.models.base import Reply, WeightReceiver
+from evorun.models.config import ModelConfig
+from evorun.models.vllm.engine import VllmConfig
+from evorun.training.process import TrainerProcess
+from evorun.training.wire import Export, Job, Send
+from figures import Setting, attempt, peak_memory, report
+from random_models import write_random_model
+
+SIZES = {"full": {"steps": 4, "rows": 8, "tokens": 64}, "tiny": {"steps": 2, "rows": 4, "tokens": 8}}
+"""Updates, completions in each, and their tokens."""
+SHARE = 0.4
+"""Of the GPU's memory for vLLM; the trainer has float32 weights, gradients and Adam's moments beside it."""
+LEARNING_RATE = 1e-4
+"""Far above a usual one: log-probabilities under the weights before and after an update must be told apart."""
+TIMES = 3
+"""Pushes that are timed beside the first ones."""
+RAM_DISK = Path("/dev/shm")  # noqa: S108 - folders with random names
+
+
+def measure(setting: Setting) -> None:
+    """Report whether vLLM computes with the weights that it was sent, and the seconds of each way."""
+    if importlib.util.find_spec("vllm") is None or setting.device == "cpu":
+        report("weights from a trainer's memory", "not tried: needs vLLM and a GPU")
+        return
+    folder = write_random_model("dense", setting.size, setting.scratch / "dense", setting.device)
+    torch.cuda.empty_cache()
+    sizes = argparse.Namespace(model=str(folder), device=setting.device, threads=1, **SIZES[setting.size])
+    for level in (None, 2):
+        with attempt(f"transfer of weights, sleep level {level}"):
+            asyncio.run(_transfer(setting, sizes, level))
+
+
+def make_job(setting: Setting, sizes: argparse.Namespace, *, offload: bool) -> Job:
+    """Return what a trainer of all weights is told."""
+    folder = setting.scratch / f"checkpoints-{offload}"
+    folder.mkdir(exist_ok=True)
+    plain = job(sizes, folder)
+    training = dataclasses.replace(
+        plain.training, weights="full", learning_rate=LEARNING_RATE, micro_batch=4, offload=offload
+    )
+    return msgspec.structs.replace(plain, training=training)
+
+
+async def _transfer(setting: Setting, sizes: argparse.Namespace, level: int | None) -> None:
+    """Update all weights, send them, and complete with them, in turns."""
+    named = "level 2" if level else "awake"
+    engine = VllmConfig(
+        gpu_memory_utilization=SHARE,
+        sleep=level is not None,
+        sleep_level=level or 1,
+        max_num_seqs=16,
+        enforce_eager=True,
+    ).for_transfer("ipc")
+    model: Any = await engine.open(ModelConfig(name="dense", id=sizes.model, dtype="bfloat16", context_length=2048))
+    try:
+        async with model.asleep():
+            trainer = await TrainerProcess.start(
+                make_job(setting, sizes, offload=level is not None), setting.scratch / "trainer.log"
+            )
+        try:
+            updates = Evorun(trainer, sizes)
+            before = await model.complete(make_request(0, 64))
+            for step in range(1, 3):
+                async with model.asleep():
+                    await updates.learn(random_completions(sizes.rows, sizes.tokens, step))
+                with timed(f"{named}: push {step} by CUDA IPC"), peak_memory() as peak:
+                    view = await model.receive_weights(f"policy@{step}", sending(trainer, step))
+                report(f"{named}: peak memory of the GPU in this push", peak(), "GiB")
+                after = await view.complete(make_request(0, 64))
+                exported = setting.scratch / f"{named}-{step}"
+                await trainer.ask(Export(str(exported), "dense", step))
+                _compare(f"{named}: after update {step}", exported, Path(sizes.model), after, before)
+            for again in range(TIMES):
+                with timed(f"{named}: push {3 + again} by CUDA IPC"):
+                    await model.receive_weights("policy", sending(trainer, 2))
+            if level is not None:
+                return
+            for where, place in (("disk", setting.scratch), ("a RAM disk", RAM_DISK)):
+                await _push_by_folders(trainer, model, where, place, after)
+        finally:
+            await trainer.close()
+    finally:
+        await model.close()
+
+
+def sending(trainer: TrainerProcess, version: int) -> Callable[[WeightReceiver], Any]:
+    """Return what lets a trainer send an update's weights by CUDA IPC."""
+
+    async def send(to: WeightReceiver) -> None:
+        await trainer.send(Send(version=version, transfer="ipc", engine=to.number, processes=to.processes), to.call)
+
+    return send
+
+
+async def _push_by_folders(trainer: TrainerProcess, model: Any, where: str, place: Path, sent: Reply) -> None:
+    with tempfile.TemporaryDirectory(dir=place) as scratch:
+        for again in range(TIMES):
+            folder = Path(scratch) / str(again)
+            with timed(f"push by a folder on {where}"):
+                await trainer.ask(Export(str(folder), "dense", 2, for_engine=True))
+                view = await model.with_weights(folder, f"folder@{again}")
+            shutil.rmtree(folder)
+        read = await view.complete(make_request(0, 64))
+    report(f"the completion after a push by a folder on {where} is that after one from memory",
+           read.completions[0].token_ids == sent.completions[0].token_ids)  # fmt: skip
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Report the seconds of a block."""
+    started = time.perf_counter()
+    yield
+    report(what, time.perf_counter() - started, "s")
+
+
+def _compare(what: str, new: Path, old: Path, after: Reply, before: Reply) -> None:
+    """Report how far vLLM's log-probabilities are from those of transformers with the weights that a trainer wrote."""
+    given, former = after.completions[0], before.completions[0]
+    own, exact, stale = _score(new, after), _score(new, after, torch.float32), _score(old, after)
+    beside = f"{_distance(own, exact):.3g} nats: transformers' bfloat16 from its float32"
+    report(f"{what}: vLLM's log-probabilities from transformers', mean", _distance(own, given.logprobs), "nats", beside)
+    report(f"{what}: the same from the untrained weights'", _distance(stale, given.logprobs), "nats", "far more")
+    report(f"{what}: the completion is another than before", former.token_ids != given.token_ids)
+
+
+def _score(folder: Path, reply: Reply, dtype: torch.dtype = torch.bfloat16) -> Sequence[float]:
+    from transformers import AutoModelForCausalLM
+
+    automatic: Any = AutoModelForCausalLM
+    model = automatic.from_pretrained(folder, dtype=dtype).to("cuda")
+    prompt, tokens = reply.prompt_ids or (), reply.completions[0].token_ids or ()
+    ids = torch.tensor([[*prompt, *tokens]], device="cuda")
+    with torch.no_grad():
+        scores = model(ids).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
+    found: list[float] = scores.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
+    del model
+    torch.cuda.empty_cache()
+    return found
+
+
+def _distance(first: Sequence[float], second: Sequence[float] | None) -> float:
+    return sum(abs(a - b) for a, b in zip(first, second or (), strict=True)) / len(first)
