@@ -45,7 +45,7 @@ class Rewards(Protocol):
 
 
 class Graded:
-    """Ground truth rewards: the task's primary score, and what the format adds or takes away."""
+    """Ground truth rewards: the task's score for that, and what the format adds or takes away."""
 
     def __init__(
         self,
@@ -62,7 +62,9 @@ class Graded:
         like any other.
         """
         self._calls = calls
-        self._measure = primary_score(task.scores)
+        primary = primary_score(task.scores)
+        self._measure = task.reward_score or primary
+        self._has_correct = primary.rate
         self._grade = grade
         self._format_reward = format_reward
         self._format_penalty = format_penalty
@@ -72,7 +74,7 @@ class Graded:
     def overflow(self) -> Reward | None:
         if not self._overflow_penalty:
             return None
-        return Reward(-self._overflow_penalty, {"formatted": 0.0}, False if self._measure.rate else None)
+        return Reward(-self._overflow_penalty, {"formatted": 0.0}, False if self._has_correct else None)
 
     def charge(self, step: int, index: int) -> None:
         """Do nothing: a grade takes no call of the method's."""

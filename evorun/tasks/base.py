@@ -108,6 +108,8 @@ class Task(ABC):
     name: str
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY,)
     """The scores of a grade. Tables and curves show the first one; the second one breaks ties in it."""
+    reward_score: ClassVar[Score | None] = None
+    """The score of which rewards in training are made; None: the primary one."""
     draw_help: ClassVar[DrawHelp] = DrawHelp()
     graded_by_opinion: ClassVar[bool] = False
     """True when its grade is the gold judge's opinion (`evorun.tasks.opinions`), without ground truth to learn from."""

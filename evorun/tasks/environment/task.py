@@ -28,7 +28,8 @@ class EnvironmentTask(TextTask):
     """Acts in an environment; the response is all turns of the model, from which the episode can be played again."""
 
     name = "environment"
-    scores: ClassVar[tuple[Score, ...]] = (ACCURACY, Score("reward"))
+    reward_score = Score("reward")
+    scores: ClassVar[tuple[Score, ...]] = (ACCURACY, reward_score)
     script = None
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     wording: Mapping[str, str] = {"persona": "a careful agent", "subject": "task", "reasoning_label": "Turns"}

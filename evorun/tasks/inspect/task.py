@@ -44,7 +44,8 @@ class InspectTask(GivenPromptsTask):
     """Poses the prompts of an inspect_ai task of one model call, and scores replies by its solver and scorer."""
 
     name = "inspect"
-    scores = (ACCURACY, Score("score"))
+    reward_score = Score("score")
+    scores = (ACCURACY, reward_score)
     script = None
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     draw_help = DrawHelp(

@@ -43,7 +43,8 @@ class VerifiersTask(GivenPromptsTask):
     """Poses the prompts of a taskset, and scores replies by its rewards."""
 
     name = "verifiers"
-    scores = (ACCURACY, Score(REWARD))
+    reward_score = Score(REWARD)
+    scores = (ACCURACY, reward_score)
     script = None
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     draw_help = DrawHelp(

@@ -167,6 +167,8 @@ def test_grpo_learns_from_episodes_and_replays(rows: Path, tmp_path: Path) -> No
     rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().splitlines()]
     assert {rollout["turns"] for rollout in rollouts} >= {1, 3}
     assert any(rollout["advantage"] for rollout in rollouts)
+    # A look at the dial is rewarded, although the lock stays closed.
+    assert {(rollout["reward"], rollout["correct"]) for rollout in rollouts} == {(0, False), (0.5, False), (1, True)}
     replayed = evorun_here("replay", "run", cwd=tmp_path)
     assert "the records are the same to the byte" in replayed.stdout, replayed.stdout + replayed.stderr
 
