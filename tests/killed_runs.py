@@ -15,11 +15,13 @@ from journals import effects_in
 def check_killed_run(words: Sequence[str], folder: Path, effect: str, modules: Path | None = None) -> None:
     """Kill a run at its first effect whose key contains `effect`, resume it, and compare it with an undisturbed one.
 
-    words: of the command, slow enough to be killed in the middle. modules: a folder of modules that the run imports.
+    words: of the command, slow enough to be killed in the middle. folder: may have the undisturbed run as `whole`.
+    modules: a folder of modules that the run imports.
     """
     whole, killed = folder / "whole", folder / "killed"
-    done = evorun_here(*words, f"hydra.run.dir={whole}", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    if not whole.exists():
+        done = evorun_here(*words, f"hydra.run.dir={whole}", cwd=folder)
+        assert done.returncode == 0, done.stderr
     path = os.pathsep.join(filter(None, (str(modules or ""), os.environ.get("PYTHONPATH", ""))))
     process = subprocess.Popen(
         [sys.executable, "-m", "evorun", *words, f"hydra.run.dir={killed}"],

@@ -31,8 +31,11 @@ def write_short_tokenizer(folder: Path, special: Container[str] | None = None) -
     return AutoTokenizer.from_pretrained(folder)
 
 
-def write_tiny_llama(folder: Path) -> Path:
-    """Write the model into a folder, as any other that `model=local model.id=FOLDER` serves, and return it."""
+def write_tiny_llama(folder: Path, hidden_size: int = 8, **settings: Any) -> Path:
+    """Write the model into a folder, as any other that `model=local model.id=FOLDER` serves, and return it.
+
+    settings: others of its configuration.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -41,8 +44,8 @@ def write_tiny_llama(folder: Path) -> Path:
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
-            hidden_size=8,
-            intermediate_size=16,
+            hidden_size=hidden_size,
+            intermediate_size=2 * hidden_size,
             num_hidden_layers=2,
             num_attention_heads=2,
             num_key_value_heads=1,
@@ -51,6 +54,7 @@ def write_tiny_llama(folder: Path) -> Path:
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
+            **settings,
         )
     )
     model.save_pretrained(folder)
