@@ -42,6 +42,8 @@ class TinkerServer:
         """The settings of each optimiser step."""
         self.seen: list[str] = []
         """The paths of all requests."""
+        self.sampled: list[str | None] = []
+        """The address of the weights of each request for samples; None: the base model's."""
         self.lost: set[str] = set()
         """Paths whose next answer is lost on its way, after the request has been carried out."""
         self.until: dict[str, int] = {}
@@ -145,11 +147,12 @@ class TinkerServer:
             logits = self._network(input_ids=torch.from_numpy(tokens.astype(np.int64))[None]).logits[0]
             own = logits.log_softmax(-1).gather(1, given["target_tokens"].long()[:, None])[:, 0]
             loss = LOSSES[asked.loss_fn](own, given, settings)
-            loss.backward()
+            if not asked.forward_only:
+                loss.backward()
             total += float(loss.detach())
             pieces.append(own.detach().numpy().astype(np.float32).tobytes())
             offsets.append(offsets[-1] + len(pieces[-1]))
-        for name, parameter in self.weights():
+        for name, parameter in () if asked.forward_only else self.weights():
             trained.gradients[name] = trained.gradients.get(name, 0) + parameter.grad.detach().clone()
         field = record.fields["logprobs"]
         field.data, field.offsets = b"".join(pieces), np.array(offsets, dtype=np.int64).tobytes()
@@ -234,6 +237,7 @@ class TinkerServer:
         asked = await request.json()
         prompt = [token for chunk in asked["prompt"]["chunks"] for token in chunk["tokens"]]
         settings, path = asked["sampling_params"], self._samplers[asked["sampling_session_id"]]
+        self.sampled.append(path)
         self.network(4, unembed=False)
         answer = wire.SampleResponse()
         if asked.get("prompt_logprobs"):
@@ -396,7 +400,11 @@ def _cispo(own: torch.Tensor, given: dict[str, torch.Tensor], settings: dict[str
     return -(clipped.detach() * own * given["advantages"]).sum()
 
 
-LOSSES = {"ppo": _ppo, "cispo": _cispo}
+def _cross_entropy(own: torch.Tensor, given: dict[str, torch.Tensor], settings: dict[str, float]) -> torch.Tensor:
+    return -(own * given["weights"]).sum()
+
+
+LOSSES = {"cross_entropy": _cross_entropy, "ppo": _ppo, "cispo": _cispo}
 
 
 @contextlib.contextmanager

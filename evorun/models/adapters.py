@@ -14,6 +14,9 @@ from evorun.models.base import Reply, Request
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
+ADDRESS = "tinker.json"
+"""File with the address of an adapter's weights on a server that speaks Tinker's API: beside its own files, or in their
+place where the server exports none."""
 
 # Two: the newest adapter, and the one before it for requests in progress when training makes a new one.
 HELD = 2
@@ -114,6 +117,17 @@ def read_adapter(folder: str | Path) -> Adapter:
     rank = max(settings.r, *(settings.rank_pattern or {"": settings.r}).values())
     stacked = any(name.rpartition(".")[2] in _STACKED for name in settings.target_parameters or ())
     return Adapter(path, rank, digest[:12], stacked)
+
+
+def digest_adapter(folder: str | Path) -> str:
+    """Return the digest that identifies an adapter: of its files or, without them, of its address on a server.
+
+    Raises EngineError when the folder has neither.
+    """
+    path = Path(folder).expanduser().absolute()
+    if (path / ADDRESS).is_file() and not (path / WEIGHTS).is_file():
+        return hashlib.sha256((path / ADDRESS).read_bytes()).hexdigest()[:12]
+    return read_adapter(path).digest
 
 
 def served_rank(rank: int) -> int:

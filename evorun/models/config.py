@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from evorun.errors import ConfigError, EvorunError
 from evorun.fields import Checked, OneOf, PositiveInt
-from evorun.models.adapters import read_adapter
+from evorun.models.adapters import digest_adapter
 from evorun.models.base import LanguageModel
 
 OTHER_ROLES = ("judge", "reward", "meta", "reflection", "generator", "gold")
@@ -36,7 +36,8 @@ class ModelConfig(Checked):
     """Quantisation of the weights (awq, compressed-tensors, mxfp4, fp8), or null; engines read the details from the
     model folder."""
     adapter: str | None = None
-    """Folder of a LoRA adapter in PEFT's format with which to serve the model, or null."""
+    """Folder of a LoRA adapter in PEFT's format with which to serve the model, or null. engine=tinker: one that
+    training=tinker left, since the server takes no others."""
     system_role: Annotated[str, OneOf(("native", "merge"))] = "native"
     """native: the chat template accepts a system message. merge: it does not, so the text precedes the first user
     message."""
@@ -66,7 +67,7 @@ class ModelConfig(Checked):
 
         Reads the adapter's files. Raises EngineError when they are missing.
         """
-        return self.id if self.adapter is None else f"{self.id}+adapter:{read_adapter(self.adapter).digest}"
+        return self.id if self.adapter is None else f"{self.id}+adapter:{digest_adapter(self.adapter)}"
 
 
 class GpuUse(NamedTuple):

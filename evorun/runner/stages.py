@@ -20,7 +20,7 @@ import msgspec
 
 import evorun
 from evorun.errors import DataError, EvorunError, RunDirectoryError
-from evorun.models.adapters import read_adapter
+from evorun.models.adapters import digest_adapter
 from evorun.runner.requirements import require_student
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
@@ -161,7 +161,7 @@ class _Stages:
         folder = self._folder(STUDENT, self._student.name, run_digest(raw, counted))
         self._carry_out_run(STUDENT, folder, raw)
         if _kind(self._config) == "adapter":
-            digest = read_adapter(folder / ADAPTER).digest
+            digest = digest_adapter(folder / ADAPTER)
         else:
             digest = _digest([_digest_file(file) for file in sorted((folder / MODEL).glob("*.safetensors"))])
         return StageInRun(str(folder), digest, load_manifest(folder).models["policy"])

@@ -5,25 +5,21 @@ The loss is the mean over the assistant's tokens of a batch, however many passes
 Imports TRL: only the trainer process imports this module.
 """
 
-import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from evorun.errors import DataError, TrainingError
 from evorun.models.transformers.batch_decoder import eos_tokens
-from evorun.runs.streams import stream
 from evorun.training.accumulation import accumulate
-from evorun.training.chat_template import NOT_LEARNED, TokenizedExample, tokenize_example
+from evorun.training.chat_template import TokenizedExample
 from evorun.training.config import TrainingConfig
 from evorun.training.conversation_passes import ConversationPass, divide, without_labels
-from evorun.training.conversations import count_examples, read_conversations
+from evorun.training.fine_tuning_data import FineTuningData, order_conversations, read_data
 from evorun.training.ranks import RANK
 from evorun.training.reference import Reference
 from evorun.training.serving import Serving, seed_everything
@@ -34,26 +30,6 @@ from evorun.training.wire import FineTuning, Job
 
 HELD_OUT_AT_ONCE = 64
 """Held-out conversations whose order by length decides passes. `ours`."""
-
-
-class Data(NamedTuple):
-    """Conversations as tokens."""
-
-    kept: list[TokenizedExample]
-    cut: int
-    """Number of kept conversations that exceed the allowed length and are truncated."""
-    dropped: int
-    """Number of conversations in which no answer begins within the allowed length."""
-
-    @property
-    def dataset(self) -> Dataset:
-        """The conversations in TRL's columns."""
-        return Dataset.from_dict(
-            {
-                "input_ids": [example.tokens for example in self.kept],
-                "labels": [example.labels for example in self.kept],
-            }
-        )
 
 
 def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, serving: Serving) -> Any:
@@ -76,18 +52,15 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         # A sparse model's loss for balanced routers: these are frozen, and the layers below should not answer for them.
         "router_aux_loss_coef": 0.0,
     }
-    ends = eos_tokens(model, tokenizer)
-    train = _read(objective.train, job, objective, tokenizer, ends)
-    held_out = None if objective.held_out is None else _read(objective.held_out, job, objective, tokenizer, ends)
-    order = _order(job.seed, len(train.kept), objective.epochs)
+    data = read_data(objective, job.model, tokenizer, eos_tokens(model, tokenizer))
+    order = order_conversations(job.seed, len(data.train), objective.epochs)
     trainer = FineTuner(
         job.training,
-        train,
-        held_out,
+        data,
         model=model,
         args=SFTConfig(**shared_arguments(job), **batches),
-        train_dataset=train.dataset.select(order),
-        eval_dataset=None if held_out is None else held_out.dataset,
+        train_dataset=_make_dataset(data.train).select(order),
+        eval_dataset=_make_dataset(data.held_out) if data.held_out else None,
         processing_class=tokenizer,
         peft_config=adapter(job.training, model) if job.training.weights == "lora" else None,
         callbacks=[_WaitForSteps(job, serving)],
@@ -96,23 +69,24 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     return trainer
 
 
+def _make_dataset(examples: Sequence[TokenizedExample]) -> Dataset:
+    """Return conversations in TRL's columns."""
+    return Dataset.from_dict(
+        {"input_ids": [example.tokens for example in examples], "labels": [example.labels for example in examples]}
+    )
+
+
 class FineTuner(ShardsWeights, SFTTrainer):  # type: ignore[misc]
     """SFTTrainer that divides batches into passes; reports the numbers of its conversations and the held-out loss."""
 
     current_gradient_accumulation_steps: int
     reference: Reference
 
-    def __init__(self, training: TrainingConfig, train: Data, held_out: Data | None, **arguments: Any) -> None:
+    def __init__(self, training: TrainingConfig, data: FineTuningData, **arguments: Any) -> None:
         self.step_tokens = 0
         """Tokens of the batch, without padding."""
         self._limits = (training.micro_batch, training.micro_batch_tokens)
-        parts = [part for part in (train, held_out) if part is not None]
-        self._described = {
-            "conversations": len(train.kept),
-            "held_out": 0 if held_out is None else len(held_out.kept),
-            "cut": sum(part.cut for part in parts),
-            "dropped": sum(part.dropped for part in parts),
-        }
+        self._described = data.describe()
         super().__init__(**arguments)
         if training.quantise is not None:
             keep_adapter_precise(self.model)
@@ -161,9 +135,8 @@ class FineTuner(ShardsWeights, SFTTrainer):  # type: ignore[misc]
 
         The loss is the mean over the tokens of all held-out answers.
         """
-        described = {name: float(value) for name, value in self._described.items()}
         if self.eval_dataset is None:
-            return described
+            return dict(self._described)
         # Not transformers' evaluation, which gives each batch the same weight, whatever its number of tokens.
         training = self.model.training
         self.model.eval()
@@ -185,7 +158,7 @@ class FineTuner(ShardsWeights, SFTTrainer):  # type: ignore[misc]
                 sums.append(self.accelerator.gather_for_metrics(rows).double().cpu())
         self.model.train(training)
         loss, tokens = torch.cat(sums).sum(dim=0).tolist()
-        return {**described, "held_out_loss": float(loss / tokens)}
+        return {**self._described, "held_out_loss": float(loss / tokens)}
 
 
 class _WaitForSteps(TrainerCallback):
@@ -200,36 +173,3 @@ class _WaitForSteps(TrainerCallback):
         train = self._serving.next_training()
         # This makes dropout a function of the step, so that a resumed run repeats it.
         seed_everything(self._seed, train.number, args.process_index)
-
-
-def _read(file: str, job: Job, objective: FineTuning, tokenizer: Any, ends: Collection[int]) -> Data:
-    """Return the conversations of a file as tokens. Raises TrainingError or DataError if there is nothing to learn."""
-    longest = min(objective.max_length, job.model.context_length)
-    kept, cut, dropped = [], 0, 0
-    for conversation in read_conversations(Path(file)):
-        try:
-            whole = tokenize_example(tokenizer, conversation.messages, job.model, ends)
-        except TrainingError as error:
-            raise TrainingError(f"{objective.source}, line {conversation.line}: {error}") from error
-        beginning = TokenizedExample(whole.tokens[:longest], whole.labels[:longest])
-        # The model never predicts the first token, so its label does not count.
-        if all(label == NOT_LEARNED for label in beginning.labels[1:]):
-            dropped += 1
-        else:
-            kept.append(beginning)
-            cut += len(whole.tokens) > longest
-    if not kept:
-        raise DataError(
-            f"{objective.source}: expected conversations whose answers begin within {longest} tokens, none of "
-            f"the {dropped} in {Path(file).name} does; raise method.max_length or model.context_length"
-        )
-    return Data(kept, cut, dropped)
-
-
-def _order(seed: int, conversations: int, epochs: float) -> list[int]:
-    """Return the indices of conversations in training order: each epoch has them all, in another order."""
-    count = count_examples(conversations, epochs)
-    order: list[int] = []
-    for epoch in range(math.ceil(count / conversations)):
-        order += stream(seed, "sft", "epoch", epoch).permutation(conversations).tolist()
-    return order[:count]

@@ -10,10 +10,12 @@ from omegaconf import OmegaConf
 
 from evorun.errors import ConfigError, EngineError, TrainingError, first_line
 from evorun.models.base import Message
-from evorun.models.chat import require_chat_template
+from evorun.models.chat import load_tokenizer, require_chat_template
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.requirements import find_missing_packages, load_skeleton
+from evorun.models.tinker.sampling import end_tokens
+from evorun.training.chat_template import tokenize_example
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import Objective, ProximalPolicy
 
@@ -154,11 +156,14 @@ def require_tunable(model: ModelConfig, training: TrainingConfig, device: str) -
 
     Also raises TrainingError for a chat template that does not show where answers begin and end.
     """
+    if training.backend == "tinker":
+        tokenizer = load_tokenizer(model)
+        tokenize_example(tokenizer, _CHAT, model, end_tokens(model, tokenizer))
+        return
     tokenizer, layers = require_trainable(model, training, device)
     from transformers import GenerationConfig
 
     from evorun.models.transformers.batch_decoder import eos_tokens
-    from evorun.training.chat_template import tokenize_example
     from evorun.training.weights import refuse_output_layer
 
     if training.weights == "lora":

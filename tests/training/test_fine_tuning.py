@@ -19,7 +19,8 @@ from building import make_config, make_job, policy_gradient, training_config
 from evorun.errors import ConfigError, DataError, TrainingError
 from evorun.models.base import Message, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.training import fine_tuning
+from evorun.training import fine_tuning, fine_tuning_data
+from evorun.training.fine_tuning_data import order_conversations
 from evorun.training.rollouts import Decoding
 from evorun.training.serving import Finished, Serving
 from evorun.training.settings import shared_arguments
@@ -333,7 +334,7 @@ def test_a_conversation_that_the_template_refuses_is_named(
     def refuse(*_: Any) -> Any:
         raise TrainingError("the chat template refuses it")
 
-    monkeypatch.setattr(fine_tuning, "tokenize_example", refuse)
+    monkeypatch.setattr(fine_tuning_data, "tokenize_example", refuse)
     with pytest.raises(TrainingError, match=r"^chats.jsonl, line 1: the chat template refuses it$"):
         Tuned(model, tmp_path / "run").trainer(GivenCommands([]))
 
@@ -362,8 +363,8 @@ def test_by_themselves_on_a_gpu(gpu: bool, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_order_is_the_seeds() -> None:
-    assert fine_tuning._order(0, 20, 1.0) == fine_tuning._order(0, 20, 1.0)
-    assert fine_tuning._order(0, 20, 1.0) != fine_tuning._order(1, 20, 1.0)
+    assert order_conversations(0, 20, 1.0) == order_conversations(0, 20, 1.0)
+    assert order_conversations(0, 20, 1.0) != order_conversations(1, 20, 1.0)
 
 
 @pytest.mark.nightly  # that it reaches the adapter is a test of the settings

@@ -14,6 +14,7 @@ from evorun.runner.settings import check
 from evorun.runner.training_runs import serving
 from evorun.training.tinker.schedule import learning_rate
 
+TINKER = ("training=tinker", "engine=tinker")
 ESPL = ("method=espl", "task=aime", "model=deepseek_v3_1", "training=tinker")
 
 
@@ -26,6 +27,14 @@ def test_espl_on_its_own_model_needs_no_engine_named_and_no_gpu() -> None:
     assert list_demands(config, []) == []
     assert config.training is not None
     assert config.training.target_modules == ["all-linear", "lm_head"]  # as the authors trained
+
+
+@pytest.mark.parametrize("words", ["method=sft method.data=x.jsonl", "method=laft teacher_engine=server"])
+def test_a_fine_tuning_may_adapt_the_output_layer_there(words: str) -> None:
+    """Here it may not: TRL's loss ignores such an adapter."""
+    config = check(composed(*words.split(), "task=sudoku", "model=local", "model.id=Qwen/Qwen3-8B", *TINKER))
+    assert isinstance(config.engine, TinkerConfig)
+    assert config.raw["training"]["target_modules"] == ["all-linear", "lm_head"]
 
 
 REFUSED = {
@@ -41,7 +50,6 @@ REFUSED = {
     "method.temperature=0.7": r"method.temperature: expected 1 .*got 0.7",
     "model.adapter=folder": r"model=deepseek_v3_1: expected one of the server's models, without model.adapter",
     "method=ppo": r"training.backend=tinker: expected policy gradients .*got PPO, whose critic",
-    "method=sft method.data=x.jsonl": r"expected a method that learns from rewards, got method=sft",
     "training=policy_gradient engine=tinker model=qwen2_5_7b": r"engine=tinker: takes no adapters.*training=tinker",
     "training.base_url=host": r"training.base_url: expected http",
 }

@@ -1,6 +1,5 @@
 """The trainer on Tinker's API beside TRL's, with Tinker's own package and a server in this process."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -13,13 +12,13 @@ from aiohttp import web
 from parity_task import EMBEDDED, NO_TOKENIZER, adapter_of, write_model
 
 from building import make_config, make_job, policy_gradient, training_config
-from evorun.errors import ConfigError, EngineError, EvorunError, TrainingError
+from evorun.errors import EngineError, EvorunError, TrainingError
 from evorun.models.base import Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.requirements import find_missing_packages
 from evorun.testing import engines as suite
 from evorun.training.trainers import Trainer, start_trainer
-from evorun.training.wire import Done, Evaluate, Export, Figures, Finish, Generate, Replies, Row, Save, Train
+from evorun.training.wire import Done, Export, Figures, Finish, Generate, Replies, Row, Save, Train
 from tiny_llama import write_talking_llama
 
 pytestmark = [
@@ -336,10 +335,3 @@ async def test_weights_that_cannot_be_downloaded_leave_their_address(
         assert json.loads((tmp_path / folder / "tinker.json").read_text())["sampler"] in server.snapshots
     assert not (tmp_path / "escaped").exists()
     assert caplog.text.count("only their address is left") == 2
-
-
-async def test_evaluation_on_conversations_is_not_there(server: Any, tmp_path: Path) -> None:
-    trainer = await start_trainer(job_for(server, tmp_path), tmp_path / "log")
-    with pytest.raises(ConfigError, match="no evaluation on conversations"):
-        await trainer.ask(Evaluate())
-    await asyncio.gather(trainer.close(), trainer.close())

@@ -10,19 +10,16 @@ import msgspec
 
 from evorun.errors import ConfigError, EngineError, EvorunError
 from evorun.fields import PositiveFloat
-from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.adapters import ADDRESS, ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.tinker.sampling import Sampler
 from evorun.models.tinker.service import close, connect, create, explain, require_service
 from evorun.models.urls import checked_url
 
-SNAPSHOT = "tinker.json"
-"""File that holds a `Snapshot`, in the place of an adapter's weights."""
-
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Weights on the server from which it samples."""
+    """Weights on the server from which it samples: the contents of an adapter's file `ADDRESS`."""
 
     sampler: str
     """Their address (`tinker://...`)."""
@@ -72,20 +69,16 @@ class TinkerConfig(EngineConfig):
 
     def require(self, model: ModelConfig) -> None:
         require_service()
-        if model.adapter is not None:
-            raise EngineError(
-                "engine=tinker: model.adapter: expected null, since Tinker's API serves only adapters that it trained; "
-                "use engine=vllm for one in a folder"
-            )
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Connect to the server. Raises EngineError or ConfigError when it does not answer or lacks the model."""
         self.require(model)
+        weights = {"base_model": model.id} if model.adapter is None else _read_weights(model.adapter)
         sampler = await asyncio.to_thread(Sampler, model, self.timeout)
         service: Any = None
         try:
             service = await connect(self.base_url, model.id)
-            base = await create(service.create_sampling_client, base_model=model.id)
+            base = await create(service.create_sampling_client, **weights)
         except BaseException as error:
             sampler.close()
             if service is not None:
@@ -100,7 +93,7 @@ class TinkerModel:
     """A model behind Tinker's API. Belongs to one event loop."""
 
     def __init__(self, model: ModelConfig, service: Any, base: Any, sampler: Sampler) -> None:
-        """base: the SamplingClient of the model without an adapter."""
+        """base: the SamplingClient of the model, under `model.adapter` if it has one."""
         self.name = model.identity
         self._service = service
         self._base = base
@@ -112,17 +105,11 @@ class TinkerModel:
 
     async def with_adapter(self, folder: Path, name: str) -> LanguageModel:
         """Return a view of the model with the weights of a snapshot on the server, whose address `folder` holds."""
+        weights = _read_weights(folder)
         try:
-            snapshot = msgspec.json.decode((folder / SNAPSHOT).read_bytes(), type=Snapshot)
-        except (OSError, msgspec.DecodeError) as error:
-            raise EngineError(
-                f"{folder}: expected {SNAPSHOT} with the address of weights on Tinker's server ({error}); the server "
-                "takes no adapters from elsewhere"
-            ) from error
-        try:
-            client = await create(self._service.create_sampling_client, model_path=snapshot.sampler)
+            client = await create(self._service.create_sampling_client, **weights)
         except Exception as error:
-            raise EngineError(explain(f"cannot sample from {snapshot.sampler}", error)) from error
+            raise EngineError(explain(f"cannot sample from {weights['model_path']}", error)) from error
         return ModelUnderAdapter(name, partial(self._answer, client=client))
 
     async def _answer(self, request: Request, client: Any) -> Reply:
@@ -135,3 +122,18 @@ class TinkerModel:
             self._closed = True
             self._sampler.close()
             await close(self._service)
+
+
+def _read_weights(folder: str | Path) -> dict[str, str]:
+    """Return the argument of `create_sampling_client` for the adapter of a folder.
+
+    Raises EngineError for one without an address on the server.
+    """
+    try:
+        snapshot = msgspec.json.decode((Path(folder).expanduser() / ADDRESS).read_bytes(), type=Snapshot)
+    except (OSError, msgspec.DecodeError) as error:
+        raise EngineError(
+            f"adapter {folder}: expected {ADDRESS} with the address of weights on Tinker's server ({error}); the "
+            "server takes no adapters from elsewhere; use engine=vllm for one in a folder"
+        ) from error
+    return {"model_path": snapshot.sampler}

@@ -31,7 +31,7 @@ class Sampler:
         self._tokenizer = load_tokenizer(model)
         self._channels = find_channels(self._tokenizer)
         self._prompts = PromptTokenizer(self._tokenizer, model)
-        self._stops = sorted({*_end_tokens(model, self._tokenizer), *(self._channels.stops if self._channels else ())})
+        self._stops = sorted({*end_tokens(model, self._tokenizer), *(self._channels.stops if self._channels else ())})
 
     async def answer(self, client: Any, request: Request) -> Reply:
         """Return the completions of a request. client: Tinker's SamplingClient, which holds the weights.
@@ -134,7 +134,7 @@ def is_refusal(error: BaseException) -> bool:
     return getattr(category, "value", category) == "user" or getattr(error, "status_code", None) in (400, 413, 422)
 
 
-def _end_tokens(model: ModelConfig, tokenizer: Any) -> set[int]:
+def end_tokens(model: ModelConfig, tokenizer: Any) -> set[int]:
     """Return the tokens that end a completion; chat models often have more of them than their tokenizer names."""
     from transformers.utils.hub import cached_file
 

@@ -1,12 +1,14 @@
-"""Rows of a run as data of Tinker's losses, and the figures of an update from what these return.
+"""Rows of a run and conversations as data of Tinker's losses, and the figures of an update from what these return.
 
-Tinker's losses sum over tokens (https://tinker-docs.thinkingmachines.ai/losses). With r the ratio of a token's
-probability to the sampler's, and A its advantage:
+Tinker's losses sum over tokens (https://tinker-docs.thinkingmachines.ai/losses). With p a token's probability, w its
+weight, r the ratio of p to the sampler's probability, and A the token's advantage:
 
-    ppo:    -sum min(r A, clip(r, low, high) A)
-    cispo:  -sum stop_gradient(clip(r, low, high)) A log p
+    cross_entropy:  -sum w log p
+    ppo:            -sum min(r A, clip(r, low, high) A)
+    cispo:          -sum stop_gradient(clip(r, low, high)) A log p
 
-These are the losses of `PolicyGradientTrainer`, where A includes the weight of the token (`token_weight`, which is
+With w = 1 / (learned tokens of the batch), the first is the loss of `FineTuner`. The others are those of
+`PolicyGradientTrainer`, where A includes the weight of the token (`token_weight`, which is
 positive). They know no reference policy, so `method.kl` reduces a token's advantage by its log-ratio to that policy, as
 in Thinking Machines' cookbook (rl/metrics.py), but without its baseline. Where the sampler is the policy, the gradient
 is that of `PolicyGradientTrainer`. Two more details differ. That trainer takes probabilities that agree to 1e-4 as
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evorun.training.batches import width
+from evorun.training.chat_template import NOT_LEARNED, TokenizedExample
 from evorun.training.wire import PolicyGradient, Row
 
 
@@ -29,6 +32,9 @@ class Loss(NamedTuple):
     name: str
     settings: dict[str, float]
     """Bounds of the importance ratio."""
+
+
+CROSS_ENTROPY = Loss("cross_entropy", {})
 
 
 def choose_loss(objective: PolicyGradient) -> Loss:
@@ -117,3 +123,28 @@ def measure(loss: Loss, targets: Sequence[Targets], logprobs: Sequence[np.ndarra
         # k3 of Schulman's "Approximating KL divergence", from the sampler's tokens
         "sampler_kl": float((ratio - log_ratio - 1).mean()),
     }
+
+
+def make_conversation_data(examples: Sequence[TokenizedExample]) -> list[Any]:
+    """Return conversations as Tinker's data, with equal weights for all learned tokens, which sum to 1."""
+    from tinker import types
+
+    learned = [np.array(example.labels[1:]) != NOT_LEARNED for example in examples]
+    total = sum(int(mask.sum()) for mask in learned)
+    return [
+        types.Datum(
+            model_input=types.ModelInput.from_ints(example.tokens[:-1]),
+            loss_fn_inputs={
+                "target_tokens": np.array(example.tokens[1:], dtype=np.int64),
+                "weights": (mask / total).astype(np.float32),
+            },
+        )
+        for example, mask in zip(examples, learned, strict=True)
+    ]
+
+
+def measure_cross_entropy(examples: Sequence[TokenizedExample], logprobs: Sequence[np.ndarray]) -> float:
+    """Return the mean loss of all learned tokens. logprobs: of each conversation's tokens but the first."""
+    learned = np.concatenate([np.array(example.labels[1:]) != NOT_LEARNED for example in examples])
+    own = np.concatenate([np.asarray(values, dtype=np.float64) for values in logprobs])
+    return -float(own[learned].mean())

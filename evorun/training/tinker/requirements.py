@@ -3,7 +3,7 @@
 from evorun.errors import ConfigError
 from evorun.models.config import ModelConfig
 from evorun.training.config import TrainingConfig
-from evorun.training.wire import Objective, PolicyGradient
+from evorun.training.wire import Objective, PolicyGradient, ProximalPolicy
 
 ALPHA = 32.0
 """Tinker's adapters are scaled by 32 / rank (tinker_cookbook/hyperparam_utils.py)."""
@@ -41,12 +41,12 @@ def require_supported(training: TrainingConfig, model: ModelConfig) -> None:
 
 def require_objective(objective: Objective) -> None:
     """Raise ConfigError for an objective that Tinker's losses do not have."""
-    if not isinstance(objective, PolicyGradient):
+    if isinstance(objective, ProximalPolicy):
         raise ConfigError(
-            "training.backend=tinker: expected policy gradients (method=grpo, cispo, rloo or espl), got PPO, whose "
-            "critic the server does not have; use training.backend=trl"
+            "training.backend=tinker: expected policy gradients (method=grpo, cispo, rloo or espl) or method=sft, got "
+            "PPO, whose critic the server does not have; use training.backend=trl"
         )
-    if objective.temperature != 1:
+    if isinstance(objective, PolicyGradient) and objective.temperature != 1:
         raise ConfigError(
             "method.temperature: expected 1 with training.backend=tinker, whose losses take log-probabilities at "
             f"temperature 1, got {objective.temperature:g}"

@@ -15,24 +15,30 @@ import aiohttp
 import msgspec
 import numpy as np
 
-from evorun.errors import ConfigError, EvorunError, TrainingError
-from evorun.models.adapters import CONFIG
+from evorun.errors import EvorunError, TrainingError
+from evorun.models.adapters import ADDRESS, CONFIG
+from evorun.models.chat import load_tokenizer
+from evorun.models.config import ModelConfig
 from evorun.models.keys import read_key
-from evorun.models.tinker.engine import SNAPSHOT, Snapshot
-from evorun.models.tinker.sampling import Sampler
+from evorun.models.tinker.engine import Snapshot
+from evorun.models.tinker.sampling import Sampler, end_tokens
 from evorun.models.tinker.service import KEY, close, connect, create, explain
 from evorun.runs.records import write_json
-from evorun.training.batches import minibatches, token_weight, width
 from evorun.training.checkpoints import REMOTE
 from evorun.training.config import TrainingConfig
-from evorun.training.tinker.losses import choose_loss, make_datum, make_targets, measure
+from evorun.training.fine_tuning_data import FineTuningData, read_data
+from evorun.training.tinker.losses import CROSS_ENTROPY, make_conversation_data, measure_cross_entropy
+from evorun.training.tinker.passes import ConversationPasses, Passes, RowPasses
+from evorun.training.tinker.requirements import require_objective
 from evorun.training.tinker.schedule import learning_rate
 from evorun.training.wire import (
     Answer,
     Command,
     Done,
+    Evaluate,
     Export,
     Figures,
+    FineTuning,
     Finish,
     Generate,
     Job,
@@ -63,10 +69,21 @@ class Remote(msgspec.Struct, frozen=True):
 class TinkerTrainer:
     """An adapter on the server; implements `Trainer`. Belongs to one event loop."""
 
-    def __init__(self, job: Job, objective: PolicyGradient, service: Any, client: Any, remote: Remote | None) -> None:
-        """client: Tinker's TrainingClient. remote: of the checkpoint that it was made from, or None."""
+    def __init__(
+        self, job: Job, service: Any, client: Any, remote: Remote | None, data: FineTuningData | None = None
+    ) -> None:
+        """client: Tinker's TrainingClient. remote: of the checkpoint that it was made from, or None.
+
+        data: of a fine-tuning.
+        """
         self._job = job
-        self._objective = objective
+        self._passes: Passes
+        if isinstance(job.objective, PolicyGradient):
+            self._passes = RowPasses(job, job.objective, self._score_by_reference)
+        else:
+            assert isinstance(job.objective, FineTuning)  # noqa: S101 - `require_objective` refuses others
+            assert data is not None  # noqa: S101 - `start` has read them
+            self._passes = ConversationPasses(job, job.objective, data)
         self._service = service
         self._client = client
         self._newest = job.updates
@@ -79,11 +96,13 @@ class TinkerTrainer:
     async def start(cls, job: Job) -> "TinkerTrainer":
         """Connect, and create the adapter: from a checkpoint of the job, else a new one.
 
-        Raises TrainingError or ConfigError with one line.
+        Raises TrainingError, DataError or ConfigError with one line.
         """
         training = job.training
-        if not isinstance(job.objective, PolicyGradient):
-            raise ConfigError("training.backend=tinker: expected policy gradients; use training.backend=trl")
+        require_objective(job.objective)
+        data = None
+        if isinstance(job.objective, FineTuning):
+            data = await asyncio.to_thread(_read_conversations, job.objective, job.model)
         service = await connect(training.base_url, job.model.id)
         remote = None if job.checkpoint is None else _read_remote(Path(job.checkpoint))
         try:
@@ -104,7 +123,7 @@ class TinkerTrainer:
                 raise
             what = "cannot create an adapter" if remote is None else f"cannot restore {remote.state}"
             raise TrainingError(explain(what, error)) from error
-        return cls(job, job.objective, service, client, remote)
+        return cls(job, service, client, remote, data)
 
     async def ask(self, command: Command) -> Answer:
         if self._closed:
@@ -136,39 +155,27 @@ class TinkerTrainer:
             return await self._train(command)
         if isinstance(command, Generate):
             return await self._generate(command)
+        if isinstance(command, Evaluate):
+            return await self._evaluate()
         if isinstance(command, Save):
             await self._save(Path(command.folder))
         elif isinstance(command, Export):
             await self._export(command)
         elif isinstance(command, Finish):
             await self.close()
-        else:
-            raise ConfigError("training.backend=tinker: expected no evaluation on conversations; use backend=trl")
         return Done()
 
     async def _train(self, command: Train) -> Figures:
-        """Make one optimiser step per minibatch."""
+        """Make one optimiser step per pass."""
         from tinker import types
 
         await self._snapshot(self._newest)  # calls during the update still ask for these weights
         started = time.perf_counter()
-        training, settings = self._job.training, self._objective.settings
-        loss = choose_loss(self._objective)
-        rng = np.random.default_rng((self._job.seed, command.number))
-        parts = minibatches(command.rows, settings.minibatches, rng)
-        mean_tokens = sum(sum(row.learned) for row in command.rows) / len(parts)
-        references = await self._score_by_reference(command.rows) if settings.kl else {}
+        training = self._job.training
+        passes = await self._passes.make(command, self._optimiser_steps)
         steps: list[dict[str, float]] = []
-        for part in parts:
-            weight = token_weight(self._objective.loss, part, mean_tokens)
-            targets = [make_targets(row, weight, settings.kl, references.get(id(row))) for row in part]
-            data = [make_datum(row, target) for row, target in zip(part, targets, strict=True)]
-            rate = learning_rate(
-                training,
-                self._optimiser_steps,
-                self._objective.steps * settings.minibatches,
-                settings.minibatches,
-            )
+        for data, loss, measure in passes:
+            rate = learning_rate(training, self._optimiser_steps, self._passes.steps, self._passes.steps_per_batch)
             adam = types.AdamParams(
                 learning_rate=rate,
                 beta1=training.beta1,
@@ -181,8 +188,7 @@ class TinkerTrainer:
             passed = self._client.forward_backward(data, loss.name, loss.settings)
             stepped = self._client.optim_step(adam)
             output, made = await passed, await stepped
-            logprobs = [result["logprobs"].to_numpy() for result in output.loss_fn_outputs]
-            figures = {**measure(loss, targets, logprobs), "learning_rate": rate, **_read_norm(made.metrics, training)}
+            figures = {**measure(_read_logprobs(output)), "learning_rate": rate, **_read_norm(made.metrics, training)}
             for figure, value in figures.items():
                 if not np.isfinite(value):
                     raise TrainingError(
@@ -192,9 +198,19 @@ class TinkerTrainer:
             self._optimiser_steps += 1
         self._newest = command.number
         seconds = time.perf_counter() - started
-        tokens = sum(map(width, command.rows))
+        tokens = sum(datum.model_input.length + 1 for made in passes for datum in made.data)
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         return Figures(means, speed=Speed(tokens=tokens, seconds=seconds, memory=None, mfu=None))
+
+    async def _evaluate(self) -> Figures:
+        """Return the numbers of conversations, and the mean loss over the tokens of all held-out answers."""
+        assert isinstance(self._passes, ConversationPasses)  # noqa: S101 - only a fine-tuning asks
+        held_out = self._passes.data.held_out
+        described = self._passes.data.describe()
+        if not held_out:
+            return Figures(described)
+        output = await self._client.forward(make_conversation_data(held_out), CROSS_ENTROPY.name)
+        return Figures({**described, "held_out_loss": measure_cross_entropy(held_out, _read_logprobs(output))})
 
     async def _score_by_reference(self, rows: Sequence[Row]) -> dict[int, np.ndarray]:
         """Return the base model's log-probabilities of all tokens of each row but the first, by the row's identity."""
@@ -227,7 +243,7 @@ class TinkerTrainer:
         folder = Path(command.folder)
         folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - a call of microseconds
         version = self._newest if command.version is None else command.version
-        write_json(folder / SNAPSHOT, Snapshot(await self._snapshot(version)))
+        write_json(folder / ADDRESS, Snapshot(await self._snapshot(version)))
         if command.for_engine:
             return
         try:
@@ -235,7 +251,7 @@ class TinkerTrainer:
             await download(self._job.training.base_url, saved.path, folder)
         except Exception as error:
             # The weights are not lost: they are on the server, under the address that is written above.
-            log.warning("%s: only their address is left, in %s", explain("no download", error), folder / SNAPSHOT)
+            log.warning("%s: only their address is left, in %s", explain("no download", error), folder / ADDRESS)
             return
         config = folder / CONFIG
         if config.is_file():  # names the base model as a user does, not as the server does
@@ -264,6 +280,11 @@ class TinkerTrainer:
         return None if days is None else days * DAY_S
 
 
+def _read_conversations(objective: FineTuning, model: ModelConfig) -> FineTuningData:
+    tokenizer = load_tokenizer(model)
+    return read_data(objective, model, tokenizer, end_tokens(model, tokenizer))
+
+
 def _read_remote(folder: Path) -> Remote:
     try:
         return msgspec.json.decode((folder / REMOTE).read_bytes(), type=Remote)
@@ -272,6 +293,11 @@ def _read_remote(folder: Path) -> Remote:
             f"{folder}: expected {REMOTE} with the address of a checkpoint on Tinker's server ({error}); a checkpoint "
             "of another trainer resumes with training.backend=trl"
         ) from error
+
+
+def _read_logprobs(output: Any) -> list[np.ndarray]:
+    """Return the log-probabilities of each datum's targets."""
+    return [result["logprobs"].to_numpy() for result in output.loss_fn_outputs]
 
 
 def _read_norm(metrics: dict[str, float] | None, training: TrainingConfig) -> dict[str, float]:
