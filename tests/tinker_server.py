@@ -42,6 +42,8 @@ class TinkerServer:
         """The settings of each optimiser step."""
         self.seen: list[str] = []
         """The paths of all requests."""
+        self.billed = {"trained": 0, "scored": 0}
+        """Tokens of all passes with gradients, and of those without."""
         self.sampled: list[str | None] = []
         """The address of the weights of each request for samples; None: the base model's."""
         self.lost: set[str] = set()
@@ -143,6 +145,7 @@ class TinkerServer:
         self._network.zero_grad()
         for datum in asked.data:
             tokens = np.frombuffer(datum.model_input[0].encoded_text.tokens, dtype=np.int32)
+            self.billed["scored" if asked.forward_only else "trained"] += len(tokens)
             given = {name: _array(one) for name, one in datum.loss_fn_inputs.items()}
             logits = self._network(input_ids=torch.from_numpy(tokens.astype(np.int64))[None]).logits[0]
             own = logits.log_softmax(-1).gather(1, given["target_tokens"].long()[:, None])[:, 0]

@@ -111,6 +111,7 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
             f"In no figure: {_describe_uncounted(calls)}, since a small simulated run made none."
             for calls in made.uncounted
         ),
+        *_describe_training(made),
         *_describe_price(made),
         *dict.fromkeys(_describe_reach(arm, made) for arm in made.arms if arm.reach is not None),
         *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
@@ -233,11 +234,25 @@ def _describe_uncounted(calls: UncountedCalls) -> str:
     return f"calls as {calls.role} of method.reward_source={calls.reward}"
 
 
+def _describe_training(made: Plan) -> list[str]:
+    """Return a line on the tokens of updates that a vendor bills."""
+    updates = [arm.training for arm in made.arms if arm.training is not None]
+    if not updates:
+        return []
+    if (tokens := add_known([training.trained_tokens for training in updates])) is None:
+        return ["Trained tokens: unknown before a fine-tuning has read its conversations."]
+    price = add_known([training.price for training in updates])
+    of_price = "" if price is None else f", {text.dollars(price)} of the price"
+    return [f"Trained tokens: at most {_compact(tokens)}, each rollout with its prompt once{of_price}."]
+
+
 def _describe_price(made: Plan) -> list[str]:
     if not any(arm.billed for arm in made.arms):
         return ["Price: no vendor bills these engines by tokens."]
     if made.price_unknown:
-        return [f"Price: unknown for {', '.join(made.price_unknown)}; give it with prices=FILE."]
+        untold = any(arm.training is not None and arm.training.trained_tokens is None for arm in made.arms)
+        advice = "" if untold else "; give it with prices=FILE"
+        return [f"Price: unknown for {', '.join(made.price_unknown)}{advice}."]
     expected = f", {text.dollars(made.expected_price)} expected" if made.expected_price is not None else ""
     bound = f"at most {text.dollars(made.price)}{expected}, by prices of {made.price_date} and later"
     limited = _limit_price(made)

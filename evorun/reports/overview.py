@@ -30,6 +30,7 @@ from evorun.runs.reading import (
 )
 from evorun.runs.results import (
     TRAINING_PREFIX,
+    add_training,
     cost_by_role,
     cost_of_calls,
     metric_series,
@@ -187,6 +188,7 @@ def load_outcome(run_dir: Path, *, shows_records: bool = True) -> Outcome:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         search, counts = search_figures(run_dir, steps, predictions, manifest.scores)
         cost, refused, cost_note = _sum_cost_so_far(run_dir, manifest, steps)
+        cost = add_training(cost, training)
         results = Results(
             metrics={**metrics, **search},
             by_stratum=by_stratum,

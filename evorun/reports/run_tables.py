@@ -140,12 +140,13 @@ def make_cost_table(outcome: Outcome) -> Table:
     if outcome.price_date is not None:
         took.append(f"prices of {outcome.price_date}")
     cached = any(spent.cached_tokens for spent in outcome.cost.values())
+    trained = any(spent.trained_tokens for spent in outcome.cost.values())
     rates, models = outcome.manifest.prices, outcome.manifest.answered_by
     columns = [
         *word_columns("role", format=text.role_words),
         *(word_columns("model") if models else []),
         *figure_columns("calls", "prompt tokens", *(["of them cached"] if cached else []), format=text.count),
-        *figure_columns("completion tokens", format=text.count),
+        *figure_columns("completion tokens", *(["trained tokens"] if trained else []), format=text.count),
         *(figure_columns("price", format=text.dollars) if rates else []),
         *figure_columns("model time,\nsummed over calls", format=text.duration),
     ]
@@ -156,13 +157,15 @@ def make_cost_table(outcome: Outcome) -> Table:
         "prompt_tokens",
         *(["cached_tokens"] if cached else []),
         "completion_tokens",
+        *(["trained_tokens"] if trained else []),
     ]
 
     def make_row(role: str, spent: RoleCost) -> tuple[Cell, ...]:
         of_prompt: list[Cell] = [spent.prompt_tokens, *([spent.cached_tokens] if cached else [])]
         price: list[Cell] = [_price_cell(rates, role, spent)] if rates else []
         model: list[Cell] = [None if role == "total" else models.get(role, models[POLICY])] if models else []
-        return (role, *model, spent.calls, *of_prompt, spent.completion_tokens, *price, spent.seconds)
+        of_training: list[Cell] = [spent.trained_tokens or None] if trained else []
+        return (role, *model, spent.calls, *of_prompt, spent.completion_tokens, *of_training, *price, spent.seconds)
 
     return Table(
         columns,

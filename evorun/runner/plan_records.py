@@ -52,6 +52,18 @@ class UncountedCalls(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """True where a vendor may bill the tokens."""
 
 
+class PlannedTraining(msgspec.Struct, frozen=True, kw_only=True):
+    """The updates of an arm's runs together, at a vendor that trains."""
+
+    model: str
+    trained_tokens: int | None
+    """Upper bound, with each completion as long as it may be; null where it is unknown."""
+    price: float | None
+    """Dollars; null where the tokens or the price are unknown."""
+    expected_price: float | None
+    """Dollars, at the mean length of completions in earlier runs; null where that is unknown."""
+
+
 class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that differ in their seed only."""
 
@@ -67,6 +79,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     problems: int
     roles: list[PlannedRole]
+    training: PlannedTraining | None
+    """None where no vendor trains."""
     uncounted: list[UncountedCalls]
     hours: float | None
     """Wall-clock hours of its runs, one after another, at the speed of earlier runs; null where none are recorded."""
@@ -100,7 +114,7 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def price(self) -> float | None:
         """Price in dollars; None where it is unknown, or no vendor bills any role."""
-        return add_known([role.price for role in self.roles if role.billed and role.calls] or [None])
+        return add_known([part.price for part in self._billed_parts] or [None])
 
     @property
     def expected_completion_tokens(self) -> int | None:
@@ -110,7 +124,17 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expected_price(self) -> float | None:
         """Expected price in dollars; None where it is unknown, or no vendor bills any role."""
-        return add_known([role.expected_price for role in self.roles if role.billed and role.calls] or [None])
+        return add_known([part.expected_price for part in self._billed_parts] or [None])
+
+    @property
+    def unpriced_models(self) -> set[str]:
+        """The models whose part of the price is unknown."""
+        return {part.model for part in self._billed_parts if part.price is None}
+
+    @property
+    def _billed_parts(self) -> list[PlannedRole | PlannedTraining]:
+        roles: list[PlannedRole | PlannedTraining] = [role for role in self.roles if role.billed and role.calls]
+        return roles if self.training is None else [*roles, self.training]
 
     @property
     def billed(self) -> bool:

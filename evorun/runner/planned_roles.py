@@ -8,14 +8,14 @@ from evorun.methods.learning.scheduler import ROLLOUT
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import GENERATOR
 from evorun.runner.estimates import Part, limit_calls
-from evorun.runner.plan_records import PlannedRole, Source
+from evorun.runner.plan_records import PlannedRole, PlannedTraining, Source, add_known
 from evorun.runner.pricing import find_rates, name_answering_models, serve_calls
 from evorun.runner.recorded import Recorded
 from evorun.runner.settings import RunConfig
 from evorun.runner.trials import Trial
-from evorun.runs.prices import POLICY, TokenPrice, find_rate, price_calls, to_dollars
+from evorun.runs.prices import POLICY, Rates, TokenPrice, find_rate, price_calls, to_dollars
 from evorun.runs.schema import Spent
-from evorun.runs.spending import GOLD
+from evorun.runs.spending import GOLD, TRAINING
 
 UNSTATED_TOKENS = 1024
 """Completion tokens of a call whose method states no limit (ours)."""
@@ -139,6 +139,36 @@ def plan_roles(
             )
         )
     return planned
+
+
+def plan_training(config: RunConfig, roles: Sequence[PlannedRole], rates: Rates) -> PlannedTraining | None:
+    """Return the updates that a vendor bills: a pass on each rollout and its prompt; None where no vendor trains.
+
+    A fine-tuning's tokens are unknown before its conversations are read.
+    """
+    if config.training is None or config.training.backend != "tinker":
+        return None
+    rollouts = [role for role in roles if role.role == ROLLOUT]
+    prompts = add_known([role.prompt_tokens for role in rollouts] or [None])
+    longest, expected = (
+        None if prompts is None or completions is None else prompts + completions
+        for completions in (
+            add_known([role.completion_tokens for role in rollouts]),
+            add_known([role.expected_completion_tokens for role in rollouts]),
+        )
+    )
+    rate = find_rate(rates, TRAINING)
+    # the base model scores each rollout for the divergence from it
+    scores = config.raw["method"].get("kl", 0) > 0
+
+    def price(tokens: int | None) -> float | None:
+        if not isinstance(rate, TokenPrice) or tokens is None:
+            return None
+        return to_dollars(rate.of_training(tokens, tokens if scores else 0))
+
+    return PlannedTraining(
+        model=config.model.name, trained_tokens=longest, price=price(longest), expected_price=price(expected)
+    )
 
 
 def _find_model_role(config: RunConfig, role: str) -> str:

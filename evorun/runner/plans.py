@@ -36,6 +36,7 @@ from evorun.runner.planned_roles import (
     count_by_trial,
     find_uncounted,
     plan_roles,
+    plan_training,
 )
 from evorun.runner.planned_stages import PlannedStudent, count_tuning_calls, describe_tuning, list_students
 from evorun.runner.pricing import find_rates
@@ -61,7 +62,7 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
         replace(planner.plan_arm(members, methods), settings=own) for members, own in zip(by_arm, settings, strict=True)
     ]
     roles = [role for arm in arms for role in arm.roles]
-    unknown = sorted({role.model for role in roles if role.billed and role.calls and role.price is None})
+    unknown = sorted(set[str]().union(*(arm.unpriced_models for arm in arms)))
     billed = [arm for arm in arms if arm.billed]
     oldest = min(
         (day for config in planner.configs if (day := oldest_date(find_rates(config))) is not None), default=None
@@ -275,6 +276,7 @@ class _Planner:
             runs=runs,
             problems=problems,
             roles=roles,
+            training=plan_training(config, roles, rates),
             uncounted=uncounted,
             hours=hours,
             hours_note=hours_note,

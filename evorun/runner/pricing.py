@@ -1,9 +1,11 @@
 """The prices that a run is metered by: of the tokens of each call role, and of its GPUs."""
 
+import os
 from collections import Counter
+from collections.abc import Mapping
 
 from evorun.errors import ConfigError
-from evorun.models.config import ServedModel
+from evorun.models.config import EngineConfig, ServedModel
 from evorun.runner.settings import RunConfig
 from evorun.runs.directory import load_manifest
 from evorun.runs.prices import POLICY, UNKNOWN, GpuPrice, Rate, TokenPrice
@@ -21,9 +23,17 @@ def find_rates(config: RunConfig) -> dict[str, Rate]:
     if not any(engine.billed for _, engine in models.values()):
         return {}
     return {
-        role: config.prices.models.get(model.id, UNKNOWN) if engine.billed else None
+        role: _list_prices(config, engine).get(model.id, UNKNOWN) if engine.billed else None
         for role, (model, engine) in models.items()
     }
+
+
+def _list_prices(config: RunConfig, engine: EngineConfig) -> Mapping[str, TokenPrice]:
+    """Return the prices of an engine's vendor by model; of a Tinker server of the user's own, those they gave."""
+    if not engine.on_tinker:
+        return config.prices.models
+    elsewhere = engine.trainer_url or (config.training.base_url if config.training is not None else None)
+    return config.prices.models if elsewhere or os.environ.get("TINKER_BASE_URL") else config.prices.tinker
 
 
 def find_gpu_price(config: RunConfig, gpus: object) -> GpuPrice | None:
@@ -35,6 +45,11 @@ def require_prices(config: RunConfig, rates: dict[str, Rate]) -> None:
     """Raise ConfigError where the budget limits the price of a run, and a model of it has none."""
     if not config.budget.limits_price:
         return
+    if config.training is not None and config.training.backend == "tinker":
+        raise ConfigError(
+            "budget: expected no limit on the price with training.backend=tinker, which bills trained tokens that no "
+            "call meters; limit calls or tokens, and see evorun plan"
+        )
     key = "price" if config.budget.price is not None else "price_per_problem"
     if config.engine.recorded is None:
         for role, (model, engine) in serve_calls(config).items():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 import evorun
 from evorun.errors import ConfigError
@@ -53,6 +54,8 @@ class TokenPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of a million prompt tokens in the vendor's cache; None: the price of other prompt tokens."""
     completion: Dollars
     """Of a million completion tokens."""
+    train: Dollars | UnsetType = UNSET
+    """Of a million tokens that pass forward and backward through weights there; left out where it is unknown."""
     date: date
     """Day on which the source stated the price."""
     source: str
@@ -66,6 +69,15 @@ class TokenPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             + spent.cached_tokens * _per_token(cached)
             + spent.completion_tokens * _per_token(self.completion)
         )
+
+    def of_training(self, trained: int, scored: int) -> int | None:
+        """Return the price of training in picodollars; None where it is unknown.
+
+        trained: tokens of passes forward and backward. scored: those of forward passes alone, billed as prompts.
+        """
+        if self.train is UNSET:
+            return None
+        return trained * _per_token(self.train) + scored * _per_token(self.prompt)
 
 
 class GpuPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,6 +95,8 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Prices of models by id, and of GPUs by a part of their names."""
 
     models: dict[str, TokenPrice] = {}
+    tinker: dict[str, TokenPrice] = {}
+    """Of Thinking Machines' Tinker, whose models other vendors have, too."""
     gpus: dict[str, GpuPrice] = {}
 
     def find_gpu(self, names: Sequence[str]) -> GpuPrice | None:
@@ -131,7 +145,12 @@ def load_prices(file: Path | None = None) -> Prices:
     if file is None:
         return shipped
     own = _read(file)
-    return Prices(models={**shipped.models, **own.models}, gpus={**shipped.gpus, **own.gpus})
+    return Prices(
+        models={**shipped.models, **own.models},
+        # A user's price of a model is meant for Tinker, too, unless another is given for it there.
+        tinker={**shipped.tinker, **own.models, **own.tinker},
+        gpus={**shipped.gpus, **own.gpus},
+    )
 
 
 @cache
@@ -151,8 +170,8 @@ def _read(file: Path) -> Prices:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"prices: {file}: expected models.ID with prompt, completion, cached (optional), date and source, and "
-            f"gpus.KIND with hour, date and source: {reason}"
+            f"prices: {file}: expected models.ID with prompt, completion, cached and train (optional), date and "
+            f"source, tinker.ID likewise, and gpus.KIND with hour, date and source: {reason}"
         ) from error
 
 

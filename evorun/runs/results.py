@@ -16,7 +16,7 @@ from evorun.models.base import Wasted
 from evorun.runs.aggregates import AGGREGATES, AggregateCounter, DecisiveDuels
 from evorun.runs.budget import Usage, sum_usages
 from evorun.runs.counting import count_candidates, count_comparisons
-from evorun.runs.prices import POLICY, Rates, oldest_date, price_calls, to_dollars
+from evorun.runs.prices import POLICY, UNKNOWN, Rates, find_rate, oldest_date, price_calls, to_dollars
 from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
@@ -35,7 +35,7 @@ from evorun.runs.scores import Graded, Score, mean_of_samples, primary_score
 from evorun.runs.search_figures import DuelCounter, SearchPools, search_figures
 from evorun.runs.selection import Agreements, Searches, selection_series
 from evorun.runs.sequential import SequentialTokens
-from evorun.runs.spending import GOLD
+from evorun.runs.spending import GOLD, TRAINING
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
 
 TRAINING_PREFIX = "training/"
@@ -111,7 +111,7 @@ def write_results(
     prices by call role. sequential: the run's sequential tokens, where a journal holds its calls. answered_by: names of
     models by call role, where there are several. gpu_waiting: share of the run in which each GPU had no work.
     """
-    steps = read_steps_without_texts(path)
+    steps, training = read_steps_without_texts(path), read_training(path)
     series = metric_series(steps, declared, rates=rates, sequential=sequential)
     whole = [point for point in series if point.name == declared[0].name]
     measure = primary_score(declared)
@@ -120,11 +120,12 @@ def write_results(
     agreements, duels, decisive = Agreements(searches), DuelCounter(pools), DecisiveDuels()
     count_comparisons(path, agreements, duels, decisive)
     selection = selection_series(path, searches, agreements, whole)
-    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *series, *selection])
+    write_records(path / "metrics.jsonl", [*training_series(training), *series, *selection])
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared, (pools, duels))
     metrics, by_stratum = outcome_metrics(predictions, declared)
-    cost = with_prices(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), rates)
+    cost = add_training(cost_by_role(steps, seconds_by_role) | _gold_cost(gold), training)
+    cost = with_prices(cost, rates)
     counted = (*TEXT_COUNTS, *RARE_COUNTS, *SAVED)
     totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in counted}
     results = Results(
@@ -328,13 +329,32 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
     }
 
 
+def add_training(cost: Mapping[str, RoleCost], records: Iterable[TrainingRecord]) -> dict[str, RoleCost]:
+    """Return the cost with that of updates on a server, as `training` before the total; other trainers bill nothing."""
+    sums = {"trained_tokens": 0, "scored_tokens": 0}
+    for record in records:
+        for name in sums:
+            sums[name] += int(record.figures.get(name, 0))
+    if not any(sums.values()):
+        return dict(cost)
+    spent = RoleCost(0, sums["scored_tokens"], 0, seconds=None, trained_tokens=sums["trained_tokens"])
+    last = {role: cost[role] for role in ("total", GOLD) if role in cost}
+    return {role: own for role, own in cost.items() if role not in last} | {TRAINING: spent} | last
+
+
 def with_prices(cost: Mapping[str, RoleCost], rates: Rates) -> dict[str, RoleCost]:
-    """Return the cost with the price of each role's tokens, and that of the total."""
-    metered = {role: spent for role, spent in cost.items() if role not in ("total", GOLD)}
-    return {
-        role: replace(spent, price=to_dollars(price_calls(rates, metered if role == "total" else {role: spent})))
-        for role, spent in cost.items()
-    }
+    """Return the cost with the price of each role's tokens, and that of the total, which includes training."""
+    of_calls = {role: spent for role, spent in cost.items() if role not in ("total", GOLD, TRAINING)}
+    prices = {role: price_calls(rates, {role: spent}) for role, spent in cost.items()}
+    if "total" in prices:
+        prices["total"] = price_calls(rates, of_calls)
+    rate = find_rate(rates, TRAINING)
+    if TRAINING in cost and rate is not None:
+        trained = cost[TRAINING]
+        price = rate.of_training(trained.trained_tokens, trained.prompt_tokens) if rate != UNKNOWN else None
+        total = prices.get("total")
+        prices |= {TRAINING: price, "total": None if price is None or total is None else total + price}
+    return {role: replace(spent, price=to_dollars(prices[role])) for role, spent in cost.items()}
 
 
 def sum_by_model(cost: Mapping[str, RoleCost], answered_by: Mapping[str, str]) -> dict[str, RoleCost]:

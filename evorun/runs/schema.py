@@ -48,7 +48,10 @@ class RoleCost(Spent, frozen=True, omit_defaults=True, kw_only=True):
     """The cost of one role in a run."""
 
     seconds: float | None
-    """Total seconds in model calls; None while the run has not ended."""
+    """Total seconds in model calls; None while the run has not ended, and of training."""
+    trained_tokens: int = 0
+    """Tokens of passes forward and backward at a vendor that trains: of `training` alone, whose `prompt_tokens` are
+    those of forward passes. No total of tokens includes them."""
     price: float | None = None
     """Price of the tokens in dollars; left out where no vendor bills them, or the price is unknown."""
 

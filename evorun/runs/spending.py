@@ -14,6 +14,9 @@ from evorun.runs.journal_reader import decode_result, open_journal
 GOLD = "gold"
 """The role of the model that grades, and of its calls: no part of a method, so no total includes them."""
 
+TRAINING = "training"
+"""Stands beside the call roles for what a vendor bills for updates of weights; it has no calls."""
+
 
 class Spending(NamedTuple):
     """Calls by role."""

@@ -56,7 +56,8 @@ def test_roles_have_the_price_of_their_model_and_an_unknown_one_is_not_0() -> No
 def test_the_shipped_prices_have_a_day_and_a_source_and_a_users_own_file_wins(tmp_path: Path) -> None:
     shipped = load_prices()
     assert shipped.models["gpt-4o"].completion == 10
-    for price in (*shipped.models.values(), *shipped.gpus.values()):
+    assert all(price.train for price in shipped.tinker.values())
+    for price in (*shipped.models.values(), *shipped.tinker.values(), *shipped.gpus.values()):
         assert price.source.startswith("https://")
     own = tmp_path / "prices.yaml"
     own.write_text("models: {gpt-4o: {prompt: 1, completion: 2, date: 2026-01-02, source: a contract}}")

@@ -124,7 +124,7 @@ async def test_steps_are_those_of_trl_and_a_checkpoint_restores_them(
     await trainer.ask(Export(str(tmp_path / "tinker"), "base"))
     await trainer.close()
     for own, expected in zip(answers, given.figures, strict=True):
-        for name in own:
+        for name in own.keys() - {"trained_tokens", "scored_tokens"}:  # by which the server bills
             assert own[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6), name
     assert answers[0]["cut"] > 0
     assert answers[-1]["held_out_loss"] < answers[0]["held_out_loss"] - 0.01
@@ -175,12 +175,23 @@ def test_laft_learns_resumes_and_repeats(server: Any, tmp_path: Path, monkeypatc
     """The fine-tuning stops where its second checkpoint is complete on the server and not yet on this disk."""
     server.initial = None
     whole, again = tmp_path / "whole", tmp_path / "again"
-    done = started(whole, server)
+    price = "{prompt: 1.0, completion: 3.0, train: 7.0, date: 2026-01-02, source: a contract}"
+    (tmp_path / "prices.yaml").write_text(f"models: {{{server.name}: {price}}}")
+    server.billed |= {"trained": 0, "scored": 0}
+    prices = [f"prices={tmp_path / 'prices.yaml'}"]
+    done = started(whole, server, *prices)
     assert done.returncode == 0, done.stderr
     tuned = student(whole)
     training = [line["figures"] for line in lines(tuned / "training.jsonl")]
     assert training[0]["held_out"] > 0
     assert training[-1]["held_out_loss"] < training[0]["held_out_loss"]
+    cost = json.loads((tuned / "results.json").read_text())["cost"]
+    trained, scored = cost["training"]["trained_tokens"], cost["training"]["prompt_tokens"]
+    assert {"trained": trained, "scored": scored} == server.billed
+    assert min(trained, scored) > 0
+    sampled = sum(spent["price"] for role, spent in cost.items() if role not in ("training", "total"))
+    assert cost["training"]["price"] == pytest.approx((7 * trained + scored) / 1e6)
+    assert cost["total"]["price"] == pytest.approx(sampled + cost["training"]["price"])
     learned = json.loads((tuned / "artifacts" / "adapter" / "tinker.json").read_text())["sampler"]
     assert server.sampled[-1] == learned  # by the run itself, after its stages
     assert "+adapter:" in json.loads((whole / "run" / "manifest.json").read_text())["models"]["policy"]["id"]
@@ -195,7 +206,7 @@ def test_laft_learns_resumes_and_repeats(server: Any, tmp_path: Path, monkeypatc
     steps = len(server.steps)
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, "seal", fail)
-        assert "the power is gone" in started(again, server).stderr
+        assert "the power is gone" in started(again, server, *prices).stderr
     done = evorun_here("resume", "run", cwd=again)
     assert done.returncode == 0, done.stderr
     assert len(server.steps) - steps == training[0]["steps"] + 1  # the second again, from the first one's checkpoint

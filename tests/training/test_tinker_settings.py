@@ -1,5 +1,6 @@
 """Settings of a run that a trainer on Tinker's API can follow, without its package and without a server."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ from evorun.cli.doctor import _tinker
 from evorun.errors import ConfigError
 from evorun.models.tinker.engine import TinkerConfig
 from evorun.runner.gpu_demands import list_demands
+from evorun.runner.plans import make_plan
+from evorun.runner.pricing import find_rates, require_prices
 from evorun.runner.requirements import require_parts
 from evorun.runner.settings import check
 from evorun.runner.training_runs import serving
+from evorun.runs.prices import DOLLAR, TokenPrice
 from evorun.training.tinker.schedule import learning_rate
 
 TINKER = ("training=tinker", "engine=tinker")
@@ -101,3 +105,33 @@ def test_package_and_key_are_asked_for_before_a_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TINKER_API_KEY", "tml-any")
     require_parts(config)
     assert _tinker().ready
+
+
+def test_tinkers_own_prices_hold_at_its_own_address_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_BASE_URL", raising=False)
+    here = find_rates(check(composed(*ESPL)))["policy"]
+    assert isinstance(here, TokenPrice)
+    assert here.of_training(1_000_000, 0) == round(3.718 * DOLLAR)
+    assert find_rates(check(composed(*ESPL, "training.base_url=http://host:8000")))["policy"] == "unknown"
+    monkeypatch.setenv("TINKER_BASE_URL", "http://host:8000")
+    assert find_rates(check(composed(*ESPL)))["policy"] == "unknown"
+
+
+def test_a_limit_on_the_price_is_refused() -> None:
+    config = check(composed(*ESPL, "budget.price=5"))
+    with pytest.raises(ConfigError, match=r"^budget: expected no limit on the price with training.backend=tinker"):
+        require_prices(config, find_rates(config))
+
+
+@pytest.mark.parametrize(("kl", "per_token"), [(0.0, 0.44), (0.01, 0.44 + 0.195)])
+def test_a_plan_bounds_the_price_of_trained_tokens(kl: float, per_token: float, tmp_path: Path) -> None:
+    """With a divergence the base model scores each rollout, too."""
+    words = ("method=grpo", "task=arithmetic", "model=local", "model.id=Qwen/Qwen3-8B", f"method.kl={kl}")
+    [arm] = make_plan([composed(*words, *TINKER)], tmp_path).arms
+    [rollout] = [role for role in arm.roles if role.role == "rollout"]
+    assert arm.training is not None
+    assert rollout.prompt_tokens is not None
+    tokens = rollout.prompt_tokens + rollout.completion_tokens
+    assert arm.training.trained_tokens == tokens
+    assert arm.training.price == pytest.approx(tokens * per_token / 1e6)
+    assert arm.price == pytest.approx(arm.training.price + sum(role.price or 0.0 for role in arm.roles))

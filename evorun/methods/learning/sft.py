@@ -113,14 +113,15 @@ class Sft(DatasetLevel):
         ctx.record(0, {"steps": float(steps), **_with_perplexity(data)})
         yield await evaluations.evaluate(0)
         for step in range(1, steps + 1):
-            figures = await policy.train_step(step)
+            figures = dict(await policy.train_step(step))
             evaluated = step == steps
             if not evaluated and self.config.evaluates_after(step):
                 needed = 2 * evaluations.max_calls  # for this evaluation and the last one
                 evaluated = ctx.shared.affordable(needed, ROLE) == needed
             if evaluated and "held_out_loss" in data:
                 held_out = await policy.evaluate()
-                figures = {**figures, **_with_perplexity({"held_out_loss": held_out["held_out_loss"]})}
+                kept = ("held_out_loss", "scored_tokens")
+                figures |= _with_perplexity({name: value for name, value in held_out.items() if name in kept})
             ctx.record(step, figures)
             if step == steps:
                 await policy.export()  # before the evaluation, which may take long

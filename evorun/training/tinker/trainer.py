@@ -89,6 +89,8 @@ class TinkerTrainer:
         self._newest = job.updates
         self._snapshots = {} if remote is None else dict(remote.snapshots)
         self._optimiser_steps = 0 if remote is None else remote.optimiser_steps
+        self._scored_tokens = 0
+        """Tokens that the base model has scored for the update."""
         self._sampler: Sampler | None = None
         self._closed = False
 
@@ -172,6 +174,7 @@ class TinkerTrainer:
         await self._snapshot(self._newest)  # calls during the update still ask for these weights
         started = time.perf_counter()
         training = self._job.training
+        self._scored_tokens = 0
         passes = await self._passes.make(command, self._optimiser_steps)
         steps: list[dict[str, float]] = []
         for data, loss, measure in passes:
@@ -200,7 +203,10 @@ class TinkerTrainer:
         seconds = time.perf_counter() - started
         tokens = sum(datum.model_input.length + 1 for made in passes for datum in made.data)
         means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
-        return Figures(means, speed=Speed(tokens=tokens, seconds=seconds, memory=None, mfu=None))
+        billed = {"trained_tokens": float(sum(datum.model_input.length for made in passes for datum in made.data))}
+        if self._scored_tokens:
+            billed["scored_tokens"] = float(self._scored_tokens)
+        return Figures({**means, **billed}, speed=Speed(tokens=tokens, seconds=seconds, memory=None, mfu=None))
 
     async def _evaluate(self) -> Figures:
         """Return the numbers of conversations, and the mean loss over the tokens of all held-out answers."""
@@ -209,8 +215,10 @@ class TinkerTrainer:
         described = self._passes.data.describe()
         if not held_out:
             return Figures(described)
-        output = await self._client.forward(make_conversation_data(held_out), CROSS_ENTROPY.name)
-        return Figures({**described, "held_out_loss": measure_cross_entropy(held_out, _read_logprobs(output))})
+        data = make_conversation_data(held_out)
+        loss = measure_cross_entropy(held_out, _read_logprobs(await self._client.forward(data, CROSS_ENTROPY.name)))
+        scored = float(sum(datum.model_input.length for datum in data))
+        return Figures({**described, "held_out_loss": loss, "scored_tokens": scored})
 
     async def _score_by_reference(self, rows: Sequence[Row]) -> dict[int, np.ndarray]:
         """Return the base model's log-probabilities of all tokens of each row but the first, by the row's identity."""
@@ -218,6 +226,7 @@ class TinkerTrainer:
 
         client = await create(self._service.create_sampling_client, base_model=self._job.model.id)
         inputs = [types.ModelInput.from_ints([*row.prompt, *row.tokens]) for row in rows]
+        self._scored_tokens = sum(tokens.length for tokens in inputs)
         scored = await asyncio.gather(*(client.compute_logprobs(tokens).result_async() for tokens in inputs))
         return {id(row): np.array(logprobs[1:], dtype=np.float64) for row, logprobs in zip(rows, scored, strict=True)}
 
