@@ -249,9 +249,11 @@ def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:
 
 def test_a_repeated_sweep_has_a_line_for_each_complete_job(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, *SMALL, "seed=0,1", "hydra.sweep.dir=sweep")
-    assert "Report: " in evorun_here(*sweep, cwd=tmp_path).stdout
+    first = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
+    assert [line.partition(":")[0] for line in first[:2]] == ["Simulated model", "Sample set"]  # once for both
     lines = evorun_here(*sweep, cwd=tmp_path).stdout.splitlines()
     jobs, end = lines[:2], lines[-1]
+    assert first[2:] == lines
     assert lines[2] == "sweep: 2 jobs: 2 done"
     for folder, line in zip(sorted(tmp_path.glob("sweep/*seed-*")), jobs, strict=True):
         accuracy = json.loads((folder / "results.json").read_text())["metrics"]["accuracy"]

@@ -35,6 +35,8 @@ class Invocation:
     """Of the runs of this process, in order."""
     folders: list[Path] = field(default_factory=list)
     """Of the runs that began in this process, in order."""
+    said: set[str] = field(default_factory=set)
+    """Warnings that a sweep has printed, once for all its jobs."""
 
 
 current = Invocation()

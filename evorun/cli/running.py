@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evorun.cli import invocation
 from evorun.cli.output import print_error
 from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, HistoryError, JournalError
@@ -27,7 +28,7 @@ def carry_out(
 ) -> str:
     """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin, and HistoryError.
 
-    redo_calls, origin: see `run_experiment`. of_sweep: a run that was complete gets a line instead of its tables.
+    redo_calls, origin: see `run_experiment`. of_sweep: a line takes the place of the tables.
     """
     from evorun.reports.html import is_up_to_date
     from evorun.reports.summary import describe_complete, print_summary
@@ -40,7 +41,7 @@ def carry_out(
         with blaming_plugins():
             checked = check(config)
             outcome = run_experiment(
-                checked, path, command, console, redo_calls=redo_calls, silent_if_complete=of_sweep, origin=origin
+                checked, path, command, console, redo_calls=redo_calls, of_sweep=of_sweep, origin=origin
             )
         if outcome.status == "completed":
             if outcome.already_complete and is_up_to_date(path):
@@ -49,7 +50,7 @@ def carry_out(
                 else:
                     print_summary(path, console)
             else:
-                _report(path, config, console, transplants=checked.method.transplants)
+                _report(path, config, console, transplants=checked.method.transplants, of_sweep=of_sweep)
             return outcome.status
     except KeyboardInterrupt:
         if not (path / MANIFEST).exists():
@@ -95,14 +96,26 @@ def obstacle(config: Mapping[str, Any], loaded: list[Any]) -> str | None:
     return None
 
 
-def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool) -> None:
+def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:
+    from evorun.reports.facts import list_origins
+    from evorun.reports.summary import describe_complete, print_summary
+
     if transplants:
         from evorun.cli.studies import transplant
 
-        console.print_table(transplant(path, config, console).to_rich())
+        table = transplant(path, config, console).to_rich()
+        if not of_sweep:
+            console.print_table(table)
     with showing_work(path / LOCK):
         from evorun.reports.html import write_report
-        from evorun.reports.summary import print_summary
 
         write_report(path)
-    print_summary(path, console)
+    if not of_sweep:
+        print_summary(path, console)
+        return
+    said = invocation.current.said
+    for line in list_origins(load_manifest(path)):
+        if line not in said:
+            said.add(line)
+            console.print(line, style="bold yellow")
+    console.print(describe_complete(path), soft_wrap=True)

@@ -95,9 +95,8 @@ def count_first_generation(settings: Mapping[str, Any]) -> int | None:
     return population if isinstance(population, int) else None
 
 
-def list_warnings(outcome: Outcome) -> list[str]:
-    """Return the warnings: no real model, data other than the benchmark, an unfinished run, ..."""
-    manifest = outcome.manifest
+def list_origins(manifest: Manifest) -> list[str]:
+    """Return the warnings of figures other than a language model's on a benchmark."""
     found = []
     if manifest.simulated:
         found.append(SIMULATED_LINE)
@@ -109,6 +108,13 @@ def list_warnings(outcome: Outcome) -> list[str]:
     if manifest.provenance.source != "benchmark":
         label = SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
         found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)
+    return found
+
+
+def list_warnings(outcome: Outcome) -> list[str]:
+    """Return the warnings: no real model, data other than the benchmark, an unfinished run, ..."""
+    manifest = outcome.manifest
+    found = list_origins(manifest)
     unscored = [p for p in outcome.predictions if outcome.primary.value_in(p) is None]
     if unscored:
         n, name = len(outcome.predictions), text.words(outcome.primary.name)

@@ -72,7 +72,7 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
 
 def describe_complete(run_dir: Path) -> str:
     """Return a line on a complete run: its primary score with its interval. Raises RunDirectoryError or DataError."""
-    outcome = load_outcome(run_dir)
+    outcome = load_outcome(run_dir, shows_records=False)
     score, metric = outcome.primary, outcome.metrics.get(outcome.primary.name)
     line = f"{display(run_dir)}: complete"
     if metric is None:

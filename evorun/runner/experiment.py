@@ -72,13 +72,14 @@ def run_experiment(
     console: Terminal,
     *,
     redo_calls: bool = False,
-    silent_if_complete: bool = False,
+    of_sweep: bool = False,
     origin: Origin | None = None,
 ) -> Outcome:
     """Carry out a run in the directory `path`, or continue it there; leave a complete run unchanged, and say so.
 
-    redo_calls: repeat all calls when the journal is missing. silent_if_complete: the caller says it. origin: the run
-    whose recorded calls the new directory's journal holds already.
+    redo_calls: repeat all calls when the journal is missing. of_sweep: one of many runs, of which the caller says how it
+    ended; its title stands above lines of progress alone. origin: the run whose recorded calls the new directory's
+    journal holds already.
 
     Raises EvorunError when the run cannot begin (missing data, a directory in use or of another run). After that, the
     manifest and the returned outcome say how the run ended.
@@ -110,7 +111,7 @@ def run_experiment(
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):
             line = f"{display(path)}: this run is complete and its files are unchanged: nothing to do"
-            if not silent_if_complete:
+            if not of_sweep:
                 console.print(line, soft_wrap=True)
             with followed(path, config.trackers):  # one of them may lack points
                 return Outcome("completed", already_complete=True)
@@ -130,7 +131,7 @@ def run_experiment(
                     path / PROBLEMS,
                     [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
                 )
-                return _run(taught, loaded, training, shares, directory, console, times)
+                return _run(taught, loaded, training, shares, directory, console, times, of_sweep=of_sweep)
 
             outcome = carry_out(begin)
             seconds = time.monotonic() - started
@@ -192,6 +193,8 @@ async def _run(
     directory: RunDirectory,
     console: Terminal,
     times: GpuTimes,
+    *,
+    of_sweep: bool,
 ) -> None:
     open_engines = partial(_engines, config, simulating(loaded, training), directory, times.clocks)
     async with open_effects(
@@ -223,7 +226,10 @@ async def _run(
             redistribute=config.budget.redistribute,
             training=training,
         )
-        with show_progress(progress, console, config.evorun.progress, directory.path / PROGRESS):
+        shown = show_progress(
+            progress, console, config.evorun.progress, directory.path / PROGRESS, title_first=not of_sweep
+        )
+        with shown:
             await driver.run()
             await effects.finish()
             progress.ending = "writing results"

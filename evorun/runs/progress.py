@@ -14,7 +14,7 @@ from rich.text import Text
 
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
-from evorun.runs.formats import value
+from evorun.runs.formats import MISSING, value
 from evorun.runs.live import ProgressRecord, write_progress
 from evorun.runs.schema import Spent
 from evorun.runs.scores import Score
@@ -139,8 +139,8 @@ class Progress:
         self._training = ""
         self._training_step = 0
         self.write_line: Callable[[str], None] | None = None
-        """Called with a plain line after progress, at most every `PLAIN_INTERVAL_S`; None: no lines."""
-        self._next_line_s = 0.0
+        """Called with a plain line after progress, every `PLAIN_INTERVAL_S` at most; None: no lines."""
+        self._next_line_s = PLAIN_INTERVAL_S
         self._counted_shares: dict[str, float] = {}
         self._done = 0.0
         """The sum of `_counted_shares`."""
@@ -246,6 +246,8 @@ class Progress:
         steps = Counter(list(self._last_steps.values()))
         mean = sum(scored) / len(scored) if scored else 0.0
         primary = value(self.primary, mean)
+        # of a problem or two in their first steps it would say nothing
+        shows_score = bool(scored) and (bool(self._ended) or len(scored) == self.problems)
         tokens = traffic.prompt_tokens + traffic.completion_tokens
         ended = len(self._ended) >= self.problems
         left = 0.0 if ended else None if share >= 1 else self._time_left.estimate(self.seconds)
@@ -253,12 +255,14 @@ class Progress:
             "phase": self._phase(),
             "done": f"{100 * (share if ended else min(share, _ALMOST)):.0f} %",
             "problems": f"{len(self._ended)}/{self.problems} done, {len(self._last_steps)} begun",
-            "evaluated at step" if self.trains else self.step_name: f"{min(steps)} to {max(steps)}" if steps else "-",
-            self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",
+            "evaluated at step" if self.trains else self.step_name: f"{min(steps)} to {max(steps)}"
+            if steps
+            else MISSING,
+            self.primary.name: f"{primary} (n={len(scored)})" if shows_score else MISSING,
             "calls": f"{traffic.calls:,} ({traffic.calls / seconds:.1f}/s)",
             "tokens": f"{tokens:,}, prompts and completions ({tokens / seconds:,.0f}/s)",
             "elapsed": format_clock(seconds),
-            "left": "-" if left is None else format_clock(left),
+            "left": MISSING if left is None else format_clock(left),
         }
         if self._training:
             shown["training"] = self._training
@@ -276,7 +280,7 @@ class Progress:
             return "replaying the journal" if self.traffic.replayed else "starting"
         if self.grading:
             return f"grading {self.grading:,}"
-        return "updating weights" if self.trains else "between calls"
+        return "updating weights" if self.trains else MISSING
 
 
 Follower = Callable[[Mapping[str, str]], None]
@@ -304,15 +308,17 @@ def render_progress(shown: Mapping[str, str]) -> Table:
 
 
 def describe_progress(shown: Mapping[str, str]) -> str:
-    """Return the texts to show as one line."""
-    return "; ".join(f"{label} {text}" for label, text in shown.items())
+    """Return the texts to show as one line, without those that are missing."""
+    return "; ".join(f"{label} {text}" for label, text in shown.items() if text != MISSING)
 
 
 @contextmanager
-def show_progress(progress: Progress, console: Terminal, mode: str, file: Path | None = None) -> Iterator[Progress]:
+def show_progress(
+    progress: Progress, console: Terminal, mode: str, file: Path | None = None, *, title_first: bool = True
+) -> Iterator[Progress]:
     """Show the progress of a run while it goes on; `mode` is auto, plain or off.
 
-    file: others may read it there, whatever the mode; a run that has not ended in order leaves it there.
+    title_first: print the title at once and not only before the first of several plain lines. file: others may read it there, whatever the mode; a run that has not ended in order leaves it there.
     """
 
     def write() -> None:
@@ -320,14 +326,14 @@ def show_progress(progress: Progress, console: Terminal, mode: str, file: Path |
             with contextlib.suppress(OSError):  # a full disk ends the run elsewhere, in order
                 write_progress(file, progress.record())
 
-    with _repeatedly(write, WRITE_INTERVAL_S), _displayed(progress, console, mode):
+    with _repeatedly(write, WRITE_INTERVAL_S), _displayed(progress, console, mode, title_first=title_first):
         yield progress
     if file is not None:
         file.unlink(missing_ok=True)  # results.json says it all
 
 
 @contextmanager
-def _displayed(progress: Progress, console: Terminal, mode: str) -> Iterator[None]:
+def _displayed(progress: Progress, console: Terminal, mode: str, *, title_first: bool) -> Iterator[None]:
     def shown() -> dict[str, str]:
         return {"evorun": progress.title, **progress.about, **progress.fields()}
 
@@ -348,8 +354,16 @@ def _displayed(progress: Progress, console: Terminal, mode: str) -> Iterator[Non
             yield
         return
     if mode != "off":
-        progress.write_line = lambda line: console.print(line, soft_wrap=True)
-        progress.write_line("; ".join([progress.title, describe_progress(progress.about)]))
+        ahead = ["; ".join([progress.title, describe_progress(progress.about)])]
+
+        def write_line(*lines: str) -> None:
+            for line in (*ahead, *lines):
+                console.print(line, soft_wrap=True)
+            ahead.clear()
+
+        progress.write_line = write_line
+        if title_first:
+            write_line()
     yield
 
 

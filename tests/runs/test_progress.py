@@ -9,6 +9,7 @@ import pytest
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
+from evorun.runs.formats import MISSING
 from evorun.runs.live import PROGRESS, read_progress
 from evorun.runs.progress import Progress, TimeLeft, show_progress
 from evorun.runs.schema import Spent
@@ -18,7 +19,7 @@ from evorun.runs.terminal import Terminal
 
 def test_generations_are_those_that_were_reached() -> None:
     progress = Progress("gepa on quiz", 2, 150, Traffic(), ACCURACY)
-    assert progress.fields()["generation"] == "-"
+    assert progress.fields()["generation"] == MISSING
     for problem, last in (("p0", 1), ("p1", 3)):
         for step in range(last + 1):
             progress.count_step(problem, step, None)
@@ -41,6 +42,8 @@ def test_the_primary_score_is_shown_as_it_is_and_rates_as_percentages() -> None:
     for progress in (of_score, of_right):
         for problem, value in (("p0", 1.0), ("p1", 0.0), ("p2", None)):
             progress.count_step(problem, 0, value)
+        assert progress.fields()[progress.primary.name] == MISSING  # of two in their first step
+        progress.count_finished_problem("p0")
     assert of_score.fields()["error"] == "0.500 (n=2)"
     assert "accuracy" not in of_score.fields()
     assert of_right.fields()["accuracy"] == "50.0 % (n=2)"
@@ -204,7 +207,7 @@ def test_nothing_is_complete_before_its_last_evaluation(tmp_path: Path) -> None:
     for step in range(1, 5):
         clock.now = 100.0 * step
         progress.count_training_step(step, {})
-    assert (progress.fields()["done"], progress.fields()["left"]) == ("99 %", "-")
+    assert (progress.fields()["done"], progress.fields()["left"]) == ("99 %", MISSING)
     assert (progress.record().share, progress.record().left_seconds) == (0.99, None)
     for problem in ("p0", "p1"):
         progress.count_step(problem, 4, 1.0)
@@ -232,7 +235,7 @@ def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
         clock.now = 0.2 * step
         for problem in ("p0", "p1"):
             progress.count_step(problem, step, None)
-    assert progress.fields()["left"] == "-"
+    assert progress.fields()["left"] == MISSING
     events = [
         (2 + 50.0 * (step - 8), lambda i=i, s=step: progress.count_step(f"p{i}", s, None))
         for i in range(2)
@@ -266,11 +269,24 @@ def test_tokens_are_those_that_budgets_count_and_calls_in_flight_name_the_phase(
     assert progress.fields()["phase"] == "in flight: 3 generate, 12 judge"
     assert progress.fields()["tokens"] == "100, prompts and completions (10/s)"
     progress.traffic.in_flight.clear()
-    assert progress.fields()["phase"] == "between calls"
+    assert progress.fields()["phase"] == MISSING
     progress.grading = 2
     assert progress.fields()["phase"] == "grading 2"
     progress.ending = "writing results"
     assert progress.fields()["phase"] == "writing results"
+
+
+def test_a_plain_title_stands_before_the_first_line_where_many_runs_share_the_screen() -> None:
+    progress, clock = _progress(2, 4)
+    screen = io.StringIO()
+    with show_progress(progress, Terminal(file=screen, width=100), "auto", title_first=False):
+        progress.count_step("p0", 0, 1.0)
+        assert not screen.getvalue()
+        for clock.now in (11.0, 22.0):
+            progress.count_step("p0", 1, 1.0)
+    title, *lines = screen.getvalue().splitlines()
+    assert title.startswith("a run")
+    assert [line.partition(";")[0] for line in lines] == ["phase starting"] * 2
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -304,7 +304,7 @@ def _format_x_axis(axes: "Axes", values: Sequence[float], against: AxisName) -> 
 
     if against == "step" and axes.get_xscale() == "symlog":
         decades = len(str(int(max(values))))
-        subs = (1, 2, 5) if decades < 4 else (1,)
+        subs = (1, 3) if decades < 5 else (1,)
         axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=subs))
         return axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
     if against == "step":
