@@ -1,12 +1,15 @@
 """`evorun list` composes as little as it can."""
 
 import io
+import json
+import re
 from typing import Any
 
 import pytest
 
 from evorun.cli import listing
 from evorun.cli.compose import config_folder
+from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal
 
@@ -23,6 +26,23 @@ def test_a_method_is_composed_once_and_for_each_task_that_changes_it(monkeypatch
     listing.print_listing(["methods"], Terminal(file=io.StringIO()))
     changed = len(list((config_folder() / "method_on_task").glob("*.yaml")))
     assert len(registry.methods()) <= len(composed) <= len(registry.methods()) + changed
+
+
+def test_a_name_is_described_with_what_it_goes_with(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = io.StringIO()
+    listing.print_listing(["gepa", "lyria/table1"], Terminal(file=printed, width=400))
+    lines = [" ".join(line.split()) for line in printed.getvalue().splitlines()]
+    assert lines[0] == "method=gepa"
+    assert f"description {registry.methods()['gepa'].description}" in lines
+    assert any(re.fullmatch(r"keys \S*conf/method/gepa.yaml", line) for line in lines)
+    assert "does not run as it is: essay" in lines
+    assert "experiment=lyria/table1" in lines
+    listing.print_listing(["sudoku", "--json"], Terminal())
+    pairs = json.loads(capsys.readouterr().out)["pairs"]
+    assert {pair["task"] for pair in pairs} == {"sudoku"}
+    assert {pair["method"] for pair in pairs} == set(registry.methods())
+    with pytest.raises(ConfigError, match="did you mean lyria"):
+        listing.print_listing(["lyrya"], Terminal())
 
 
 def test_a_pair_that_is_refused_is_not_listed_as_fitting() -> None:

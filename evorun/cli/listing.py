@@ -1,6 +1,8 @@
 """`evorun list`: methods, tasks, models, engines and experiments, one per line, and which methods fit which tasks."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -15,6 +17,7 @@ from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.runner import registry
 from evorun.runner.settings import find_obstacle, missing_capabilities
+from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 from evorun.tasks.base import TaskConfig
 from evorun.tasks.capabilities import describe
@@ -49,14 +52,16 @@ _REFUSED = "does not run as it is"
 
 
 def print_listing(arguments: Sequence[str], console: Terminal) -> None:
-    """Print the requested sections, or the usual ones; with --json as one document.
+    """Print the requested sections, or the usual ones, or all that is known of single names; with --json as a document.
 
-    Raises ConfigError for an unknown section.
+    Raises ConfigError for an unknown section or name.
     """
     sections = [argument for argument in arguments if argument != JSON]
-    for section in sections:
-        if section not in TITLES:
-            raise ConfigError(f"evorun list: expected {', '.join(TITLES)}, {JSON} or nothing, got '{section}'")
+    if names := [name for name in sections if name not in TITLES]:
+        if len(names) < len(sections):
+            raise ConfigError(f"evorun list: expected sections or names, got both: {' '.join(sections)}")
+        _list_names(names, console, as_json=JSON in arguments)
+        return
     with_pairs = not sections or bool(set(sections) & {"methods", "tasks"})
     if JSON in arguments:
         chosen = {section: list(_entries(section)) for section in sections or TITLES}
@@ -81,6 +86,50 @@ def print_listing(arguments: Sequence[str], console: Terminal) -> None:
                 soft_wrap=True,
                 markup=False,
             )
+
+
+def _list_names(names: Sequence[str], console: Terminal, *, as_json: bool) -> None:
+    """Print what is known of methods, tasks, models, engines or experiments by their names. Raises ConfigError."""
+    known = {section: {entry["name"]: entry for entry in _entries(section)} for section in TITLES}
+    for name in names:
+        if not any(name in entries for entries in known.values()):
+            close = difflib.get_close_matches(name, [each for entries in known.values() for each in entries], n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(
+                f"evorun list: {hint}expected {', '.join(TITLES)}, one of their names, or {JSON}, got '{name}'"
+            )
+    found = [(section, entries[name]) for name in names for section, entries in known.items() if name in entries]
+    pairs = {
+        (section, entry["name"]): list(_fits(**{section[:-1]: entry["name"]}))
+        for section, entry in found
+        if section in ("methods", "tasks")
+    }
+    if as_json:
+        chosen = {section: [entry for of, entry in found if of == section] for section, _ in found}
+        print_json({**chosen, PAIRS: [fit for fits in pairs.values() for fit in fits]})
+        return
+    for section, entry in found:
+        kind, name = section[:-1], entry["name"]
+        table = _table(f"{kind}={name}", "", "")
+        table.show_header = False
+        for key, cell in entry.items():
+            if key != "name":
+                table.add_row(key, f"{cell:,}" if isinstance(cell, int) else cell)
+        table.add_row("keys", _find_keys(kind, name))
+        other = "task" if kind == "method" else "method"
+        for number, (words, others) in enumerate(_group_fits(pairs.get((section, name), ()), other).items()):
+            table.add_row("" if number else f"with {other}s", f"{words}: {', '.join(others)}")
+        console.print_table(table)
+
+
+def _find_keys(kind: str, name: str) -> str:
+    """Return the file that states the keys of a choice and their values: YAML, or the module of a plug-in."""
+    file = config_folder() / kind / f"{name}.yaml"
+    if file.exists():
+        return display(file)
+    owners = registry.methods() if kind == "method" else registry.task_configs() if kind == "task" else {}
+    module = inspect.getsourcefile(owners[name]) if name in owners else None
+    return "none" if module is None else display(Path(module))
 
 
 def _entries(section: str) -> Iterator[dict[str, Any]]:
@@ -125,16 +174,23 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _fits() -> Iterator[dict[str, Any]]:
-    """Yield each pair of a method and a task: the information regime that it has, or why it does not run."""
-    for name, method in registry.methods().items():
-        usual = method(default_config("method", name))
-        for task, task_config in registry.task_configs().items():
-            fit = find_fit(usual, task_config, f"{name}_on_{task}")
+def _fits(method: str | None = None, task: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield each pair of a method and a task: the information regime that it has, or why it does not run.
+
+    method, task: the only one to pair.
+    """
+    for name, method_class in registry.methods().items():
+        if method not in (None, name):
+            continue
+        usual = method_class(default_config("method", name))
+        for task_name, task_config in registry.task_configs().items():
+            if task not in (None, task_name):
+                continue
+            fit = find_fit(usual, task_config, f"{name}_on_{task_name}")
             lacking = describe(fit.lacking) if fit.lacking else None
             yield {
                 "method": name,
-                "task": task,
+                "task": task_name,
                 "regime": fit.regime or None,
                 "needs": lacking,
                 "obstacle": fit.obstacle or None,
@@ -145,14 +201,18 @@ def _pairs() -> Table:
     """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack."""
     table = _table("which methods fit which tasks", "method=", "sees beside the problem, or needs", "task=")
     for name, fits in groupby(_fits(), itemgetter("method")):
-        tasks: dict[str, list[str]] = {}
-        for fit in fits:
-            needs = f"needs {fit['needs']}" if fit["needs"] else None
-            words = needs or (_REFUSED if fit["obstacle"] else fit["regime"])
-            tasks.setdefault(words, []).append(fit["task"])
-        for number, (words, names) in enumerate(tasks.items()):
+        for number, (words, names) in enumerate(_group_fits(fits, "task").items()):
             table.add_row("" if number else name, words, ", ".join(names))
     return table
+
+
+def _group_fits(fits: Iterable[Mapping[str, Any]], other: str) -> dict[str, list[str]]:
+    """Return the names of tasks (or methods: `other`), by the information regime with them, or by what is lacking."""
+    names: dict[str, list[str]] = {}
+    for fit in fits:
+        needs = f"needs {fit['needs']}" if fit["needs"] else None
+        names.setdefault(needs or (_REFUSED if fit["obstacle"] else fit["regime"]), []).append(fit[other])
+    return names
 
 
 class Fit(NamedTuple):

@@ -21,6 +21,9 @@ BY_DUELS = "kind=duels"
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""
 
+_IGNORED = "outputs/\n__pycache__/\n*.egg-info/\n"
+"""The package's `.gitignore`: runs land in `outputs`."""
+
 _WRITTEN: tuple[Kind, ...] = ("task", "method")
 
 
@@ -40,7 +43,7 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     try:
         root = resources.files("evorun.cli") / "templates"
         templates = dict(_templates(root / kind)) | (dict(_templates(root / "method_duels")) if by_duels else {})
-        for path, template in templates.items():
+        for path, template in {**templates, ".gitignore": _IGNORED}.items():
             file = folder / path.replace(_IN_FILE_NAMES, name)
             file.parent.mkdir(parents=True, exist_ok=True)
             text = environment.from_string(template).render(name=name, class_name=class_name)

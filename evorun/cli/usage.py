@@ -291,11 +291,12 @@ USAGES = {
     ),
     "list": Usage(
         "listing:print_listing",
-        "evorun list [methods|tasks|models|engines|experiments]",
+        "evorun list [methods|tasks|models|engines|experiments|NAME]",
         "list what is available, and which methods fit which tasks",
-        "evorun list [methods|tasks|models|engines|experiments ...] [--json]",
+        "evorun list [methods|tasks|models|engines|experiments|NAME ...] [--json]",
         "Lists methods, tasks, models and engines, one per line, and which methods fit which tasks; experiments where\n"
-        "they are asked for. --json prints all of it as a document.",
+        "they are asked for. With names, says of each what it is, which file has its keys, and of a method or a task\n"
+        "what it goes with: what the method then sees beside the problem, or needs. --json prints a document.",
     ),
     "doctor": Usage(
         "verbs:doctor",
