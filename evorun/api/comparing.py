@@ -27,7 +27,7 @@ class Figure:
     """A figure of a comparison; a notebook shows it by itself."""
 
     def __init__(self, captioned: CaptionedFigure, heading: str) -> None:
-        self._drawing = captioned.drawing
+        self._drawing = captioned.drawing.with_caption()  # it is beside the figure here
         self.heading = heading
         """The subject, such as `Accuracy during the runs`; with its caption and note it says what is drawn."""
         self.caption = captioned.caption

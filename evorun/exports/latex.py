@@ -103,7 +103,7 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     about = f"{notes.intervals_note(comparison)} {notes.cost_note(comparison)}"
     means = " Means over seeds, n in seeds x problems." if comparison.has_seeds else ""
     yield _Part("main", f"{primary} and cost.{means}", about, main)
-    yield _Part("scores", f"scores.{means}", "", tables.make_scores_table(rows, comparison.repeated_scores))
+    yield _Part("scores", f"scores.{means}", "", tables.make_scores_table(rows, comparison.omitted_scores))
     search = tables.make_search_table(rows, comparison.step)
     yield _Part("search", "search and judge.", notes.search_note(comparison), search)
     if comparison.strata:
@@ -115,7 +115,7 @@ def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:
     findings = " ".join([notes.pairs_note(comparison), *map(describe_finding, pairs.main_pairs)])
     adjusted = "95 % intervals are not adjusted, p (Holm) is, for the comparisons of the table."
     yield _Part("pairs", f"{against}. {adjusted}", findings, tables.make_pairs_table(pairs.main_pairs))
-    score_pairs = tables.make_score_pairs_table(pairs.main_pairs, comparison.repeated_scores)
+    score_pairs = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
     yield _Part("score-pairs", f"{against}: scores.", notes.SCORE_PAIRS_NOTE, score_pairs)
     yield _Part("rubrics", "cost of refinement.", OVERHEAD_NOTE, make_overhead_table(comparison))
     mean = ", means over seeds" if comparison.has_seeds else ""

@@ -8,11 +8,12 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evorun.reports.text import sentence
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 
@@ -34,6 +35,10 @@ _PAGE = 10.4
 """Width of a page in inches of a figure."""
 _LEGEND_SIZE = 8.5
 """Of the names in a legend, in points."""
+_CAPTION_SIZE, _CAPTION_LINE, _CAPTION_INDENT = 8, 11, 7
+"""Of a caption in a file, in points: size, height of a line, and distance from the left edge."""
+_VIEW_BOX = re.compile(r'width="(?P<width>[\d.]+)pt" height="(?P<height>[\d.]+)pt" viewBox="[^"]*"')
+"""The size of a figure in an SVG file of Matplotlib."""
 
 _STYLE: Any = {
     "text.parse_math": False,  # a stratum's name may hold dollar signs
@@ -162,9 +167,16 @@ class Drawing:
     """The files' name, without its ending."""
     inline: str
     """An SVG element with a text alternative, in the colours and fonts of the page around it."""
-    svg: str
-    """The same as a file that stands alone, on white."""
+    bare: str
+    """The same as a file that stands alone, on white, without its caption."""
     figure: "Figure"
+    caption: str = ""
+    """Stands below it in files; a page has it above."""
+
+    def with_caption(self, *sentences: str) -> "Drawing":
+        """Return the drawing with a caption of the sentences that are not empty."""
+        said = [sentence(printable(part)).rstrip(".") + "." for part in sentences if part]
+        return replace(self, caption=" ".join(said))
 
     @property
     def natural_width(self) -> int:
@@ -172,19 +184,45 @@ class Drawing:
         width = self.figure.get_figwidth()
         return int(3.6 * width) if width > _PAGE else 0
 
+    @property
+    def svg(self) -> str:
+        """The same as a file that stands alone, on white, with its caption."""
+        size = _VIEW_BOX.search(self.bare)
+        if not self.caption or size is None:
+            return self.bare
+        width, height = float(size["width"]), float(size["height"])
+        lines = self._wrap_caption()
+        taller = f"{height + _CAPTION_LINE * (len(lines) + 0.5):g}"
+        texts = "".join(
+            f'<text x="{_CAPTION_INDENT}" y="{height + _CAPTION_LINE * number:g}" font-size="{_CAPTION_SIZE}" '
+            f'font-family="DejaVu Sans, sans-serif" fill="{INK}">{escape(line)}</text>'
+            for number, line in enumerate(lines, 1)
+        )
+        head = f'width="{width:g}pt" height="{taller}pt" viewBox="0 0 {width:g} {taller}"'
+        drawn = self.bare.rstrip().removesuffix("</svg>").replace(size[0], head, 1)
+        return f"{drawn}{texts}</svg>\n"
+
     def pdf(self) -> bytes:
         """Return the same as a PDF file, with the fonts that it needs."""
-        buffer = io.BytesIO()
         settings = {"pdf.fonttype": 42}  # TrueType: journals refuse Matplotlib's own choice, Type 3
-        _save(self.figure, buffer, "pdf", settings, dict.fromkeys(["Creator", "Producer", "CreationDate"]))
-        return buffer.getvalue()
+        return self._save("pdf", settings, dict.fromkeys(["Creator", "Producer", "CreationDate"]))
 
     def png(self) -> bytes:
         """Return the same as a PNG picture, on white, at 200 dots per inch."""
+        return self._save("png", {"savefig.dpi": 200, "savefig.facecolor": "white"}, {"Software": None})
+
+    def _save(self, format: str, settings: Mapping[str, Any], metadata: dict[str, Any]) -> bytes:
         buffer = io.BytesIO()
-        settings = {"savefig.dpi": 200, "savefig.facecolor": "white"}
-        _save(self.figure, buffer, "png", settings, {"Software": None})
+        lines = self._wrap_caption()
+        left = _CAPTION_INDENT / 72 / self.figure.get_figwidth()
+        said = self.figure.text(left, 0, "\n".join(lines), va="top", fontsize=_CAPTION_SIZE, color=INK)
+        around = {"savefig.bbox": "tight", "savefig.pad_inches": 0.05} if lines else {}
+        _save(self.figure, buffer, format, {**settings, **around}, metadata)
+        said.remove()
         return buffer.getvalue()
+
+    def _wrap_caption(self) -> list[str]:
+        return wrap(self.caption, int(72 * self.figure.get_figwidth() / (0.55 * _CAPTION_SIZE)))
 
 
 def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:

@@ -77,6 +77,22 @@ def describe_repeated_scores(outcomes: Sequence[Outcome]) -> str | None:
     return f"Left out, since equal to another score on each problem: {', '.join(pairs)}." if pairs else None
 
 
+def find_constant_scores(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the scores but the primary one that have the same value on all problems of all runs, with that value."""
+    found: dict[str, set[float | None]] = {}
+    for outcome in outcomes:
+        for score in outcome.scores[1:]:
+            found.setdefault(score.name, set()).update(score.value_in(graded) for graded in outcome.predictions)
+    values = {name: next(iter(values)) for name, values in found.items() if len(values) == 1}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def describe_constant_scores(outcomes: Sequence[Outcome]) -> str | None:
+    """Say which scores are left out because they are everywhere the same; None where none is."""
+    shown = [f"{text.words(name)} ({text.number(value)})" for name, value in find_constant_scores(outcomes).items()]
+    return f"Left out, since the same on all problems of all runs: {', '.join(shown)}." if shown else None
+
+
 def make_curves_tables(curves: Curves, primary: Score, axes: XAxes) -> list[Table]:
     """Return the points of the primary score's curves by stratum, and those of the other scores, if any."""
     step, *costs = axes.values()

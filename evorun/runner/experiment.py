@@ -77,9 +77,9 @@ def run_experiment(
 ) -> Outcome:
     """Carry out a run in the directory `path`, or continue it there; leave a complete run unchanged, and say so.
 
-    redo_calls: repeat all calls when the journal is missing. of_sweep: one of many runs, of which the caller says how it
-    ended; its title stands above lines of progress alone. origin: the run whose recorded calls the new directory's
-    journal holds already.
+    redo_calls: repeat all calls when the journal is missing. of_sweep: one of many runs, whose caller says how it ends;
+    its title stands above lines of progress alone. origin: the run whose recorded calls the new directory's journal
+    holds already.
 
     Raises EvorunError when the run cannot begin (missing data, a directory in use or of another run). After that, the
     manifest and the returned outcome say how the run ended.

@@ -318,7 +318,8 @@ def show_progress(
 ) -> Iterator[Progress]:
     """Show the progress of a run while it goes on; `mode` is auto, plain or off.
 
-    title_first: print the title at once and not only before the first of several plain lines. file: others may read it there, whatever the mode; a run that has not ended in order leaves it there.
+    file: others may read it there, whatever the mode; a run that has not ended in order leaves it there. title_first:
+    print the title at once, and not only before the first plain line.
     """
 
     def write() -> None:

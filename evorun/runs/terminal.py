@@ -28,28 +28,40 @@ class Terminal(Console):
     def __init__(self, **settings: Any) -> None:
         """settings: those of `Console`, except markup ([/x]), emoji (:x:) and highlighting, which are off."""
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
+        self.soft_wrap = not self.limits_tables  # in a file or a pipe sentences stay whole, too
+        self._after_text = False
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render a text, a table, ...; everything that Rich prints passes through here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print texts; those of a file or a pipe are not wrapped, unless COLUMNS is set."""
+        super().print(*objects, **settings)
+        self._after_text = bool(objects)
+
     def print_table(self, table: Table) -> None:
         """Print a table unless it has no rows; what is too wide for a terminal continues below, column by column.
 
-        Lines wrap only between words. In a file or a pipe they are whole and end without spaces, unless COLUMNS is set.
+        A title stands apart from the text before it. Lines wrap only between words. In a file or a pipe they are whole
+        and end without spaces, unless COLUMNS is set.
         """
         if not table.rows:
             return
+        if table.title and self._after_text:
+            self.line()
         if self.is_terminal:
             for part in self.fit_table(table):
                 self.print(part, crop=False, no_wrap=True, overflow="ignore")
+            self._after_text = False
             return
         with self.capture() as captured:
             for part in self.fit_table(table):
                 self.print(part, crop=False, no_wrap=True, overflow="ignore")
         for line in captured.get().splitlines():
             self.print(line.rstrip(), soft_wrap=True)
+        self._after_text = False
 
     @property
     def limits_tables(self) -> bool:

@@ -514,6 +514,25 @@ def test_measured_stands_beside_reported(tmp_path: Path) -> None:
     assert zero_shot.reported is None
     assert _subtract_reported(zero_shot) is None
     assert comparison.sources == [("A paper, Figure 2", "with its own model")]
+    assert make_main_table(comparison, comparison.rows, [], []).headings[-2:] == ["reported", "difference"]
+
+
+def test_reported_figures_stand_beside_no_single_seed_and_without_differences_that_nobody_may_take(
+    tmp_path: Path,
+) -> None:
+    runs = [
+        write_method(
+            tmp_path / str(seed), GOOD, method="duel_evolve", seed=seed, simulated=True,
+            config={"reported": REPORTED, "method": {"name": "duel_evolve"}, "seed": seed},
+        )
+        for seed in range(2)
+    ]  # fmt: skip
+    comparison = compare(runs)
+    of_arms, of_runs = (
+        make_main_table(comparison, rows, [], []).headings for rows in (comparison.rows, comparison.run_rows)
+    )
+    assert of_arms[-1] == "reported"
+    assert "reported" not in of_runs
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(t
             if record["problem"] == "*"
         }
         assert one.text == texts[best["candidate"]]
-        assert f"{best['candidate']}, of step" in one.title
+        assert f"{best['candidate']}, made in training step" in one.title
     assert [len(one.differences) for one in found] == [1, 2]
     page = Page(write_comparison(comparison, tmp_path / "comparison.html").read_text())
     assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form"})

@@ -324,8 +324,17 @@ def test_a_score_that_repeats_another_is_left_out_and_named(tmp_path: Path) -> N
         for method in ("gepa", "zero_shot")
     ]
     compared = compare(runs)
-    tables = (make_scores_table(compared.rows, compared.repeated_scores), run_scores_table(load_outcome(runs[0])))
+    tables = (make_scores_table(compared.rows, compared.omitted_scores), run_scores_table(load_outcome(runs[0])))
     assert [{row[1] for row in table.rows} for table in tables] == [{"rougeL", "format", "style"}] * 2
     left_out = "Left out, since equal to another score on each problem: rougeLsum (as rougeL)."
     assert left_out in compared.remarks
+    runs = [
+        write_method(
+            tmp_path / f"{method} constant", [True] * 4, method=method, scores={"format": [1] * 4, "style": style}
+        )
+        for method, style in (("gepa", [1] * 4), ("zero_shot", [0] * 4))
+    ]
+    compared = compare(runs)
+    assert {row[1] for row in make_scores_table(compared.rows, compared.omitted_scores).rows} == {"style"}
+    assert "Left out, since the same on all problems of all runs: format (1.00)." in compared.remarks
     assert tables[1].caption == left_out

@@ -39,6 +39,21 @@ def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_pa
     assert (tmp_path / "new" / "folder" / "accuracy-step.pdf").read_bytes().startswith(b"%PDF-")
 
 
+def test_a_caption_stands_below_an_exported_figure_line_by_line() -> None:
+    plain = _drawing()
+    said = plain.with_caption("by generation", "", "Bands are 95 % intervals of <accuracy> over problems " * 3)
+    bare, root = (ElementTree.fromstring(one.svg) for one in (plain, said))
+    ends = float(bare.get("viewBox", "").split()[3])
+    below = [text for text in root.iter("{http://www.w3.org/2000/svg}text") if float(text.get("y", 0)) > ends]
+    assert " ".join(text.text or "" for text in below) == said.caption
+    assert said.caption.startswith("By generation. Bands are 95 % intervals of <accuracy> over")
+    assert len(below) > 1
+    assert float(root.get("viewBox", "").split()[3]) > max(float(text.get("y", 0)) for text in below)
+    heights = [int.from_bytes(one.png()[20:24], "big") for one in (plain, said)]
+    assert heights[0] < heights[1]
+    assert said.png() == said.png()  # the figure itself keeps no caption
+
+
 def test_no_file_is_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("mine")
     table = make_data_table("mine", ("n",), [(1,)])

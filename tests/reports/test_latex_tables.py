@@ -50,7 +50,7 @@ def test_latex_aligns_figures_at_their_points() -> None:
 
 
 def test_latex_has_all_tables_of_the_comparison(tmp_path: Path) -> None:
-    scores = {"length_score": [3.25] * 10}
+    scores = {"length_score": [3.25] * 9 + [4.0]}
     declared = [{"name": "accuracy", "low": 0, "high": 1, "rate": True}, {"name": "length_score", "low": 0, "high": 10}]
     runs = [
         write_method(tmp_path / name, right, method=name, scores=scores, declared=declared)

@@ -49,6 +49,18 @@ def test_what_is_logged_steers_nothing() -> None:
     assert "\x1b" not in line
 
 
+def test_a_sentence_in_a_file_is_whole_and_stands_apart_from_the_title_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    output, sentence = io.StringIO(), "a sentence that takes more than forty columns, and then some"
+    terminal = Terminal(file=output, width=40)
+    table = Table("n", title="figures", box=None)
+    table.add_row("1")
+    terminal.print(sentence)
+    terminal.print_table(table)
+    terminal.print_table(table)
+    assert [line.strip() for line in output.getvalue().splitlines()] == [sentence, "", *["figures", "n", "1"] * 2]
+
+
 @pytest.mark.parametrize(("columns", "lines"), [(None, 1), ("40", 3)])
 def test_a_table_in_a_file_is_whole_unless_columns_limits_it(
     columns: str | None, lines: int, monkeypatch: pytest.MonkeyPatch

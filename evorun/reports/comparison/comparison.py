@@ -29,7 +29,13 @@ from evorun.reports.facts import (
     list_warnings,
     note_equal_calls,
 )
-from evorun.reports.run_tables import describe_repeated_scores, find_repeated_scores, is_flat
+from evorun.reports.run_tables import (
+    describe_constant_scores,
+    describe_repeated_scores,
+    find_constant_scores,
+    find_repeated_scores,
+    is_flat,
+)
 from evorun.runs.directory import find_recording
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
@@ -119,9 +125,10 @@ class ComparedRuns(_Arms):
         return [make_row(arm) for arm in self.arms]
 
     @cached_property
-    def repeated_scores(self) -> dict[str, str]:
-        """The scores that repeat another one on each problem, with its name; tables leave them out."""
-        return find_repeated_scores([run.outcome for run in self.runs])
+    def omitted_scores(self) -> set[str]:
+        """The scores that repeat another one on each problem, or are everywhere the same; tables leave them out."""
+        outcomes = [run.outcome for run in self.runs]
+        return find_repeated_scores(outcomes).keys() | find_constant_scores(outcomes).keys()
 
     @cached_property
     def run_rows(self) -> list[Row]:
@@ -168,7 +175,7 @@ class ComparedRuns(_Arms):
     def common_scores(self) -> list[Score]:
         """The other scores that all arms have."""
         names = [{score.name for score in row.scores} for row in self.rows]
-        shown = [score for score in self.other_scores if score.name not in self.repeated_scores]
+        shown = [score for score in self.other_scores if score.name not in self.omitted_scores]
         return [score for score in shown if all(score.name in known for known in names)]
 
     @property
@@ -219,6 +226,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         row.incomparable_reason for arm in arms if (row := make_row(arm)).has_reported and row.incomparable_reason
     )
     pairs = pair_all(make_groups(runs, reference), arms)
+    outcomes = [run.outcome for run in runs]
     return ComparedRuns(
         arms=arms,
         pairs=pairs,
@@ -230,7 +238,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         ],
         remarks=[
             *unread,
-            *([repeats] if (repeats := describe_repeated_scores([run.outcome for run in runs])) is not None else []),
+            *filter(None, (describe_repeated_scores(outcomes), describe_constant_scores(outcomes))),
             *(f"No difference to reported figures is shown where {reason}." for reason in incomparable),
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),

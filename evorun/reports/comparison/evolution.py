@@ -79,7 +79,9 @@ def collect_evolved_texts(comparison: ComparedRuns) -> list[EvolvedText]:
     for run in comparison.compared_runs:
         population = None if run.outcome.unread else load_population(run.outcome.run_dir)
         for root, last, title in (
-            _find_last_texts(population) if population is not None and len(found) < MAX_TEXTS else ()
+            _find_last_texts(population, run.outcome.step_name)
+            if population is not None and len(found) < MAX_TEXTS
+            else ()
         ):
             kind = last.kind, parse_key(last.id) if last.kind == "rubric" else ""
             differences = [Difference(f"{root.id}, its first version", compare_lines(root.text, last.text))]
@@ -90,8 +92,11 @@ def collect_evolved_texts(comparison: ComparedRuns) -> list[EvolvedText]:
     return found[:MAX_TEXTS]
 
 
-def _find_last_texts(population: Population) -> list[tuple[CandidateRecord, CandidateRecord, str]]:
-    """Return the first text of each kind (and key of rubrics), the best or last one, and the latter's title."""
+def _find_last_texts(population: Population, step: str) -> list[tuple[CandidateRecord, CandidateRecord, str]]:
+    """Return the first text of each kind (and key of rubrics), the best or last one, and the latter's title.
+
+    step: the word for the run's steps.
+    """
     lines: dict[tuple[str, str], list[CandidateRecord]] = {}
     for member in population.members:
         lines.setdefault((member.kind, parse_key(member.id) if member.kind == "rubric" else ""), []).append(member)
@@ -101,10 +106,8 @@ def _find_last_texts(population: Population) -> list[tuple[CandidateRecord, Cand
         last = best if best is not None and best in members else members[-1]
         rated = f", rating {last.mean:.2f}" if last is best and last.mean is not None else ""
         about = f" for {key}" if key else ""
-        title = (
-            f"{'best' if last is best else 'last'} {words(kind)}{about}: {last.id}, of step {last.generation}{rated}"
-        )
-        ends.append((members[0], last, title))
+        name = f"{'best' if last is best else 'last'} {words(kind)}{about}: {last.id}"
+        ends.append((members[0], last, f"{name}, made in {step} {last.generation}{rated}"))
     return ends
 
 

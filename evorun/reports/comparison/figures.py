@@ -11,7 +11,7 @@ from evorun.reports.comparison.evolution import (
     compute_rubric_lengths,
     compute_rubric_strictness,
 )
-from evorun.reports.comparison.notes import name_intervals
+from evorun.reports.comparison.notes import lines_note, name_intervals
 from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import Style, assign_styles, draw_bars, draw_curves, draw_lines_over_seeds
 from evorun.reports.drawing import Drawing
@@ -77,7 +77,10 @@ def make_figures(comparison: ComparedRuns) -> Figures:
             if score not in ranked:
                 heading, caption = f"Further scores during the runs{on}", name
             if drawing is not None:
-                curves.setdefault(heading, []).append(CaptionedFigure(caption, "", drawing))
+                explained = drawing.with_caption(
+                    f"{heading}, {caption[:1].lower()}{caption[1:]}", lines_note(comparison)
+                )
+                curves.setdefault(heading, []).append(CaptionedFigure(caption, "", explained))
     finals = [
         figure
         for panel in panels
@@ -130,7 +133,11 @@ def _draw_rubrics(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, S
 
 
 def _keep_drawn(figures: Sequence[tuple[str, str, Drawing | None]]) -> list[CaptionedFigure]:
-    return [CaptionedFigure(caption, note, drawing) for caption, note, drawing in figures if drawing is not None]
+    return [
+        CaptionedFigure(caption, note, drawing.with_caption(caption, note))
+        for caption, note, drawing in figures
+        if drawing is not None
+    ]
 
 
 def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> CaptionedFigure | None:
@@ -145,7 +152,7 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     if any(arm.is_baseline for arm in panel.arms):
         notes.append("dashed outlines are random baselines")
     caption = f"Final {text.words(score.name)}{on}"
-    return None if drawing is None else CaptionedFigure(caption, "; ".join(notes), drawing)
+    return next(iter(_keep_drawn([(caption, "; ".join(notes), drawing)])), None)
 
 
 def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> CaptionedFigure | None:
@@ -157,7 +164,8 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
     note = "Joined: no other arm is both cheaper and better. Grey: some other arm is. With " + name_intervals(
         [arm for arm in panel.arms if not arm.is_baseline]
     )
-    return CaptionedFigure(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
+    (figure,) = _keep_drawn([(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)])
+    return figure
 
 
 def _name_figure(comparison: ComparedRuns, panel: Panel, name: str) -> str:

@@ -31,6 +31,11 @@ SCORE_PAIRS_NOTE = (
     "lower: the number of problems on which the run's score is higher or lower, whichever is better."
 )
 """Explains the columns of the scores of pairs."""
+SEQUENTIAL_NOTE = (
+    "Sequential tokens: completion tokens that are written one after another; of calls issued together, those of the "
+    "longest."
+)
+"""Explains a column of the first table."""
 WORDING = "The runs' prompts are evorun's own wording, or the user's, not the paper's texts."
 """Stands beside every reported figure: prompts alone can move a score by more than many a method does."""
 
@@ -159,6 +164,8 @@ def cost_note(comparison: ComparedRuns) -> str:
     trained = any(run.outcome.trained for run in comparison.runs)
     gold = ", except for the gold judge that grades" if any(GOLD in row.cost for row in comparison.rows) else ""
     sentences = [f"Calls and tokens are means over problems and include all roles{gold}."]
+    if any(row.sequential_tokens is not None for row in comparison.rows):
+        sentences.append(SEQUENTIAL_NOTE)
     if trained:
         sentences.append("For a run that trains, they are the run's total divided by its number of problems.")
     if any(not run.outcome.finished for run in comparison.runs):

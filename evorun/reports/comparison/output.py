@@ -39,7 +39,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     for line in (*notes.few_seeds_lines(comparison), *notes.shared_steps_lines(comparison)):
         console.print(line, style="yellow")
     for table in (
-        tables.make_scores_table(comparison.rows, comparison.repeated_scores),
+        tables.make_scores_table(comparison.rows, comparison.omitted_scores),
         tables.make_search_table(comparison.rows, comparison.step),
         tables.make_reported_strata_table(comparison),
         tables.make_reported_steps_table(comparison),
@@ -60,13 +60,14 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
             if not any(answer.startswith(finding) for answer in answers):  # which stand above
                 console.print(finding)
         console.print(notes.pairs_note(comparison))
-        scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.repeated_scores)
+        scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
         console.print_table(scores.to_rich())
         if scores.rows:
             console.print(notes.SCORE_PAIRS_NOTE)
     for unpaired in pairs.unpaired:
         console.print(notes.unpaired_line(unpaired), style="yellow")
     console.print_table(tables.make_cost_table(comparison).to_rich())
+    console.print(notes.cost_note(comparison))
     overhead = make_overhead_table(comparison)
     console.print_table(overhead.to_rich())
     if overhead.rows:
@@ -131,7 +132,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "comparison": comparison,
         "shared": notes.shared_line(comparison),
         "main": tables.make_main_table(comparison, comparison.rows, strata, comparison.common_scores),
-        "scores": tables.make_scores_table(comparison.rows, comparison.repeated_scores),
+        "scores": tables.make_scores_table(comparison.rows, comparison.omitted_scores),
         "search": tables.make_search_table(comparison.rows, comparison.step),
         "strata": tables.make_strata_table(comparison, comparison.rows, with_intervals=True),
         "reported_strata": tables.make_reported_strata_table(comparison),
@@ -140,7 +141,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "pairs_heading": notes.pairs_heading(comparison),
         "findings": [describe_finding(pair) for pair in pairs.main_pairs],
         "pairs_note": notes.pairs_note(comparison),
-        "score_pairs": tables.make_score_pairs_table(pairs.main_pairs, comparison.repeated_scores),
+        "score_pairs": tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores),
         "score_pairs_note": notes.SCORE_PAIRS_NOTE,
         "unpaired": [notes.unpaired_line(unpaired) for unpaired in pairs.unpaired],
         "cost": tables.make_cost_table(comparison),

@@ -62,7 +62,8 @@ def make_main_table(
     sequential = with_cost and any(row.sequential_tokens is not None for row in rows)
     columns += figure_columns("sequential\ntokens", format=text.compact) if sequential else []
     columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
-    columns += figure_columns("reported", "difference") if comparison.has_reported else []
+    reported = comparison.has_reported and rows is not comparison.run_rows  # a paper's figure is of no single run
+    columns += figure_columns("reported", *(["difference"] if _can_differ(rows) else [])) if reported else []
     table = Table(columns, title=title)
     for row in rows:
         cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
@@ -78,9 +79,10 @@ def make_main_table(
             cells += [total.calls, text.compact(total.tokens)] if total else [None, None]
             cells += [row.sequential_tokens] if sequential else []
             cells += [(UNKNOWN if total.price is None else total.price) if total else None] if priced else []
-        if comparison.has_reported:
-            metric, reported = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
-            cells += _beside_reported(row, row.primary, metric.value, reported).values()
+        if reported:
+            metric, of_paper = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
+            beside = _beside_reported(row, row.primary, metric.value, of_paper)
+            cells += list(beside.values())[: 1 + _can_differ(rows)]
         table.rows.append(cells)
     return table
 
@@ -143,7 +145,13 @@ def _beside_reported(row: Row, score: Score, measured: float | None, reported: f
     if reported is None:
         return {"reported": None, "difference": None}
     difference = row.subtract_reported(measured, reported)
-    return {"reported": text.value(score, reported), "difference": text.difference(score, difference)}
+    shown = None if difference is None else text.difference(score, difference)
+    return {"reported": text.value(score, reported), "difference": shown}
+
+
+def _can_differ(rows: Sequence[Row]) -> bool:
+    """Tell whether any row's figures may be compared with a paper's."""
+    return any(row.has_reported and row.incomparable_reason is None for row in rows)
 
 
 def make_strata_table(comparison: ComparedRuns, rows: Sequence[Row], *, with_intervals: bool) -> Table:
