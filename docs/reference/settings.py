@@ -33,10 +33,9 @@ SECTIONS = ("method.", "training.", "engine.", "budget.")
 """Beginnings of keys in files that name the group themselves; the other keys are the method's."""
 
 HEAD = """
-`ours` marks a value that the paper leaves open; a section or an appendix without a name is the method's or the task's
-paper's. A default without a line in `conf/` stands in the class that checks the key. A key without a range takes any
-value of its type; checks of several keys at once stop a run with a message that names them. "The task's" is
-`task.sampling.KEY`, where it is set.
+A row has a key, its default, and the default's source and line in `conf/`. The source is a section of the method's or the
+task's own paper, another source by name, or `ours` where the paper leaves the value open. "The task's" is
+`task.sampling.KEY`, if the task sets it. A key without a range takes any value of its type.
 """
 
 
@@ -50,8 +49,8 @@ engine (`judge_engine`, ...) has those of `engine`.
 PAIRS_HEAD = """
 # Settings of pairs
 
-Values that a method takes on one task, in one release of a paper's code, or in that release on one task. They go before
-the method's own; `method.KEY=VALUE` goes before all.
+Values that a method takes on one task, in one release of a paper's code, or in that release on one task. They override
+the method's own defaults; `method.KEY=VALUE` overrides both.
 """
 
 
