@@ -33,8 +33,8 @@ SECTIONS = ("method.", "training.", "engine.", "budget.")
 """Beginnings of keys in files that name the group themselves; the other keys are the method's."""
 
 HEAD = """
-A row has a key, its default, and the default's source and line in `conf/`. The source is a section of the method's or the
-task's own paper, another source by name, or `ours` where the paper leaves the value open. "The task's" is
+A row has a key, its default, and the default's source and line in `conf/`. The source is a section of the method's or
+the task's own paper, another source by name, or `ours` where the paper leaves the value open. "The task's" is
 `task.sampling.KEY`, if the task sets it. A key without a range takes any value of its type.
 """
 
