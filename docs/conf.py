@@ -10,6 +10,9 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.application import Sphinx
+
 _DOCS = Path(__file__).parent
 _ROOT = _DOCS.parent
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
@@ -46,6 +49,7 @@ autoapi_ignore = [
     if module.rpartition(".")[0] not in _EXPORTING and not any(name.startswith(f"{module}.") for name in _PUBLIC)
 ]
 suppress_warnings = [
+    "misc.highlighting_failure",  # an indented block may be a listing rather than commands
     "autoapi.python_import_resolution",  # of the modules left out
     "ref.python",  # a duel and a comparison of runs are both a `Comparison`; names of types link to either
 ]
@@ -61,3 +65,14 @@ html_title = "evorun"
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
+
+
+def setup(app: Sphinx) -> None:
+    """Highlight indented blocks, to which MyST gives the language `none`, as all others without a language."""
+
+    def name_language(_: Sphinx, doctree: nodes.document) -> None:
+        for block in doctree.findall(nodes.literal_block):
+            if block.get("language") == "none":
+                block["language"] = highlight_language
+
+    app.connect("doctree-read", name_language)
