@@ -1,9 +1,10 @@
-"""vLLM's transfer of weights by CUDA IPC, with shared main memory in place of a GPU's.
+"""vLLM's transfers of weights without a GPU: shared main memory in place of CUDA IPC's, and gloo in that of NCCL.
 
 `sending_trainers` gives trainers' processes a sender with the interface of vLLM's; `read` is what a worker does with a
 buffer. As a script, it is such a trainer: `shared_memory_transfer.py JOB.json`.
 """
 
+import importlib
 import mmap
 import os
 import sys
@@ -12,6 +13,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -103,12 +105,45 @@ def pretend() -> None:
     """Let this process find the sender where it looks for vLLM's, and give it small buffers."""
     sending.BUFFER = BUFFER
     package = "vllm.distributed.weight_transfer"
-    for name in ("vllm", "vllm.distributed", package, f"{package}.nccl_engine", f"{package}.ipc_engine"):
-        sys.modules[name] = types.ModuleType(name)
-    for kind in ("ipc", "nccl"):
-        module: Any = sys.modules[f"{package}.{kind}_engine"]
+    if find_spec("vllm") is None:
+        for name in ("vllm", "vllm.distributed", package, f"{package}.nccl_engine", f"{package}.ipc_engine"):
+            sys.modules[name] = types.ModuleType(name)
+        replaced = ["ipc", "nccl"]
+    else:
+        use_gloo()
+        replaced = ["ipc"]
+    for kind in replaced:
+        module: Any = importlib.import_module(f"{package}.{kind}_engine")
         setattr(module, f"{kind.upper()}TrainerInitInfo", InitInfo)
         setattr(module, f"{kind.upper()}TrainerWeightTransferEngine", Sender)
+
+
+class Group:
+    """In the place of vLLM's `PyNcclCommunicator`: the same processes, joined by gloo."""
+
+    def __init__(self, address: str, port: int, rank: int, size: int, device: Any) -> None:
+        from vllm.distributed.utils import stateless_init_torch_distributed_process_group as join
+
+        self._group: Any = join(address, port, rank, size, "gloo")
+
+    def broadcast(self, tensor: torch.Tensor, src: int) -> None:
+        options = torch.distributed.BroadcastOptions()
+        options.rootRank = src
+        self._group.broadcast([tensor], options).wait()
+
+    def destroy(self) -> None:
+        """Leave the group."""
+
+
+def use_gloo() -> None:
+    """Let vLLM's own transfer by NCCL, both ends of it, work without a GPU: gloo in its place, and no streams."""
+    from vllm.distributed.weight_transfer import nccl_common, packed_tensor
+
+    nccl_common.stateless_init_process_group = Group
+    packed_tensor._get_streams = lambda device, count: (types.SimpleNamespace(synchronize=lambda: None),) * count
+    patched: Any = torch
+    patched.cuda.stream = nullcontext
+    patched.accelerator.current_device_index = lambda: 0
 
 
 @contextmanager

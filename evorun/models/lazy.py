@@ -74,7 +74,7 @@ class LazyModel:
             try:
                 return await self._answer(engine, request)
             except EngineDied as death:
-                return _with_death(await self._answer(await self._restart(engine, death), request))
+                return count_death(await self._answer(await self._restart(engine, death), request))
         except EngineError as error:
             name_engine_key(error, self._key)
             raise
@@ -92,7 +92,7 @@ class LazyModel:
             return await self._answer(self._present(view), request)
         except EngineDied as death:
             await self._restart(engine, death)
-            return _with_death(await self._answer(self._present(view), request))
+            return count_death(await self._answer(self._present(view), request))
 
     def _present(self, view: LanguageModel) -> LanguageModel:
         """Return the view by the same name of the engine that runs now."""
@@ -126,12 +126,14 @@ class LazyModel:
 
     async def _answer_with_received(self, engine: LanguageModel, view: LanguageModel, request: Request) -> Reply:
         """Answer with weights that a trainer sent. Raises WeightsLost where another engine has taken its place."""
+        lost = WeightsLost(f"model '{self.name}': its engine has started again, without the weights of the trainer")
+        if self._engine is not engine:
+            raise lost
         try:
-            if self._engine is engine:
-                return await self._answer(view, request)
+            return await self._answer(view, request)
         except EngineDied as death:
             await self._restart(engine, death)
-        raise WeightsLost(f"model '{self.name}': its engine has started again, without the weights of the trainer")
+            raise lost from death
 
     def _hold(self, folder: Path, view: LanguageModel, *, whole: bool) -> LanguageModel:
         # Whoever has no use for weights any more removes their folder.
@@ -199,7 +201,7 @@ class LazyModel:
             self._engine = None
 
 
-def _with_death(reply: Reply) -> Reply:
+def count_death(reply: Reply) -> Reply:
     """Return a reply that counts an attempt on a dead engine, which may have processed the prompt."""
     died = {DIED: Wasted(1, reply.prompt_tokens)}
     return msgspec.structs.replace(reply, wasted=died if reply.wasted is UNSET else {**reply.wasted, **died})

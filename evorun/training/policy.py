@@ -196,6 +196,7 @@ class Policy:
         transfer: ipc or nccl: from the trainer's memory; folder: through one. The policy closes the engine, which
         serves no other role.
         """
+        log.info("vLLM gets all weights of each update by %s (training.weight_transfer)", transfer)
         if transfer != "folder" and isinstance(engine, ReceivesWeights):
             load: Callable[[int], Awaitable[LanguageModel]] = partial(self._send_weights, engine, transfer)
         else:

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from evorun.errors import WeightsLost
+from evorun.errors import EngineDied, WeightsLost
 from evorun.models.base import LanguageModel, Reply, Request, TakesWeights
+from evorun.models.lazy import count_death
 from evorun.runs.stopwatch import Stopwatch
 
 log = logging.getLogger("evorun")
@@ -69,11 +70,14 @@ class ReplacedWeights:
 
     async def generate(self, version: int, request: Request) -> Reply:
         """Answer a request with the weights of an update."""
+        died = False
         while True:
             try:
                 async with self._holding(version) as view:
-                    return await view.complete(request)
+                    reply = await view.complete(request)
+                return count_death(reply) if died else reply
             except WeightsLost as lost:
+                died = died or isinstance(lost.__cause__, EngineDied)
                 log.info("%s; sending them again", lost)
 
     async def load(self, version: int) -> None:

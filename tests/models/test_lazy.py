@@ -2,10 +2,11 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evorun.errors import EngineDied, EngineError
+from evorun.errors import EngineDied, EngineError, WeightsLost
 from evorun.models import LanguageModel, Reply, Request
 from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import Completion, Wasted, make_rejection
@@ -168,6 +169,10 @@ class Mortal(Engine):
     async def with_weights(self, folder: Path, name: str) -> LanguageModel:
         return ModelUnderAdapter(name, lambda request: self.answer(f" with {folder.name}"))
 
+    async def receive_weights(self, name: str, send: Any) -> LanguageModel:
+        await send(self)
+        return ModelUnderAdapter(name, lambda request: self.answer(f" with {name}"))
+
 
 class Births:
     """Opens an engine each time."""
@@ -231,3 +236,30 @@ async def test_an_engine_that_cannot_start_again_is_its_error() -> None:
     with pytest.raises(EngineError, match="no memory"):
         await model.complete(REQUEST)
     assert opener.attempts == 2
+
+
+async def test_weights_from_a_trainers_memory_are_lost_with_their_engine() -> None:
+    births = Births()
+    model = LazyModel("m", births)
+    sent: list[Any] = []
+
+    async def send(to: Any) -> None:
+        sent.append(to)
+
+    view = await model.receive_weights("policy@1", send)
+    calls = [asyncio.ensure_future(view.complete(REQUEST)) for _ in range(2)]
+    await asyncio.sleep(0)
+    births.born[0].dies.set()
+    for call in calls:
+        with pytest.raises(WeightsLost, match="has started again, without the weights") as caught:
+            await call
+        assert isinstance(caught.value.__cause__, EngineDied)  # an attempt that was paid for
+    with pytest.raises(WeightsLost) as caught:
+        await view.complete(REQUEST)
+    assert caught.value.__cause__ is None
+    view = await model.receive_weights("policy@1", send)
+    births.born[1].answers.set()
+    assert read(await view.complete(REQUEST)) == ("1 with policy@1", None)
+    assert sent == births.born
+    with pytest.raises(EngineError, match="its engine receives no weights from a trainer; use engine=vllm"):
+        await LazyModel("m", Opener()).receive_weights("policy@1", send)

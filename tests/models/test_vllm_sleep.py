@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from evorun.errors import EngineError
+from evorun.errors import EngineError, WeightsLost
 from evorun.models.vllm.sleep import TOLERANCE, SleepMode
 
 DISK = {"model": -2.0, "adapter": 0.5}
@@ -179,3 +179,19 @@ async def test_an_engine_that_cannot_sleep_is_one_line() -> None:
     mode = SleepMode(engine, engine)
     with pytest.raises(EngineError, match=r"could not sleep: CUDA error: an illegal memory access$"):
         await update(mode)
+
+
+@pytest.mark.parametrize(("level", "change"), [(2, 0.0), (1, 1.0)])
+async def test_weights_from_a_trainers_memory_are_never_read_from_disk(level: int, change: float) -> None:
+    engine = Engine(lambda held: {**held, "model": held["model"] + change})
+    engine.received = True
+    mode = SleepMode(engine, engine, level=level)
+    await update(mode)
+    for _ in range(2):  # whoever asks before they have been sent again
+        with pytest.raises(WeightsLost):
+            await request(mode)
+    async with mode.awake(replaces=True):
+        engine.held = dict(DISK)
+    await request(mode)
+    assert not [event for event in engine.events if event.startswith("reload")]
+    assert [waking.reloads for waking in mode.take_wakings()] == ([] if level == 2 else [1, 1])

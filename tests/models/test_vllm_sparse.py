@@ -128,6 +128,13 @@ def exported(model: Any, folder: Path, *targets: str) -> Path:
 class TestWithVllm:
     pytestmark = needs_vllm
 
+    def test_its_cpu_build_has_no_kernel_for_adapters_on_experts(self) -> None:
+        """An engine that takes adapters starts there, and its first pass fails: see `describe_unserved`."""
+        from vllm.lora.punica_wrapper.punica_base import PunicaWrapperBase
+        from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+
+        assert PunicaWrapperCPU.add_lora_fused_moe is PunicaWrapperBase.add_lora_fused_moe  # which raises
+
     @pytest.mark.parametrize("name", NAMES)
     def test_it_reads_the_adapters_of_experts_as_peft_writes_them(self, name: str, tmp_path: Path) -> None:
         """By its own functions, since its CPU build has no kernel that would use them."""

@@ -54,9 +54,13 @@ async def trainer(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
         await trainer.close()
 
 
-def sending(trainer: TrainerProcess, version: int) -> Callable[[WeightReceiver], Awaitable[None]]:
+def sending(
+    trainer: TrainerProcess, version: int, transfer: str = "ipc"
+) -> Callable[[WeightReceiver], Awaitable[None]]:
     async def send(to: WeightReceiver) -> None:
-        await trainer.send(Send(version=version, transfer="ipc", engine=to.number, processes=to.processes), to.call)
+        number = -to.number if transfer == "nccl" else to.number  # met anew, by another way
+        command = Send(version=version, transfer=transfer, engine=number, processes=to.processes)
+        await trainer.send(command, to.call)
 
     return send
 
@@ -115,3 +119,16 @@ async def test_weights_that_a_sleep_loses_are_sent_again(
     finally:
         engine.engine = engine._weights._engine = own
         engine._sleep_mode = None
+
+
+async def test_vllms_own_transfer_by_nccl_finds_both_ends(
+    engine: VllmModel, trainer: TrainerProcess, folder: Path, tmp_path: Path
+) -> None:
+    """Over gloo: vLLM's code forms the group, broadcasts and receives at the same time."""
+    for number in (3, 4):
+        exported = await update(trainer, number, tmp_path / str(number))
+        await engine.receive_weights(f"policy@{number}", sending(trainer, number, "nccl"))
+        completion = await sample(engine)
+        assert distance(exported, completion) < 1e-4
+        assert distance(folder, completion) > 0.1
+        folder = exported

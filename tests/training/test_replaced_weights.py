@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from test_policy import ASKED, Noting, answer, rows, said
 
-from evorun.errors import EngineError
+from evorun.errors import EngineDied, EngineError, WeightsLost
 from evorun.models.base import LanguageModel, Reply, Request
+from evorun.models.lazy import DIED
 from evorun.runs.directory import RunDirectory
 from evorun.training.replaced_weights import ReplacedWeights
 
@@ -127,3 +128,25 @@ async def test_a_cancelled_or_failed_request_holds_nobody_up(
             await failed
     engine.broken = False
     assert await said(model.at(1), 1) == ["m@1"]
+
+
+async def test_lost_weights_are_given_again_before_any_answer(run: RunDirectory) -> None:
+    deaths, all_asked = [EngineDied("it died"), None, None], asyncio.Barrier(3)
+
+    class Losing(Engine):
+        """Loses its weights while it has three requests, by its death for the first of them."""
+
+        async def complete(self, request: Request) -> Reply:
+            if len(self.replaced) == 1:
+                await all_asked.wait()
+                self.weights = "none"
+                raise WeightsLost("started again") from deaths.pop()
+            return await super().complete(request)
+
+    policy, engine = Noting(run.path, run.journal), Losing()
+    model = policy.replace_weights_of(engine)
+    await policy.update(1, rows(1.0, 0.0))
+    replies = await asyncio.gather(*(model.at(1).complete(ASKED) for _ in range(3)))
+    assert [reply.completions[0].text for reply in replies] == ["m@1"] * 3
+    assert engine.replaced == ["m@1", "m@1"]  # once for all three
+    assert [reply.wasted[DIED].attempts for reply in replies if reply.wasted] == [1]
