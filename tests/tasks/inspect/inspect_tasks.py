@@ -70,6 +70,22 @@ def phrases() -> Task:
     return Task(samples, solver=[prompt_template("Q: {prompt}"), generate()], scorer=f1())
 
 
+@scorer(metrics=[mean()])
+def initials() -> Scorer:
+    async def score(state: TaskState, target: Target) -> Score:
+        said = state.output.completion
+        return Score(value=1.0 if said == target.text else 0.5 * said.startswith("J"), answer=said)
+
+    return score
+
+
+@task
+def names() -> Task:
+    """Half a mark for a name's first letter."""
+    samples = [Sample(input=f"Which {n}?", target=name) for n, name in enumerate(("Jane", "Johann", "Emma"))]
+    return Task(samples, solver=generate(), scorer=initials())
+
+
 @scorer(metrics={"words": [mean()], "kept": [accuracy()]})
 def words() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:

@@ -244,3 +244,14 @@ def test_a_run_killed_after_a_judgment_resumes_to_the_same_bytes(tmp_path: Path)
     task = ["task=inspect", f"task.function={TASKS}:judged", "task.model_graded=true", "method=duel_evolve"]
     task += ["method.max_pool=8", "budget.calls_per_problem=30", "engine=simulated", "engine.seconds_per_token=0.002"]
     check_killed_run(task, tmp_path, "gold")
+
+
+def test_training_learns_from_the_scores_and_not_from_right_or_wrong(tmp_path: Path) -> None:
+    task = ["task=inspect", f"task.function={TASKS}:names", "task.train_problems=2", "task.limit=1"]
+    method = ["method=grpo", "method.steps=2", "method.problems_per_step=1", "method.group=8", "engine.skill=0.5"]
+    done = evorun_here(*task, *method, "engine=simulated", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().splitlines()]
+    assert {(rollout["reward"], rollout["correct"]) for rollout in rollouts} == {(0, False), (0.5, False), (1, True)}
+    replayed = evorun_here("replay", "run", cwd=tmp_path)
+    assert "the records are the same to the byte" in replayed.stdout, replayed.stdout + replayed.stderr

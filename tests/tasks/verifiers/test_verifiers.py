@@ -270,6 +270,17 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     check_killed_run(task, tmp_path, "grade|", modules=HERE)
 
 
+def test_training_learns_from_the_rewards_and_not_from_right_or_wrong(tmp_path: Path) -> None:
+    task = ["task=verifiers", "task.id=sums_taskset", "task.train_problems=2", "task.limit=1"]
+    method = ["method=grpo", "method.steps=2", "method.problems_per_step=1", "method.group=8", "engine.skill=0.5"]
+    done = evorun_here(*task, *method, "engine=simulated", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts.jsonl").read_text().splitlines()]
+    assert {(rollout["reward"], rollout["correct"]) for rollout in rollouts} == {(0.25, False), (1, True)}
+    replayed = evorun_here("replay", "run", cwd=tmp_path)
+    assert "the records are the same to the byte" in replayed.stdout, replayed.stdout + replayed.stderr
+
+
 # --- judges ---
 
 
