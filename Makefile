@@ -17,8 +17,8 @@ BENCH_ARGS ?=
 RACE_ARGS ?=
 # What `make gpu-check` is to do differently: make gpu-check GPU_ARGS="--parts decoding runs"
 GPU_ARGS ?=
-# Test files at once: three for two cores, since tests of processes and of limits wait, as far as memory goes; each may
-# start a process with the embedded model (4 GB).
+# Test files at once (tests/workers.py): three for two cores, since tests of processes and of limits wait, as far as
+# memory goes; each may start a process with the embedded model (4 GB).
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; \
 	gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
 	print(max(1, min((os.cpu_count() or 1) * 3 // 2, gigabytes // 4)))')
@@ -48,7 +48,7 @@ run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CP
 	$(BIN)/evorun $(QUICKSTART) $(RUN_ARGS)
 
 PYTEST = $(ONE_THREAD) $(CACHED) $(BIN)/python -m pytest
-AT_ONCE = -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+AT_ONCE = --workers $(TEST_WORKERS)
 
 test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, of all pairs of a method and a task, and nightly ones
 	@echo "== test: pytest, all but the vLLM engine's, all_pairs and nightly"

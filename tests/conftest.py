@@ -19,6 +19,7 @@ import pytest
 from evorun.errors import SandboxError
 from means import user_namespaces_work
 from warm_process import forked_children, forked_trainers, is_there, warm_process
+from workers import Workers
 
 # A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
 # for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones. `make test-all`
@@ -65,8 +66,14 @@ def _forked_children() -> Iterator[None]:
         yield
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=0, help="test files at once, in forks of one process (workers.py)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep a process for all workers to fork: where torch is, which it imports, and no GPU, which a fork cannot use."""
+    if count := config.getoption("workers"):
+        config.pluginmanager.register(Workers(config, count))
     usable = not shutil.which("nvidia-smi") and find_spec("torch") is not None
     if usable and not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="evorun-")
