@@ -103,14 +103,12 @@ def advantages(rewards: Floats, values: Floats, gamma: float, gae_lambda: float)
     """Return the advantages of steps from the rewards and the values of their states: shape [episodes, steps].
 
     All arrays are 0 past an episode's end, and an episode ends in a state of value 0. Equations 11 and 12 of
-    "High-dimensional continuous control using generalized advantage estimation"; the recursion is a linear filter
-    backwards in time.
+    "High-dimensional continuous control using generalized advantage estimation", backwards in time.
     """
-    from scipy.signal import lfilter  # a second to import, and every trainer loads this module
-
     following = np.pad(values[:, 1:], ((0, 0), (0, 1)))
-    surprise = rewards + gamma * following - values
-    summed: Floats = lfilter([1.0], [1.0, -gamma * gae_lambda], surprise[:, ::-1], axis=1)[:, ::-1]
+    summed = rewards + gamma * following - values
+    for step in range(values.shape[1] - 1, 0, -1):
+        summed[:, step - 1] += gamma * gae_lambda * summed[:, step]
     return summed
 
 
