@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from evorun.errors import ConfigError
 from evorun.runs.budget import BudgetConfig
@@ -28,9 +28,10 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
             typed(cast(type, group), values[name], f"{key}.{name}")
     try:
         merged = OmegaConf.merge(_as_composed(cast(Any, schema)), OmegaConf.create(dict(values)))
-        for name in sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE")
         return cast(T, OmegaConf.to_object(merged))
+    except MissingMandatoryValue as error:
+        name = error.full_key
+        raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE") from error
     except ConfigKeyError as error:
         given = str(error.full_key)
         if (key, given) == ("task", "instance_seed"):
