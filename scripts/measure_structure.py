@@ -115,6 +115,7 @@ class Tree:
         if not (self.package / "__init__.py").is_file():
             raise FileNotFoundError(f"expected a checkout with evorun/__init__.py, found none in {root}")
         self.modules = {}
+        self._graphs: dict[bool, dict[str, set[str]]] = {}
         for path in sorted(self.package.rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -122,6 +123,11 @@ class Tree:
 
     def graph(self, at_import: bool = False) -> dict[str, set[str]]:
         """Return the modules of the package that each module imports."""
+        if at_import not in self._graphs:
+            self._graphs[at_import] = self._read_graph(at_import)
+        return {name: set(targets) for name, targets in self._graphs[at_import].items()}
+
+    def _read_graph(self, at_import: bool) -> dict[str, set[str]]:
         found = {}
         for name, module in self.modules.items():
             targets = {

@@ -87,13 +87,13 @@ CONFIGURED = ("config", "settings", "method", "engine", "engine_config", "method
 """Names that a method, or the settings of a part of a run, goes by."""
 
 
-def probes(source: str) -> list[str]:
+def probes(tree: ast.AST) -> list[str]:
     """Return the calls that ask of which kind a configuration is, or whether a method or a configuration has a field.
 
     A configuration's loop over its own fields (`getattr(self, key)`) asks nothing of another one.
     """
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
             continue
         kinds = [one for one in ast.walk(node.args[1]) if isinstance(one, ast.Name | ast.Attribute)]
@@ -108,7 +108,7 @@ def probes(source: str) -> list[str]:
 
 
 def test_no_module_asks_which_configuration_it_has(tree: Any) -> None:
-    assert {name: found for name, module in tree.modules.items() if (found := probes(module.source))} == {}
+    assert {name: found for name, module in tree.modules.items() if (found := probes(module.tree))} == {}
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,12 @@ def test_no_module_asks_which_configuration_it_has(tree: Any) -> None:
     ],
 )
 def test_a_question_about_a_configuration_is_found(line: str) -> None:
-    assert probes(f"if {line}:\n    pass") == [line]
+    assert probes(ast.parse(f"if {line}:\n    pass")) == [line]
 
 
 def test_a_configuration_may_check_its_own_fields() -> None:
-    assert probes("getattr(self, key)\nisinstance(value, str)\ngetattr(model.config.get_text_config(), name)") == []
+    source = "getattr(self, key)\nisinstance(value, str)\ngetattr(model.config.get_text_config(), name)"
+    assert probes(ast.parse(source)) == []
 
 
 def test_what_breaks_the_order_is_found(tmp_path: Path) -> None:

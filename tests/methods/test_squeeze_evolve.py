@@ -222,7 +222,7 @@ def test_generators_in_brackets_are_a_panel() -> None:
     ]
 
 
-@pytest.mark.parametrize(("large", "wins"), [(0.55, True), (0.3, False)])
+@pytest.mark.parametrize(("large", "wins"), [(0.55, True), pytest.param(0.3, False, marks=pytest.mark.nightly)])
 def test_it_pays_where_the_dear_model_is_better_and_not_where_it_is_only_dearer(
     tmp_path: Path, prices: str, large: float, wins: bool
 ) -> None:

@@ -236,7 +236,11 @@ ARMS = {"ttt_discover": WORDS[2:6], "best_of_n": ("method=best_of_n", "method.ch
     ("world", "wins"),
     [
         (("engine.training_gain=0.5", "engine.training_speed=0.5"), True),
-        (("engine.improvement=0", "engine.training_gain=-0.3", "engine.training_speed=0.5"), False),
+        pytest.param(
+            ("engine.improvement=0", "engine.training_gain=-0.3", "engine.training_speed=0.5"),
+            False,
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_it_wins_and_loses_with_what_training_and_states_are_worth(

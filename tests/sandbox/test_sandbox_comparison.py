@@ -206,7 +206,7 @@ def test_harmful_texts_have_an_answer(check: Any, expected: str, actual: str) ->
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("expected", "actual"),
-    [("1 " * (MEBI // 4), "1.0 " * (MEBI // 8)), ("1 2\n" * (MEBI // 4), "1 2.0\n" * (MEBI // 4))],
+    [("1 " * (MEBI // 16), "1.0 " * (MEBI // 32)), ("1 2\n" * (MEBI // 16), "1 2.0\n" * (MEBI // 16))],
 )
 def test_lines_take_no_more_memory_than_their_texts(expected: str, actual: str) -> None:
     tracemalloc.start()

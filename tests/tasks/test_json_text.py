@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorun.tasks import json_text
@@ -85,6 +85,7 @@ values = st.recursive(
 )
 
 
+@settings(max_examples=settings.default.max_examples // 2)  # nested values take long to draw
 @given(values, st.sampled_from([None, 2]), st.booleans())
 def test_a_reply_that_is_only_json_is_always_read(value: object, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps({"reasoning": "{", "solution": value}, indent=indent, ensure_ascii=ascii_only)
