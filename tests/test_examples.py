@@ -164,7 +164,7 @@ def test_the_list_of_examples_has_each() -> None:
 
 
 def test_tasks_pass_the_suite_of_tasks(installed: Installed) -> None:
-    assert len((EXAMPLES / "nqueens" / "nqueens.py").read_text().splitlines()) <= 80
+    assert len((EXAMPLES / "nqueens" / "nqueens.py").read_text().splitlines()) <= 82
     for name in ("nqueens", "complaints", "price_list"):
         check_task(registry.task_config_class(name)())  # type: ignore[call-arg]  # a plug-in's has defaults
 

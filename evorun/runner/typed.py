@@ -30,8 +30,8 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         merged = OmegaConf.merge(_as_composed(cast(Any, schema)), OmegaConf.create(dict(values)))
         return cast(T, OmegaConf.to_object(merged))
     except MissingMandatoryValue as error:
-        name = error.full_key
-        raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE") from error
+        full_key = f"{key}.{error.full_key}"
+        raise ConfigError(f"{full_key}: expected a value, none was given; set {full_key}=VALUE") from error
     except ConfigKeyError as error:
         given = str(error.full_key)
         if (key, given) == ("task", "instance_seed"):

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from itertools import combinations, product
 
 from evorun.fields import require_within
 from evorun.runs.candidates import Response
@@ -67,8 +67,10 @@ class NQueensConfig(TaskConfig):
         require_within("task.size", self.size, 4, 8)
         require_within("task.given", self.given, 1, self.size - 1)
         boards: dict[str, str] = {}
-        solutions = [c for c in map("".join, permutations("12345678"[: self.size])) if all(unattacked(c))]
-        for columns, rows in product(solutions, combinations(range(self.size), self.given)):
+        placed = [""]
+        for _ in range(self.size):
+            placed = [c + d for c in placed for d in "12345678"[: self.size] if d not in c and all(unattacked(c + d))]
+        for columns, rows in product(placed, combinations(range(self.size), self.given)):
             boards["".join(column if row in rows else "." for row, column in enumerate(columns))] = columns
         require_within("task.problems", self.problems, 1, len(boards) - self.held_out)
         order = stream(self.draw_seed, self.name).permutation(sorted(boards)).tolist()
