@@ -18,6 +18,7 @@ COMMANDS = (
     ["experiment=espl/simulated_study", "method=lyria", "method.generations=77", "hydra.sweeper.variants=[]"],
     ["experiment=espl/simulated_study", "method=lyria", "judge=qwen2_5_7b"],
     ["method=laft", "task=sudoku", "~budget"],
+    ["method=mpo", "release=mpo", "hydra/launcher=slurm"],
     ["method=nothing"],
 )
 

@@ -8,31 +8,34 @@ tests/test_hydra_cache.py.
 
 import dataclasses
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import omegaconf.base
 from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList
-from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
-from hydra.core.default_element import DefaultsTreeNode, GroupDefault, InputDefault
+from hydra.core.default_element import DefaultsTreeNode, GroupDefault, InputDefault, ResultDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.errors import ConfigCompositionException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
+
+T = TypeVar("T")
 
 
 @cache
 def compose_faster() -> None:
     """Make every later composition of this process faster."""
     Plugins.instance()  # registers the classes that read files
-    for scheme in ("file", "pkg"):
-        _parse_once(SourcesRegistry.instance().resolve(scheme))
+    _load_once()
     # Hydra copies its sources so as not to change their list; the store that they refer to is one for the process.
     ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
     _parse_references_once()
@@ -41,19 +44,43 @@ def compose_faster() -> None:
     _merge_once()
 
 
-def _parse_once(source: type[ConfigSource]) -> None:
-    """Keep what a kind of source has read. A composition changes its values: each one has its own, from a pickle."""
-    read = source.load_config
-    kept: dict[tuple[object, ...], bytes] = {}
+class _Recalled:
+    """What was made of a path, as long as no file and no stored choice changes that it may stand for."""
 
-    def load_config(self: ConfigSource, config_path: str) -> ConfigResult:
-        key = (self.provider, self.path, config_path, *_state(Path(self.path, self._normalize_file_name(config_path))))
-        if key not in kept:
-            kept[key] = pickle.dumps(read(self, config_path))
-        result: ConfigResult = pickle.loads(kept[key])  # noqa: S301 - this process wrote it
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[list[Any], Any]] = {}
+
+    def get(self, path: str, about: tuple[object, ...], sources: Sequence[ConfigSource], make: Callable[[], T]) -> T:
+        """Return what `make` returns, from the last time where its sources are still as they were then."""
+        key, states = (path, about, _places(sources)), _states(sources, {path})
+        if key not in self._known or not _same(self._known[key][0], states):
+            self._known[key] = states, make()
+        made: T = self._known[key][1]
+        return made
+
+
+def _load_once() -> None:
+    """Keep what is loaded, and what it is under a package.
+
+    The list of choices only reads the former. The configuration takes over the nodes of the latter and changes them:
+    each one has its own, from a pickle.
+    """
+    load, embed = ConfigRepository.load_config, ConfigLoaderImpl._load_single_config
+    loaded, embedded = _Recalled(), _Recalled()
+
+    def load_config(self: ConfigRepository, config_path: str) -> ConfigResult | None:
+        return loaded.get(config_path, (), self.sources, lambda: load(self, config_path))
+
+    def load_single_config(self: ConfigLoaderImpl, default: ResultDefault, repo: Any) -> ConfigResult:
+        about = (default.package, default.primary)
+        made = embedded.get(
+            str(default.config_path), about, repo.get_sources(), lambda: pickle.dumps(embed(self, default, repo))
+        )
+        result: ConfigResult = pickle.loads(made)  # noqa: S301 - this process wrote it
         return result
 
-    source.load_config = load_config  # type: ignore[method-assign]
+    ConfigRepository.load_config = load_config  # type: ignore[method-assign]
+    ConfigLoaderImpl._load_single_config = load_single_config  # type: ignore[method-assign]
 
 
 def _parse_references_once() -> None:
@@ -124,6 +151,10 @@ class _Kept:
     """The pickled configuration, before values of the command line."""
 
 
+def _places(sources: Sequence[ConfigSource]) -> tuple[tuple[str, str], ...]:
+    return tuple((source.provider, source.path) for source in sources)
+
+
 def _states(sources: Sequence[ConfigSource], paths: set[str]) -> list[Any]:
     """Return what changes when a file or a stored choice does that a path may stand for."""
     found: list[Any] = []
@@ -152,9 +183,51 @@ def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:
     )
 
 
+def _merge(loader: ConfigLoaderImpl, defaults: Sequence[ResultDefault], repo: Any) -> DictConfig:
+    """Merge files one after another, as Hydra does, but put under keys that are new what they have there.
+
+    OmegaConf looks through all that is merged so far each time that it merges something into it.
+    """
+    config = OmegaConf.create()
+    with flag_override(config, "no_deepcopy_set_nodes", True):
+        for default in defaults:
+            more = loader._load_single_config(default, repo).config
+            try:
+                if not _move_new(more, config):
+                    config.merge_with(more)
+            except OmegaConfBaseException as error:
+                raise ConfigCompositionException(
+                    f"In '{default.config_path}': {type(error).__name__} raised while composing config:\n{error}"
+                ) from error
+    _strip_defaults(config)
+    return config
+
+
+def _move_new(more: Any, config: DictConfig) -> bool:
+    """Move what has new keys from one configuration to another; return whether nothing is left to merge."""
+    content, merged = more.__dict__["_content"], config.__dict__["_content"]
+    if not isinstance(more, DictConfig) or not isinstance(content, dict) or more._is_typed() or more._metadata.flags:
+        return False
+    for key in [key for key in content if key not in merged]:
+        merged[key] = content.pop(key)
+        merged[key]._set_parent(config)
+    return not content
+
+
+def _strip_defaults(config: Any) -> None:
+    """Remove lists of defaults that are left in stored choices."""
+    if isinstance(config, DictConfig) and not (config._is_missing() or config._is_none()):
+        if config._get_flag("HYDRA_REMOVE_TOP_LEVEL_DEFAULTS"):
+            with flag_override(config, ["readonly", "struct"], False):
+                config._set_flag("HYDRA_REMOVE_TOP_LEVEL_DEFAULTS", None)
+                config.pop("defaults", None)
+        for _, value in config.items_ex(resolve=False):
+            _strip_defaults(value)
+
+
 def _merge_once() -> None:
     """Keep the files that choices stand for, and what these are merged to, as long as none of them changes."""
-    create, merge = defaults_list.create_defaults_list, ConfigLoaderImpl._compose_config_from_defaults_list
+    create = defaults_list.create_defaults_list
     kept: dict[tuple[Any, ...], _Kept] = {}
     of_defaults: dict[int, _Kept] = {}
 
@@ -169,8 +242,7 @@ def _merge_once() -> None:
         }
         lines = tuple(override.input_line for override in given if id(override) in choosing)
         sources = repo.get_sources()
-        places = tuple((source.provider, source.path) for source in sources)
-        key = (config_name, prepend_hydra, lines, places)
+        key = (config_name, prepend_hydra, lines, _places(sources))
         known = kept.get((*key, None)) or kept.get((*key, skip_missing))
         if known is None or not _same(known.states, _states(sources, known.paths)):
             asked = _Asked(repo)
@@ -185,9 +257,9 @@ def _merge_once() -> None:
     def compose_from_list(self: ConfigLoaderImpl, defaults: Any, repo: Any) -> DictConfig:
         known = of_defaults.get(id(defaults))
         if known is None or known.listed.defaults is not defaults:
-            return merge(self, defaults, repo)
+            return _merge(self, defaults, repo)
         if known.merged is None:
-            known.merged = pickle.dumps(merge(self, defaults, repo))
+            known.merged = pickle.dumps(_merge(self, defaults, repo))
         result: DictConfig = pickle.loads(known.merged)  # noqa: S301 - this process wrote it
         return result
 
