@@ -40,9 +40,11 @@ class World(Checked):
     """Share of the most frequent wrong answer among a problem's wrong answers, if answers can coincide. The others are
     equally frequent; a smaller share than theirs counts as theirs."""
     improvement: Fraction = 0.15
-    """Added to `skill` if all responses in view are right; otherwise in proportion to their quality."""
+    """Added to `skill` if all responses in view are right; otherwise in proportion to their quality. Where programs
+    build objects: the share of its parts that a response copies from those in view."""
     misleading: Fraction = 0.0
-    """Subtracted from `skill` if all responses in view are wrong; otherwise in proportion to their faults."""
+    """Subtracted from `skill` if all responses in view are wrong; otherwise in proportion to their faults. Where
+    programs build objects: probability that a part made anew repeats the mistake of those in view."""
     malformed: Fraction = 0.02
     """Share of completions that cannot be parsed."""
     mean_tokens: PositiveInt = 120

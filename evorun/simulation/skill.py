@@ -52,6 +52,19 @@ class Skill(World):
         learned = self.learned + float(hints.get("learned", 0.0))
         return chance + merit_when_trained(self, system, self.trained_share(learned)) + learned
 
+    def part_chances(self, request: Request, shown: Sequence[float]) -> tuple[float, float]:
+        """Return the probabilities that a part is right which responses in view have right, and wrong.
+
+        A part is copied with probability `improvement`, and otherwise made anew; where it is wrong in view, the new one
+        repeats the mistake with probability `misleading`. So the better the responses in view, the rarer is one that is
+        better still. Without any in view, both are the probability from scratch, as in `answer_chance`.
+        """
+        scratch = min(1.0, max(0.0, self.answer_chance(request, ())))
+        if not shown:
+            return scratch, scratch
+        anew = (1 - self.improvement) * scratch
+        return self.improvement + anew, anew * (1 - self.misleading)
+
     def trained_share(self, learned: float) -> float:
         """Return the gain in skill from updates, as a share in [0, 1] of the maximum."""
         return min(1.0, max(0.0, learned / self.training_gain)) if self.training_gain else 0.0

@@ -132,10 +132,10 @@ class TextSimulator:
             if hints["role"] == "score":
                 return score_response(skill, request, None if self._task.graded_by_opinion else judged, rng)
             return simulate_evaluation(hints["role"], judged, other)
-        chance, steps = skill.answer_chance(request, degrees), self.filler.text(skill.words(last))
+        steps = self.filler.text(skill.words(last))
         if self._in_degrees and self._has_several_answers(problem):
-            return self.graded_attempt(problem, chance, other, steps, rng)
-        return self.attempt(hints, luck < chance, other, steps, rng)
+            return self.graded_attempt(request, degrees, other, steps, rng)
+        return self.attempt(hints, luck < skill.answer_chance(request, degrees), other, steps, rng)
 
     def assess(self, request: Request, text: str) -> float | None:
         """Return how good a response to a problem is, in [0, 1]; None for other texts."""
@@ -219,13 +219,17 @@ class TextSimulator:
                 problem.id,
             )
 
-    def graded_attempt(self, problem: Problem, chance: float, luck: float, steps: str, rng: np.random.Generator) -> str:
-        """Return a reply whose answer is good to the degree that parts are right, each with probability `chance`.
+    def graded_attempt(
+        self, request: Request, shown: Sequence[float], luck: float, steps: str, rng: np.random.Generator
+    ) -> str:
+        """Return a reply whose answer is good to the degree that its parts are right.
 
-        Where no answer of that degree is known, the nearest counts. luck: uniform in [0, 1), decides among several.
-        steps, rng: see `attempt`.
+        Each part is right with the probability of a right answer (`Skill.answer_chance`). Where no answer of that
+        degree is known, the nearest counts. shown: the degree of each response in view. luck: uniform in [0, 1),
+        decides among several. steps, rng: see `attempt`.
         """
-        scale = self._scale(problem)
+        problem = self._rows[request.hints["problem"]].problem
+        scale, chance = self._scale(problem), self._skill.answer_chance(request, shown)
         aimed = float(rng.binomial(_PARTS, min(1.0, max(0.0, chance)))) / _PARTS
         distance = {answer: abs(scale.share(value) - aimed) for answer, value in scale.values.items()}
         limit = min(distance.values()) + 1 / (2 * _PARTS)

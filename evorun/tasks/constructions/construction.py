@@ -35,7 +35,7 @@ from evorun.tasks.base import (
 )
 from evorun.tasks.benchmark import hash_content
 from evorun.tasks.capabilities import Diagnosis, PatchForm, Verification
-from evorun.tasks.constructions.ladder import VARIANTS, LadderSimulator, write_program
+from evorun.tasks.constructions.ladder import LadderSimulator, write_program
 from evorun.tasks.livecodebench.feedback import shorten
 from evorun.tasks.livecodebench.programs import signature
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES, read_program, read_reasoning
@@ -95,8 +95,16 @@ class Construction(TextTask):
         """Return a score's quality in [0, 1], where 1 is a proven bound; higher is better, and so is any gain."""
 
     @abstractmethod
+    def seed_degree(self, problem: Problem) -> float:
+        """Return the degree of what the built-in seed program builds."""
+
+    @abstractmethod
     def make_ladder(self, problem: Problem) -> Sequence[Any]:
         """Return valid objects from poor to good: what simulated models build."""
+
+    @abstractmethod
+    def random_object(self, problem: Problem, rng: np.random.Generator) -> Any:
+        """Return a valid object that is drawn without any search."""
 
     def arguments(self, problem: Problem) -> Sequence[Any]:
         """Return the arguments that `build` receives."""
@@ -218,9 +226,8 @@ class Construction(TextTask):
         return signature(response.answer or "")
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return a program that returns one of the ladder's objects, whatever its score."""
-        ladder = self.make_ladder(problem)
-        return write_program(ladder[int(rng.integers(len(ladder)))], int(rng.integers(VARIANTS)))
+        """Return a program that returns a random object."""
+        return write_program(self.random_object(problem, rng), 0)
 
 
 def _reject_constant(name: str) -> float:

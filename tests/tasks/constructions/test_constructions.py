@@ -227,10 +227,13 @@ def test_the_ladder_goes_from_below_the_seed_to_above_it(name: str) -> None:
     exec(task.starting_response(problem).answer, namespace)
     built = json.loads(json.dumps(namespace["build"](*task.arguments(problem))))
     start = task.degree(problem, task.measure(problem, built))
+    assert task.seed_degree(problem) == pytest.approx(start, abs=1e-4)
     degrees = [task.degree(problem, task.measure(problem, rung)) for rung in task.make_ladder(problem)]
     assert degrees == sorted(degrees)
     assert len(set(degrees)) >= 9
     assert 0 <= degrees[0] < start < degrees[-1] < 1
+    drawn = [task.random_object(problem, np.random.default_rng(seed)) for seed in range(20)]
+    assert all(0 <= task.degree(problem, task.measure(problem, value)) < start for value in drawn)
 
 
 @pytest.mark.parametrize(

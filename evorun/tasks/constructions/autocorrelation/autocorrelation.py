@@ -9,6 +9,7 @@ convolution of a with itself. So the ratio is exactly 2n max(a * a) / (sum of a)
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,16 +24,18 @@ from evorun.runs.streams import stream
 from evorun.sandbox.base import Limits
 from evorun.tasks.base import Problem
 from evorun.tasks.constructions.construction import VALID, Construction, ConstructionConfig, read_number
-from evorun.tasks.constructions.ladder import RUNGS
+from evorun.tasks.constructions.ladder import even_scores
 
 LOWER_BOUND = 1.28
 """Proven: no function has a lower ratio (Cloninger and Steinerberger, arXiv 1403.7988)."""
 WORST = 4.0
 """Ratio of every response that is no better (ours): twice that of a constant function."""
 _BOUND = Score("autocorrelation_bound", LOWER_BOUND, WORST, higher_is_better=False)
-# Steps of the simulated model's functions, and changes of one height between two rungs of its ladder (ours)
+# Steps of the simulated model's functions, and changes of one height that its best one took (ours)
 _STEPS = 30
-_CHANGES = 60
+_CHANGES = 3000
+# Ratio of the seed program's heights
+_SEED_BOUND = 2.106
 _BYTES_PER_HEIGHT = 32
 
 
@@ -61,8 +64,14 @@ class Autocorrelation(Construction):
     def degree(self, problem: Problem, value: float) -> float:
         return _BOUND.utility(value)
 
+    def seed_degree(self, problem: Problem) -> float:
+        return _BOUND.utility(_SEED_BOUND)
+
     def make_ladder(self, problem: Problem) -> Sequence[Any]:
         return climb()
+
+    def random_object(self, problem: Problem, rng: np.random.Generator) -> Any:
+        return _round(_draw_heights(rng, min(_STEPS, problem.data["max_steps"])))
 
 
 def bound(heights: Sequence[float]) -> float:
@@ -73,18 +82,36 @@ def bound(heights: Sequence[float]) -> float:
 
 @cache
 def climb() -> Sequence[Sequence[float]]:
-    """Return heights from random ones on, each after further changes of one height that lowered the bound."""
+    """Return heights from random ones on, each after further changes of one height that lowered the bound.
+
+    The first ones are a little worse than the seed program's.
+    """
     rng = stream(0, "step functions")
-    heights = rng.lognormal(0, 1.2, _STEPS)
-    ladder = []
-    for _ in range(RUNGS):
-        ladder.append(np.round(heights / heights.max(), 4).tolist())
-        for _ in range(_CHANGES):
-            changed = heights.copy()
-            changed[int(rng.integers(_STEPS))] *= float(rng.lognormal(0, 0.4))
-            if bound((changed / changed.max()).tolist()) < bound((heights / heights.max()).tolist()):
-                heights = changed
-    return ladder
+    heights = _draw_heights(rng, _STEPS)
+    found = [(_degree(heights), _round(heights))]
+    for _ in range(_CHANGES):
+        changed = heights.copy()
+        changed[int(rng.integers(_STEPS))] *= float(rng.lognormal(0, 0.4))
+        if (degree := _degree(changed)) > found[-1][0]:
+            heights = changed
+            found.append((degree, _round(heights)))
+    degrees = [degree for degree, _ in found]
+    places = [bisect_left(degrees, wanted) for wanted in even_scores(_BOUND.utility(_SEED_BOUND), degrees[-1])]
+    return [found[place][1] for place in dict.fromkeys(places)]
+
+
+def _degree(heights: Any) -> float:
+    return _BOUND.utility(min(WORST, bound(_round(heights))))
+
+
+def _draw_heights(rng: np.random.Generator, steps: int) -> Any:
+    return rng.lognormal(0, 1.2, steps)
+
+
+def _round(heights: Any) -> list[float]:
+    """Return the heights, the largest of them 1, to four decimals."""
+    rounded: list[float] = np.round(heights / heights.max(), 4).tolist()
+    return rounded
 
 
 @dataclass(kw_only=True)

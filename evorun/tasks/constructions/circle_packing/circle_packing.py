@@ -21,10 +21,10 @@ from evorun.runs.streams import stream
 from evorun.sandbox.base import Limits
 from evorun.tasks.base import Problem
 from evorun.tasks.constructions.construction import VALID, Construction, ConstructionConfig, read_number
-from evorun.tasks.constructions.ladder import RUNGS
+from evorun.tasks.constructions.ladder import even_scores
 
-# Moves of one centre between two rungs of the simulated model's ladder (ours)
-_MOVES = 120
+# Steps to the simulated model's best packing (ours)
+_STEPS = 500
 # What rounding a centre and a radius to six decimals can add to an overlap
 _ROUNDING = 4e-6
 
@@ -80,38 +80,77 @@ class CirclePacking(Construction):
         # The radii's sum is at most sqrt(n times the sum of their squares), and the circles' area is at most 1.
         return min(1.0, value / math.sqrt(problem.data["circles"] / math.pi))
 
+    def seed_degree(self, problem: Problem) -> float:
+        return self.degree(problem, _sum_in_rows(problem.data["circles"]))
+
     def make_ladder(self, problem: Problem) -> Sequence[Any]:
         return climb(problem.data["circles"])
+
+    def random_object(self, problem: Problem, rng: np.random.Generator) -> Any:
+        circles = rng.random((problem.data["circles"], 3))
+        return _list_circles(circles, _largest_radii(circles))
 
 
 def _size(value: Any) -> str:
     return f"a list of {len(value)}" if isinstance(value, list) else type(value).__name__
 
 
+def _sum_in_rows(count: int) -> float:
+    """Return the sum of radii of equal circles in rows and columns, as many of either."""
+    return count * 0.5 / math.ceil(math.sqrt(count))
+
+
 @cache
 def climb(count: int) -> Sequence[Sequence[Sequence[float]]]:
-    """Return packings from random centres on, each after further moves of one centre that made it better."""
+    """Return ever better packings, on the way from random circles to a local optimum of the sum of radii.
+
+    The way is gradient ascent (Adam, arXiv 1412.6980), with a penalty on overlaps that grows. Each packing is the first
+    that reaches a score, with radii that are so much smaller that it has exactly this score.
+    """
     rng = stream(0, "circle packings", str(count))
-    centres = rng.random((count, 2))
-    radii, ladder = _largest_radii(centres), []
-    for rung in range(RUNGS):
-        rounded = np.maximum(0, np.round(radii - _ROUNDING, 6))
-        ladder.append(np.column_stack([np.round(centres, 6), rounded]).tolist())
-        for _ in range(_MOVES):
-            moved = centres.copy()
-            index = int(rng.integers(count))
-            moved[index] = np.clip(moved[index] + rng.normal(0, 0.15 * (1 - rung / RUNGS) ** 2 + 0.004, 2), 0.02, 0.98)
-            better = _largest_radii(moved)
-            if better.sum() > radii.sum():
-                centres, radii = moved, better
+    circles = np.column_stack([rng.random((count, 2)), np.full(count, 0.1 / math.sqrt(count))])
+    mean, square, found = np.zeros_like(circles), np.zeros_like(circles), list[Any]()
+    for done in np.linspace(0, 1, _STEPS, endpoint=False).tolist():
+        slope = _slope(circles, penalty=4 * 1000**done)
+        mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
+        circles = np.clip(circles + 0.02 * (1 - done) * mean / np.sqrt(square + 1e-12), 0.001, 0.999)
+        radii = _largest_radii(circles)
+        found.append((circles, radii))
+    sums = np.maximum.accumulate([radii.sum() for _, radii in found])
+    ladder = []
+    for wanted in even_scores(_sum_in_rows(count), sums[-1]):
+        circles, radii = found[int(np.searchsorted(sums, wanted))]
+        ladder.append(_list_circles(circles, radii * wanted / radii.sum()))
     return ladder
 
 
-def _largest_radii(centres: Any) -> Any:
-    """Return radii that touch the nearest wall, or meet half-way with the nearest other circle."""
-    apart = np.hypot(*(centres[:, None] - centres).T)
-    np.fill_diagonal(apart, np.inf)
-    return np.minimum(apart.min(axis=1) / 2, np.minimum(centres, 1 - centres).min(axis=1))
+def _slope(circles: Any, penalty: float) -> Any:
+    """Return the gradient of the sum of radii, less half the penalty times the sum of squared overlaps."""
+    centres, radii = circles[:, :2], circles[:, 2]
+    apart = centres[:, None] - centres
+    distance = np.hypot(*apart.T)
+    np.fill_diagonal(distance, np.inf)
+    overlap = np.maximum(0, radii[:, None] + radii - distance)
+    below, above = np.maximum(0, radii[:, None] - centres), np.maximum(0, radii[:, None] + centres - 1)
+    push = ((overlap / distance)[:, :, None] * apart).sum(axis=1) + below - above
+    return np.column_stack([penalty * push, 1 - penalty * (overlap.sum(axis=1) + (below + above).sum(axis=1))])
+
+
+def _largest_radii(circles: Any) -> Any:
+    """Return the radii, each as much smaller as it needs so that no two circles overlap and none leaves the square."""
+    centres, radii = circles[:, :2], circles[:, 2]
+    distance = np.hypot(*(centres[:, None] - centres).T)
+    np.fill_diagonal(distance, np.inf)
+    pairs = (distance / (radii[:, None] + radii)).min(axis=1)
+    walls = np.minimum(centres, 1 - centres).min(axis=1) / radii
+    return radii * np.minimum(1, np.minimum(pairs, walls))
+
+
+def _list_circles(circles: Any, radii: Any) -> list[list[float]]:
+    """Return circles as lists of x, y and radius, to six decimals."""
+    rounded = np.maximum(0, np.round(radii - _ROUNDING, 6))
+    listed: list[list[float]] = np.column_stack([np.round(circles[:, :2], 6), rounded]).tolist()
+    return listed
 
 
 @dataclass(kw_only=True)

@@ -13,6 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from evorun.errors import ConfigError
 from evorun.fields import PositiveInt
 from evorun.runs.scores import Score
@@ -97,8 +99,15 @@ class MatrixProduct(Construction):
     def degree(self, problem: Problem, value: float) -> float:
         return _COST.utility(value)
 
+    def seed_degree(self, problem: Problem) -> float:
+        return _COST.utility(1)  # the schoolbook kernel
+
     def make_ladder(self, problem: Problem) -> Sequence[Any]:
         return climb(Shape(*problem.data["arguments"]))
+
+    def random_object(self, problem: Problem, rng: np.random.Generator) -> Any:
+        shape = Shape(*problem.data["arguments"])
+        return write_kernel(shape, waste=int(rng.integers(1, _max_waste(shape) + 1)))
 
 
 def _is_number(value: Any, values: int) -> bool:
@@ -185,11 +194,16 @@ def _multiply_block(kernel: _Kernel, shape: Shape, i: int, k: int, j: int) -> Ma
     }
 
 
+def _max_waste(shape: Shape) -> int:
+    products, _ = shape.schoolbook_steps
+    return min(_WASTE, products)
+
+
 @cache
 def climb(shape: Shape) -> Sequence[Mapping[str, Any]]:
     """Return kernels with ever fewer unneeded products, then with ever more blocks multiplied by Strassen's."""
     blocks = (shape.n // 2) * (shape.m // 2) * (shape.p // 2)
-    wasteful = [write_kernel(shape, waste=waste) for waste in range(min(_WASTE, shape.schoolbook_steps[0]), 0, -1)]
+    wasteful = [write_kernel(shape, waste=waste) for waste in range(_max_waste(shape), 0, -1)]
     return [*wasteful, *(write_kernel(shape, strassen=number) for number in range(blocks + 1))]
 
 
