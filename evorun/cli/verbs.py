@@ -134,7 +134,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         _print_exported(files, exported, console)
         return 0
     for path in exported:  # long before the other files are known: a comparison always has this one
-        refuse_replacing("--export", Path(path) / "arms.csv", overwrite=overwrite, how="--overwrite")
+        refuse_replacing("--export", Path(path) / f"{comparison.ARMS}.csv", overwrite=overwrite, how="--overwrite")
     file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
     # Render all pages before writing the first: an error then leaves every report unchanged.
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then

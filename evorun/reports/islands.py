@@ -15,6 +15,7 @@ from evorun.reports.drawing import (
     make_panels,
     open_figure,
 )
+from evorun.runs.roles import GENERATORS
 from evorun.runs.schema import StepRecord
 
 Lines = Mapping[int, Mapping[int, float]]
@@ -54,7 +55,7 @@ def draw_islands(steps: Sequence[StepRecord], answered_by: Mapping[str, str]) ->
                 means = {step: fmean(found) for step, found in sorted(values[series][number].items())}
                 label = pattern.format(number)
                 if series == "model_children":
-                    label = answered_by.get(f"generate.{number}", label)
+                    label = answered_by.get(f"{GENERATORS}{number}", label)
                 axes.plot(list(means), list(means.values()), color=RUNS[number], label=label, marker="o", markersize=3)
             axes.set_xlabel("generation")
             axes.set_ylabel(title)

@@ -9,6 +9,7 @@ import numpy as np
 
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
+from evorun.runs.roles import GENERATE, GENERATORS
 from evorun.runs.streams import call_seed, stream
 from evorun.tasks.base import Prompt, Task, Tools
 
@@ -29,8 +30,6 @@ class Role(NamedTuple):
 POLICY = Role("policy")
 GENERATOR = "generator"
 """The model role of the models that write responses, for methods that may choose between several."""
-GENERATE = "generate"
-"""The call role of a response."""
 
 
 class Caller(Protocol):
@@ -105,7 +104,7 @@ class Calls:
 
         A call under one of them is answered by that model, and its cost is counted there.
         """
-        return [role for role in self._roles if role.startswith(f"{GENERATE}.")] or [GENERATE]
+        return [role for role in self._roles if role.startswith(GENERATORS)] or [GENERATE]
 
     @property
     def out_of_budget(self) -> bool:

@@ -10,7 +10,7 @@ from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
-from evorun.rollouts.calls import GENERATE, GENERATOR, Calls, Role
+from evorun.rollouts.calls import GENERATOR, Calls, Role
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
@@ -20,6 +20,7 @@ from evorun.runs.candidates import SHARED, Candidate, Response, Step
 from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
+from evorun.runs.roles import GENERATE
 from evorun.runs.schema import Spent, TrainingRecord
 from evorun.runs.stopwatch import append_speed
 from evorun.tasks.base import Demonstration, Grade, GradingTools, LoadedTask, Problem

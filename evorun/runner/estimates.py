@@ -16,13 +16,13 @@ from evorun.methods.search.pdr import PdrConfig
 from evorun.methods.search.proposals import MIN_SAMPLES
 from evorun.methods.search.squeeze_evolve import SqueezeEvolveConfig, count_groups
 from evorun.methods.tree.ab_mcts import AbMcts, AbMctsConfig
-from evorun.rollouts.calls import GENERATE
 from evorun.rollouts.rubric_settings import DIGIT_TOKENS
 from evorun.runner import registry
 from evorun.runner.gold import MAX_TOKENS as GOLD_TOKENS
 from evorun.runner.student import teacher_composition
 from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.roles import GENERATE, GENERATORS
 
 PEAK = 989e12
 """FLOP per second of an H100 SXM in bfloat16, by its data sheet."""
@@ -104,7 +104,7 @@ def name_generators(config: Mapping[str, Any]) -> dict[str, str]:
     generator = config.get("generator") or {}
     members = generator.get("members") or [generator]
     names = [name_model({**config, "generator": member}, "generator") for member in members]
-    return {GENERATE: names[0]} if len(names) == 1 else {f"{GENERATE}.{i}": name for i, name in enumerate(names)}
+    return {GENERATE: names[0]} if len(names) == 1 else {f"{GENERATORS}{i}": name for i, name in enumerate(names)}
 
 
 def count_problems(task: Mapping[str, Any]) -> tuple[int | None, int]:

@@ -12,7 +12,7 @@ from evorun.errors import ConfigError
 from evorun.fields import Checked, OneOf, PositiveInt
 from evorun.methods.base import Method, PerProblem, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
-from evorun.rollouts.calls import GENERATE, GENERATOR
+from evorun.rollouts.calls import GENERATOR
 from evorun.runner import registry
 from evorun.runner.served import read_engine, read_other_roles, served_by, with_confidences
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
@@ -23,6 +23,7 @@ from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.prices import Prices, load_prices
 from evorun.runs.reported import Reported
+from evorun.runs.roles import GENERATE
 from evorun.runs.spending import GOLD
 from evorun.runs.stated_studies import RecordedStudy
 from evorun.sandbox.config import SandboxConfig

@@ -17,6 +17,7 @@ from evorun.runs.checksums import is_unchanged
 from evorun.runs.counting import CountedCandidate, count_candidates, count_comparisons
 from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_json
+from evorun.runs.roles import GENERATORS
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
@@ -115,7 +116,7 @@ class AggregateCounter:
             self._rated.append(rated)
         # A call's key ends in its role, index and attempt; an id of a problem may have the separator, too.
         role = candidate.call.split("|")[-3] if candidate.call is not None and candidate.call.count("|") > 3 else ""
-        if role.startswith("generate."):
+        if role.startswith(GENERATORS):
             self._by_generator[role].append(rated)
 
     def finish(self, duels: DecisiveDuels) -> Aggregates:

@@ -31,12 +31,13 @@ from evorun.methods.islands.population import Features, Island, Member, find_sim
 from evorun.methods.islands.settings import IslandsConfig
 from evorun.methods.lyria.population import regime_with_verifier
 from evorun.methods.search.proposals import add_feedback
-from evorun.rollouts.calls import GENERATE, GENERATOR, Role
+from evorun.rollouts.calls import GENERATOR, Role
 from evorun.rollouts.episodes import Asked
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Response, Step
+from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Prompt, Task
 from evorun.tasks.capabilities import HasStartingResponse, HasVerifier, PatchForm, SupportsPatches
 

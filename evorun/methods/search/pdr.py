@@ -18,10 +18,11 @@ from evorun.methods.search.chain_of_thought import majority
 from evorun.methods.search.proposals import Proposal, ResponseSettings, propose
 from evorun.methods.search.rsa import rate_by_votes
 from evorun.models.base import Sampling
-from evorun.rollouts.calls import GENERATE, Role
+from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Step
+from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Prompt, Task
 from evorun.tasks.capabilities import (
     SupportsAggregation,

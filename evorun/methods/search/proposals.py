@@ -11,11 +11,11 @@ from evorun.fields import NonNegativeInt, PositiveInt
 from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
 from evorun.models.base import Sampling
-from evorun.rollouts.calls import GENERATE
 from evorun.rollouts.episodes import Asked, Episode, max_turns_on
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate
+from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Prompt
 
 FROM_TASK = "from_task"

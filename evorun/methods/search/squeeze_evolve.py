@@ -23,10 +23,11 @@ from evorun.methods.search.chain_of_thought import majority
 from evorun.methods.search.proposals import Proposal, Proposed, ResponseSettings, propose
 from evorun.methods.search.rsa import choose_answer, explain_missing_votes, rate_by_votes
 from evorun.models.base import Confidence, Sampling
-from evorun.rollouts.calls import GENERATE, GENERATOR, Role
+from evorun.rollouts.calls import GENERATOR, Role
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Step
+from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import SupportsAggregation, SupportsGeneration
 

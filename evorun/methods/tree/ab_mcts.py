@@ -22,10 +22,11 @@ from evorun.methods.search.proposals import Proposal, ResponseSettings, add_feed
 from evorun.methods.tree.beliefs import Belief, Beta, Gaussian, GaussianPrior
 from evorun.methods.tree.policies import AdaptiveBranching, BestFirst, BreadthFirst, ModelChoice, Node, Policy, Ucb
 from evorun.models.base import Sampling
-from evorun.rollouts.calls import GENERATE, GENERATOR, Role
+from evorun.rollouts.calls import GENERATOR, Role
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Step
+from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import (
     Diagnosis,

@@ -9,8 +9,10 @@ from evorun.reports.comparison.output import (
     render_comparison,
     write_comparison,
 )
+from evorun.reports.comparison.tables import ARMS
 
 __all__ = [
+    "ARMS",
     "COMPARISON",
     "ComparedRuns",
     "choose_folder",

@@ -28,6 +28,8 @@ _SEARCH = {
 }
 """Figures of results.json, and the headings of their columns."""
 
+ARMS = "arms"
+"""Name of the table of arms, which every comparison has."""
 _TOTAL = "total"
 _TWO_WAY = "over seeds\nand problems"
 _INTERVAL = "95 % interval"
@@ -343,7 +345,7 @@ def make_data_tables(comparison: ComparedRuns) -> list[Table]:
     """Return the figures of arms (means over seeds) and of single runs, those by stratum, and the pairs."""
     runs = [_make_figures_table("runs", comparison.run_rows)] if comparison.has_seeds else []
     return [
-        _make_figures_table("arms", comparison.rows),
+        _make_figures_table(ARMS, comparison.rows),
         *runs,
         _make_strata_data_table(comparison.rows),
         _make_pairs_data_table(comparison),
