@@ -189,6 +189,10 @@ class InspectConfig(GivenPromptsConfig):
 
         response = task.parse(problem, task.write(problem, targets[problem.id][0], _REASONING))
         grade = run_apart(task.replay(problem, response, targets[problem.id], ask))
+        failure, _, missing = grade.detail.partition("PrerequisiteError: ")
+        if missing and failure.startswith("scorer_error"):
+            # It would fail at each reply, and so find all of them wrong.
+            raise ConfigError(f"task.function={self.function}: its scorer lacks what it needs: {missing}")
         if self.model_graded and not asked:
             reason = f" ({grade.detail})" if grade.detail else ""
             raise ConfigError(

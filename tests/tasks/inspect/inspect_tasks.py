@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from inspect_ai import Task, task
+from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, ContentImage, get_model
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, answer, choice, f1, match, mean, model_graded_qa, scorer
@@ -84,6 +85,20 @@ def names() -> Task:
     """Half a mark for a name's first letter."""
     samples = [Sample(input=f"Which {n}?", target=name) for n, name in enumerate(("Jane", "Johann", "Emma"))]
     return Task(samples, solver=generate(), scorer=initials())
+
+
+@scorer(metrics=[mean()])
+def by_a_missing_package() -> Scorer:
+    async def score(state: TaskState, target: Target) -> Score:
+        raise PrerequisiteError("A provider's API requires optional dependencies.")
+
+    return score
+
+
+@task
+def unequipped() -> Task:
+    """A scorer that no reply can satisfy here."""
+    return Task([Sample(input="Who?", target="Jane")], solver=generate(), scorer=by_a_missing_package())
 
 
 @scorer(metrics={"words": [mean()], "kept": [accuracy()]})

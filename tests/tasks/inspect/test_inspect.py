@@ -184,6 +184,7 @@ def test_tasks_of_more_than_one_call_are_refused_in_a_line(why: str) -> None:
         ({"function": f"{TASKS}:limits"}, "task.value: expected one of words, kept"),
         ({"function": f"{TASKS}:sums", "reply": "ANSWER"}, "task.reply: expected a text with {answer}"),
         ({"function": f"{TASKS}:sums", "model_graded": True}, "expected a scorer that asks a model"),
+        ({"function": f"{TASKS}:unequipped"}, "its scorer lacks what it needs: A provider's API"),
         ({"function": f"{TASKS}:judged"}, "set task.model_graded=true, and gold=MODEL"),
     ],
 )
