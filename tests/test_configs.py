@@ -188,7 +188,7 @@ def test_special_settings_belong_to_a_method_and_a_task() -> None:
     assert {file.stem for file in (config_folder() / "method_on_task").glob("*.yaml")} <= pairs
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "budget").glob("*.yaml")))
 def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
     sizes = PINNED["under_budget"].get(name, {})

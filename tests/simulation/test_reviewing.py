@@ -89,11 +89,11 @@ def test_a_criterion_against_a_kind_comes_only_from_a_sample_that_looks_like_it(
     rng = np.random.default_rng(0)
 
     def shares(shown: str) -> list[float]:
-        said = [refine("analysis", shown, rng, meta_skill=skill) for _ in range(200)]
-        alone = [refine("refinement", shown, rng, meta_skill=skill) for _ in range(200)]
+        said = [refine("analysis", shown, rng, meta_skill=skill) for _ in range(100)]
+        alone = [refine("refinement", shown, rng, meta_skill=skill) for _ in range(100)]
         after = [refine("refinement", f"{shown}\n{one}", rng, meta_skill=skill) for one in said]
         return [
-            sum(phrase in text for text in texts) / 200
+            sum(phrase in text for text in texts) / 100
             for phrase, texts in ((NAMED[kind], said), (CLOSING[kind], alone), (CLOSING[kind], after))
         ]
 
