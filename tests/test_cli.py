@@ -323,7 +323,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
         (["grade", "task=mathbench", "task.source=sample", "responses=."], "expected a regular file"),
         (
             ["list", "everything"],
-            "expected methods, tasks, models, engines, experiments, --json or nothing, got 'everything'",
+            "expected methods, tasks, models, engines, experiments, one of their names, or --json, got 'everything'",
         ),
         (["grade", "task=mathbench"], "expected: evorun grade task=TASK responses=FILE.jsonl"),
         (["grade", "task=mathbench", "task.source=sample", "responses=nowhere"], "cannot read responses=nowhere"),

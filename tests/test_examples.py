@@ -439,6 +439,7 @@ def test_the_experiment_of_a_written_package_runs(name: str, installed: Installe
 
 def test_written_packages_are_in_style(installed: Installed) -> None:
     folders = [installed.work / name for name in WRITTEN.values()]
+    assert {(folder / ".gitignore").read_text().splitlines()[0] for folder in folders} == {"outputs/"}
     ruff = (sys.executable, "-m", "ruff")
     rules = ("--isolated", "--no-cache", "--line-length=120")
     # not the order of imports: in a checkout evorun is no third party's package

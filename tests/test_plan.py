@@ -232,7 +232,10 @@ def test_a_budget_that_ends_in_generation_0_is_noted(tmp_path: Path, calls: int,
     assert any("may never leave generation 0, which takes up to 60 calls" in note for note in plan.notes) is says
 
 
-def test_it_is_a_table_of_80_columns_or_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_a_table_of_80_columns_or_a_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     planning.plan(["method=zero_shot", *SMALL, *API, "--max-price=5"], Terminal(width=80))
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
