@@ -33,8 +33,9 @@ from evorun.training.weights import load
 from evorun.training.wire import Command, Evaluate, Export, Generate, Job, Save, Train
 from tiny_llama import write_talking_llama, write_tiny_llama
 
-PARTS = ("adapter", "all", "critic")
-"""Policy gradients on an adapter, fine-tuning of all weights, and PPO with an adapter and a critic of all weights."""
+PARTS = ("adapter", "all", "critic", "bfloat16")
+"""Policy gradients on an adapter, fine-tuning of all weights, PPO with an adapter and a critic of all weights, and
+policy gradients in bfloat16, with the divergence from a reference policy."""
 ASKED = tuple(
     # of different lengths, so that processes decode at paces of their own
     Request(
@@ -66,6 +67,9 @@ def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint
         told = policy_gradient(steps=3)
         training = training_config(**{**EXACT, "learning_rate": 10.0, "max_grad_norm": 1.0, **shared})
         job = make_job(model, folder, training, told)
+    elif part == "bfloat16":
+        training = training_config(**{**EXACT, "learning_rate": 10.0, "precision": "bfloat16", **shared})
+        job = make_job(model, folder, training, policy_gradient(steps=3, kl=0.1))
     elif part == "critic":
         # The reference policy scores the batch, and PopArt changes the value head between steps.
         ppo = proximal_policy(steps=3, epochs=2, minibatches=2, critic="full", popart=0.1)
@@ -91,7 +95,7 @@ def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint
 
 def make(part: str, job: Job, weights: Any, tokenizer: Any, serving: Serving) -> Any:
     objective: Any = job.objective
-    if part == "adapter":
+    if part in ("adapter", "bfloat16"):
         return PolicyGradientTrainer(job, objective, weights, tokenizer, serving)
     if part == "critic":
         return ProximalTrainer(job, objective, weights, tokenizer, serving)

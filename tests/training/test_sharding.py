@@ -32,7 +32,7 @@ WITHOUT_DEEPSPEED = importlib.util.find_spec("deepspeed") is None
 ZERO3 = [pytest.mark.nightly, pytest.mark.skipif(WITHOUT_DEEPSPEED, reason="needs the package deepspeed")]
 CASES = [
     ("critic", "fsdp2"),  # with an adapter, a reference policy and all weights of a critic: it fails first
-    *(pytest.param(part, "fsdp2", marks=pytest.mark.nightly) for part in ("adapter", "all")),
+    *(pytest.param(part, "fsdp2", marks=pytest.mark.nightly) for part in ("adapter", "all", "bfloat16")),
     *(pytest.param(part, "zero3", marks=ZERO3) for part in ("adapter", "all")),
 ]
 
@@ -70,8 +70,9 @@ def test_two_processes_do_the_same_as_one(part: str, kind: str, folder: Path) ->
             for name, value in theirs.figures.items():
                 if name == "token_accuracy":
                     continue  # TRL's mean over passes, whatever their tokens
-                assert mine.figures[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
-        elif isinstance(mine, Replies):
+                rel, absolute = (0.2, 0.05) if part == "bfloat16" else (1e-4, 1e-6)
+                assert mine.figures[name] == pytest.approx(value, rel=rel, abs=absolute), name
+        elif isinstance(mine, Replies) and part != "bfloat16":  # rounding decides between words
             assert texts(mine) == texts(theirs)
     if part != "all":
         untrained, trained, reference = (texts(answer) for answer in one[1:4])
@@ -85,6 +86,9 @@ def test_all_of_the_weights_are_exported(part: str, kind: str, folder: Path) -> 
         one, two = (load_file(folder / part / own / name / file) for own in ("one", kind))
         assert one.keys() == two.keys()
         for key, value in one.items():
+            if part == "bfloat16":
+                assert (two[key] - value).norm() <= 0.2 * value.norm(), key  # of gradients of three digits
+                continue
             torch.testing.assert_close(two[key], value, rtol=1e-3, atol=1e-4)
     if part == "all":
         untrained = load_file(folder / part / "model" / "model.safetensors")
