@@ -154,9 +154,9 @@ def read_position(folder: Path, rank: int) -> str:
         stacks = (folder / f"{_STACK}-{rank}").read_text()
     except OSError:
         return ""
-    # The main thread comes last, its innermost call first.
-    frames = stacks.rpartition("(most recent call first):")[2].strip().splitlines()
-    return shorten_frame(frames[0]) if frames else ""
+    # The main thread comes last, its innermost call first; a line before it may say that garbage is collected.
+    lines = stacks.rpartition("(most recent call first):")[2].splitlines()
+    return next((shorten_frame(line) for line in lines if line.lstrip().startswith('File "')), "")
 
 
 def shorten_frame(line: str) -> str:

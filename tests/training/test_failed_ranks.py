@@ -29,7 +29,7 @@ from evorun.training.failures import Evidence, OutOfMemory
 from evorun.training.launching import WORKER
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.ranks import read_statuses
+from evorun.training.ranks import read_position, read_statuses
 from evorun.training.reductions import Reductions
 from evorun.training.wire import Figures, FineTuning, Generate, Job, Train
 from tiny_llama import write_tiny_llama
@@ -74,6 +74,12 @@ async def test_a_rank_raises(tmp_path: Path) -> None:
     assert said.endswith("in update 1, pass 1 of 1); see trainer.rank1.log")
     assert "ValueError: no such\nlayer" in (tmp_path / "trainer.rank1.log").read_text()
     assert "ValueError: no such" not in (tmp_path / "trainer.rank0.log").read_text()
+
+
+def test_a_rank_that_collects_garbage_says_where_it_is(tmp_path: Path) -> None:
+    stack = '(most recent call first):\n  Garbage-collecting\n  File "/a/model.py", line 12 in forward\n'
+    (tmp_path / "stack-1").write_text(f"Thread 0x1 {stack.replace('12', '3')}\nCurrent thread 0x2 {stack}")
+    assert read_position(tmp_path, 1) == "model.py:12 in forward"
 
 
 async def test_a_rank_is_killed(tmp_path: Path) -> None:
