@@ -37,8 +37,8 @@ from tiny_llama import write_talking_llama
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
-ELSEWHERE = ("slurm_servers",)
-"""Examples whose commands need a cluster; tests/test_slurm_servers.py carries out its script."""
+ELSEWHERE = ("ray_servers", "slurm_servers")
+"""Examples whose commands need a cluster; test_ray_servers.py and test_slurm_servers.py carry out their scripts."""
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
