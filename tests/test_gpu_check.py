@@ -4,9 +4,11 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 CHECK = Path(__file__).parents[1] / "scripts" / "gpu" / "gpu_check.py"
@@ -58,3 +60,22 @@ def test_every_way_to_train_and_each_method_is_tried(tmp_path: Path) -> None:
     assert equal == [True, True]  # CPUs repeat themselves exactly
     [same] = [figure["value"] for figure in figures if figure["what"].endswith("that of one that stays")]
     assert same is True
+
+
+@pytest.mark.nightly
+def test_a_check_that_is_stopped_ends_its_part(tmp_path: Path) -> None:
+    command = [sys.executable, str(CHECK), "--device", "cpu", "--size", "tiny", "--out", str(tmp_path)]
+    process = subprocess.Popen([*command, "--parts", "decoding"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        parts: list[psutil.Process] = []
+        while not parts and process.poll() is None:
+            children = psutil.Process(process.pid).children()
+            parts = [child for child in children if "--inside" in child.cmdline()]
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait() == 143
+    finally:
+        process.kill()
+    _, alive = psutil.wait_procs(parts, timeout=60)
+    assert parts
+    assert not alive

@@ -14,9 +14,11 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,12 +74,13 @@ def run_part(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str
         )
         try:
             code = process.wait(timeout=60 * arguments.minutes)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            problem: str | None = f"cut off after {arguments.minutes} minutes"
-        else:
             problem = f"ended with exit code {code}" if code else None
+        except subprocess.TimeoutExpired:
+            problem = f"cut off after {arguments.minutes} minutes"
+        finally:  # also where the check itself is stopped: its session would go on with the GPU
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     said = figures.read_bytes()
     found: dict[str, Any] = {"figures": [json.loads(line) for line in said.splitlines() if line.startswith(b"{")]}
     if problem is not None:
@@ -104,6 +107,7 @@ def main() -> None:
 
         if not torch.cuda.is_available():
             parser.error("torch finds no GPU here; try --device cpu --size tiny")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments.out.mkdir(parents=True, exist_ok=True)
     file = arguments.out / "gpu_check.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}

@@ -14,14 +14,14 @@ PASSES = (
     "method.eval_samples=1",
     "method.steps=1",
     "method.eval_every=1",
-    "method.problems_per_step=8",
+    "method.problems_per_step=4",
     "method.group=8",
     "method.max_tokens=256",
-    "training.micro_batch=64",
-    "training.micro_batch_tokens=65536",
+    "training.micro_batch=32",
+    "training.micro_batch_tokens=32768",
     "training.gradient_checkpointing=false",
 )
-"""One update of 64 completions, in a single pass that keeps all activations. PPO learns from equal rewards, too, which
+"""One update of 32 completions, in a single pass that keeps all activations. PPO learns from equal rewards, too, which
 a small model often has."""
 
 

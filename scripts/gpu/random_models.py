@@ -78,4 +78,6 @@ def write_random_model(family: str, size: str, folder: Path, device: str) -> Pat
         model = automatic.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    del model
+    torch.cuda.empty_cache()  # or the memory counts in the figures of processes beside this one
     return folder

@@ -225,12 +225,15 @@ def grouped_attention(
 
 
 def use_grouped_attention(model: Any) -> None:
-    """Let a model that uses `sdpa` decode with `grouped_attention`; do not change other models."""
+    """Let a model that uses `sdpa` decode with `grouped_attention`, without cuDNN; do not change other models."""
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
     if model.config._attn_implementation != "sdpa":
         return
+    # On Hopper and later GPUs PyTorch prefers cuDNN for a masked batch. cuDNN plans each new shape anew, for a tenth of
+    # a second and more, and a decoding batch has a new shape at every token (pytorch/pytorch#155958).
+    torch.backends.cuda.enable_cudnn_sdp(False)
     AttentionInterface.register("grouped_sdpa", grouped_attention)
     AttentionMaskInterface.register("grouped_sdpa", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
     model.set_attn_implementation("grouped_sdpa")
