@@ -331,6 +331,13 @@ async def test_a_rubric_that_nothing_can_be_read_of_leaves_the_first_response() 
     assert len(model.of("score")) == 2 * 2 * best_of().config.score_attempts
 
 
+async def test_a_refused_judgment_is_not_asked_for_again() -> None:
+    model = Scripted(lambda ask: "abcd"[ask.index] if ask.role == "generate" else None)
+    (step,) = await solve(best_of(samples=2, choose="rubric", score_attempts=3), model, task=CriteriaQuiz())
+    assert [ask.attempt for ask in model.of("score")] == [0] * 4
+    assert step.extra["unread_scores"] == 4
+
+
 async def test_a_budget_that_ends_among_the_judgments_still_leaves_a_choice() -> None:
     model, meter = Scripted(judges_by_points), make_meter(4 + 3)
     (step,) = await solve(best_of(samples=4, choose="rubric"), model, task=CriteriaQuiz(), meter=meter)

@@ -1,10 +1,14 @@
 """Ending a problem once its answer is sure: calls saved at equal accuracy, and a guarantee as good as the judge."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from building import make_method, simulated_run
+from evorun.ratings.best import probability_of_best
+from evorun.runs.candidates import Step
 from evorun.testing.runs import Run
 from method_fixture import Ask, Scripted, solve
 
@@ -61,11 +65,24 @@ async def test_the_first_sure_step_is_the_last(name: str) -> None:
         "best_of_n": {"samples": 5, "rounds": 30, "duels": 6},
         "v1_infer": {"samples": 5, "comparisons": 60},
     }[name]
-    history = await solve(make_method(name, stop_probability=0.9, **sizes), Scripted(judged))
+    method = make_method(name, stop_probability=0.9, **sizes)
+    history = await solve(method, Scripted(judged))
     sure = [step.extra["best_probability"] for step in history if name != "v1_infer" or step.step > 0]
     assert len(history) < 31
     assert sure[-1] >= 0.9
     assert all(value < 0.9 for value in sure[:-1])
+    if name == "v1_infer":
+        assert sure[-1] == pytest.approx(probability_by_all_ratings(method, history), abs=1e-8)
     unlimited = await solve(make_method(name, **sizes), Scripted(judged))
     assert len(unlimited) > len(history)
     assert "best_probability" not in unlimited[0].extra
+
+
+def probability_by_all_ratings(method: Any, history: Sequence[Step]) -> float:
+    """Return that of the last step's best answer, by the ratings of all steps."""
+    pool, best = history[-1].candidates, history[-1].best
+    assert best is not None
+    places = {candidate.id: place for place, candidate in enumerate(pool)}
+    rated = [((places[c.first], places[c.second]), c.ratings) for step in history for c in step.comparisons]
+    posterior = method.config.posterior(len(pool), rated)
+    return probability_of_best(posterior.mean, posterior.sd, [other.answer == best.answer for other in pool])
