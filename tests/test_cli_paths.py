@@ -26,6 +26,7 @@ NO_PATHS = {
     "quantization",
     "mode",
     "base_urls",
+    "weight_transfer",
 }
 
 

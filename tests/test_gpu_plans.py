@@ -395,6 +395,7 @@ def test_a_model_of_unknown_size_is_said(tmp_path: Path) -> None:
 
 def test_evorun_plan_shows_the_gpus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")  # or sentences in a pipe are not wrapped
     words = ["method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=2", "engine=vllm"]
     planning.plan([*words, "model=qwen2_5_72b_awq", "--gpus=3x80"], Terminal(width=80))
     said = capsys.readouterr().out
