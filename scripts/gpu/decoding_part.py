@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def _generate(family: str, folder: str, setting: Setting) -> None:
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    model = _load(folder, torch.bfloat16, setting)
+    model = load_plain(folder, torch.bfloat16, setting.device)
     tokens = TOKENS[setting.size]
     for batch in (BATCHES[setting.size][0], *BATCHES[setting.size]):  # the first once more: it warms up
         asked = [list(make_request(i, tokens).messages) for i in range(batch)]
@@ -87,8 +88,8 @@ def _compare_log_probabilities(family: str, folder: str, replies: list[Reply], s
     said = [reply.completions[0].logprobs or () for reply in replies]
     passes = {}
     for dtype in (torch.float32, torch.bfloat16):
-        model = _load(folder, dtype, setting)
-        passes[dtype] = [_score(model, reply) for reply in replies]
+        model = load_plain(folder, dtype, setting.device)
+        passes[dtype] = [score(model, reply) for reply in replies]
         del model
     exact = torch.cat(passes[torch.float32])
     engine = (torch.cat([torch.tensor(values) for values in said]) - exact).abs()
@@ -98,14 +99,16 @@ def _compare_log_probabilities(family: str, folder: str, replies: list[Reply], s
     report(f"{what}, largest", float(engine.max()), "nats", f"{float(plain.max()):.3g} of a plain bfloat16 pass")
 
 
-def _load(folder: str, dtype: torch.dtype, setting: Setting) -> Any:
+def load_plain(folder: str | Path, dtype: torch.dtype, device: str) -> Any:
+    """Return a model as transformers loads it, without evorun."""
     from transformers import AutoModelForCausalLM
 
     automatic: Any = AutoModelForCausalLM
-    return automatic.from_pretrained(folder, dtype=dtype).to(setting.device)
+    return automatic.from_pretrained(folder, dtype=dtype).to(device)
 
 
-def _score(model: Any, reply: Reply) -> torch.Tensor:
+def score(model: Any, reply: Reply) -> torch.Tensor:
+    """Return the log-probabilities of a reply's tokens by one forward pass of a model, on the CPU in float32."""
     prompt, tokens = list(reply.prompt_ids or ()), list(reply.completions[0].token_ids or ())
     ids = torch.tensor([prompt + tokens], device=model.device)
     with torch.inference_mode():

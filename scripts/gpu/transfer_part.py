@@ -7,7 +7,7 @@ import importlib.util
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import msgspec
 import torch
 from measure_training import Evorun, job, random_completions
 
-from decoding_part import make_request
+from decoding_part import load_plain, make_request, score
 from evorun.models.base import Reply, WeightReceiver
 from evorun.models.config import ModelConfig
 from evorun.models.vllm.engine import VllmConfig
@@ -135,27 +135,22 @@ def timed(what: str) -> Iterator[None]:
 def _compare(what: str, new: Path, old: Path, after: Reply, before: Reply) -> None:
     """Report how far vLLM's log-probabilities are from those of transformers with the weights that a trainer wrote."""
     given, former = after.completions[0], before.completions[0]
-    own, exact, stale = _score(new, after), _score(new, after, torch.float32), _score(old, after)
+    own, exact, stale = (
+        _score(folder, after, dtype)
+        for folder, dtype in ((new, torch.bfloat16), (new, torch.float32), (old, torch.bfloat16))
+    )
+    said = torch.tensor(given.logprobs or ())
     beside = f"{_distance(own, exact):.3g} nats: transformers' bfloat16 from its float32"
-    report(f"{what}: vLLM's log-probabilities from transformers', mean", _distance(own, given.logprobs), "nats", beside)
-    report(f"{what}: the same from the untrained weights'", _distance(stale, given.logprobs), "nats", "far more")
+    report(f"{what}: vLLM's log-probabilities from transformers', mean", _distance(own, said), "nats", beside)
+    report(f"{what}: the same from the untrained weights'", _distance(stale, said), "nats", "far more")
     report(f"{what}: the completion is another than before", former.token_ids != given.token_ids)
 
 
-def _score(folder: Path, reply: Reply, dtype: torch.dtype = torch.bfloat16) -> Sequence[float]:
-    from transformers import AutoModelForCausalLM
-
-    automatic: Any = AutoModelForCausalLM
-    model = automatic.from_pretrained(folder, dtype=dtype).to("cuda")
-    prompt, tokens = reply.prompt_ids or (), reply.completions[0].token_ids or ()
-    ids = torch.tensor([[*prompt, *tokens]], device="cuda")
-    with torch.no_grad():
-        scores = model(ids).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
-    found: list[float] = scores.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
-    del model
+def _score(folder: Path, reply: Reply, dtype: torch.dtype) -> torch.Tensor:
+    scores = score(load_plain(folder, dtype, "cuda"), reply)
     torch.cuda.empty_cache()
-    return found
+    return scores
 
 
-def _distance(first: Sequence[float], second: Sequence[float] | None) -> float:
-    return sum(abs(a - b) for a, b in zip(first, second or (), strict=True)) / len(first)
+def _distance(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float((first - second).abs().mean())

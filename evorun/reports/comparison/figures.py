@@ -133,11 +133,12 @@ def _draw_rubrics(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, S
 
 
 def _keep_drawn(figures: Sequence[tuple[str, str, Drawing | None]]) -> list[CaptionedFigure]:
-    return [
-        CaptionedFigure(caption, note, drawing.with_caption(caption, note))
-        for caption, note, drawing in figures
-        if drawing is not None
-    ]
+    return [_caption(caption, note, drawing) for caption, note, drawing in figures if drawing is not None]
+
+
+def _caption(caption: str, note: str, drawing: Drawing) -> CaptionedFigure:
+    """Return a figure whose files have its caption and note, too."""
+    return CaptionedFigure(caption, note, drawing.with_caption(caption, note))
 
 
 def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> CaptionedFigure | None:
@@ -152,7 +153,7 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     if any(arm.is_baseline for arm in panel.arms):
         notes.append("dashed outlines are random baselines")
     caption = f"Final {text.words(score.name)}{on}"
-    return next(iter(_keep_drawn([(caption, "; ".join(notes), drawing)])), None)
+    return None if drawing is None else _caption(caption, "; ".join(notes), drawing)
 
 
 def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Style]) -> CaptionedFigure | None:
@@ -164,8 +165,7 @@ def _draw_front(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, Sty
     note = "Joined: no other arm is both cheaper and better. Grey: some other arm is. With " + name_intervals(
         [arm for arm in panel.arms if not arm.is_baseline]
     )
-    (figure,) = _keep_drawn([(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)])
-    return figure
+    return _caption(f"{text.sentence(text.words(panel.primary.name))}{on} {caption.lower()}", note, drawing)
 
 
 def _name_figure(comparison: ComparedRuns, panel: Panel, name: str) -> str:
