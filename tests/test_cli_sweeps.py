@@ -1,5 +1,6 @@
 """Sweeps: a folder for each job, and an end that tells how its jobs ended."""
 
+import functools
 import itertools
 import json
 import re
@@ -7,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -228,6 +230,31 @@ def test_an_interrupted_sweep_says_how_each_job_is_and_what_goes_on(tmp_path: Pa
         "failed: seed=1: a",
         "3 of 4 jobs are not done; continue with: evorun resume 'a sweep'",
     ]
+
+
+def test_a_job_that_cannot_begin_has_failed_until_a_resume_begins_it(tmp_path: Path) -> None:
+    words = ("-m", *DRY_RUN[1:], "method=best_of_n,zero_shot", "seed=0,1", "hydra.sweep.dir=sweep")
+
+    def begin(config: dict[str, Any], folder: Path, *_: object, able: bool = False, **__: object) -> str:
+        if config["method"]["name"] == "best_of_n" and not able:
+            raise ConfigError("method.samples: expected\na number")
+        (folder / "manifest.json").write_text(json.dumps({"status": "completed"}))
+        (folder / "report.html").touch()
+        return "completed"
+
+    with mock.patch("evorun.cli.running.carry_out", begin):
+        done = evorun_here(*words, cwd=tmp_path)
+    assert done.stderr.splitlines() == ["error: method.samples: expected a number"]
+    looked = evorun_here("status", "sweep", cwd=tmp_path)
+    failed = "failed: method=best_of_n seed=0; method=best_of_n seed=1: method.samples: expected a number"
+    for shown in (done.stdout, looked.stdout):
+        assert "4 jobs: 2 done, 2 failed" in shown
+        assert shown.count("expected a number") == shown.splitlines().count(failed) == 1
+        assert "mend what the error names, then continue with: evorun resume sweep" in shown
+    with mock.patch("evorun.cli.running.carry_out", functools.partial(begin, able=True)):
+        assert evorun_here("resume", "sweep", cwd=tmp_path).returncode == 0
+    [found] = json.loads(evorun_here("status", "sweep", "--json", cwd=tmp_path).stdout)["sweeps"]
+    assert [(job["state"], job["begun"], job["error"]) for job in found["jobs"]] == [("done", True, None)] * 4
 
 
 def test_a_complete_run_without_its_report_is_not_done(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evorun.runs.sweeps import JobInSweep
+from evorun.runs.directory import MANIFEST
+from evorun.runs.sweeps import JobInSweep, record_failure
 
 
 @dataclass
@@ -21,6 +22,12 @@ class BegunSweep:
     submitted: list[str] = field(default_factory=list)
     """Ids of job arrays at a scheduler that nobody waits for."""
 
+    def note_failure(self, job: str, error: str) -> None:
+        """Keep why a job, named by its folder, failed; the sweep's manifest has it where the job could not begin."""
+        self.errors[job] = error
+        if not (self.folder / job / MANIFEST).exists():
+            record_failure(self.folder, job, error)
+
 
 @dataclass
 class Invocation:
@@ -36,7 +43,14 @@ class Invocation:
     folders: list[Path] = field(default_factory=list)
     """Of the runs that began in this process, in order."""
     said: set[str] = field(default_factory=set)
-    """Warnings that a sweep has printed, once for all its jobs."""
+    """Warnings and errors that a sweep has printed, once for all its jobs."""
+
+    def is_said(self, message: str) -> bool:
+        """Return whether this command line has printed a message, which counts as printed from now on."""
+        if message in self.said:
+            return True
+        self.said.add(message)
+        return False
 
 
 current = Invocation()

@@ -91,9 +91,10 @@ def run_composed(composed: DictConfig) -> str:
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
-            print_error(str(error), error)
+            if not invocation.current.is_said(str(error)):
+                print_error(str(error), error)
             if invocation.current.sweep is not None:
-                invocation.current.sweep.errors[str(job.sweep.subdir)] = str(error)
+                invocation.current.sweep.note_failure(str(job.sweep.subdir), str(error))
             status = "failed"
         except KeyboardInterrupt:
             remove_unused_run_dir(folder)  # if nothing has begun

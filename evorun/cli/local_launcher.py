@@ -78,7 +78,6 @@ class LocalLauncher(Launcher):
         self.jobs, self.share_models = jobs, share_models
         self.config: DictConfig | None = None
         self.hydra_context: HydraContext | None = None
-        self._said: set[str] = set()
         self._console = Terminal(stderr=True)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -207,8 +206,7 @@ class LocalLauncher(Launcher):
         assert begun is not None  # noqa: S101 - the sweeper has begun it
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         for line in lines:
-            if line not in self._said and not line.startswith("error: "):
-                self._said.add(line)
+            if not line.startswith("error: ") and not invocation.current.is_said(line):
                 self._console.print(f"{job.name}: {line}", soft_wrap=True)
         if status == "completed":
             self._console.print(status_line(look_at(job.folder, job.name)), soft_wrap=True)
@@ -220,7 +218,9 @@ class LocalLauncher(Launcher):
     def _fail(self, name: str, folder: str, error: str) -> None:
         begun = invocation.current.sweep
         assert begun is not None  # noqa: S101 - the sweeper has begun it
-        begun.errors[folder] = error
+        begun.note_failure(folder, error)
+        if invocation.current.is_said(error):
+            error = "failed, for the reason above"
         self._console.print(Text.assemble(("error:", "bold red"), f" {name}: {error}"), soft_wrap=True)
 
     def _stop(self, running: Sequence[_Running]) -> list[str]:

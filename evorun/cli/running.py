@@ -113,9 +113,7 @@ def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transpl
     if not of_sweep:
         print_summary(path, console)
         return
-    said = invocation.current.said
     for line in list_origins(load_manifest(path)):
-        if line not in said:
-            said.add(line)
+        if not invocation.current.is_said(line):
             console.print(line, style="bold yellow")
     console.print(describe_complete(path), soft_wrap=True)

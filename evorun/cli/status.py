@@ -1,6 +1,5 @@
 """`evorun status`: how far runs and the jobs of sweeps are."""
 
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from evorun.cli.status_table import list_notes, status_table, title_of
+from evorun.cli.status_table import describe_resume, list_notes, status_table, title_of
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 from evorun.runs import slurm
@@ -40,7 +39,7 @@ def print_status(arguments: Sequence[str], console: Terminal) -> None:
         for title, jobs, stopped in _groups(overview):
             console.print_table(status_table(jobs, title))
             console.print()
-            for line in [*list_notes(jobs), *map(_describe_resume, stopped)]:
+            for line in [*list_notes(jobs), *(describe_resume(folder, jobs) for folder in stopped)]:
                 console.print(line, soft_wrap=True)
 
 
@@ -53,10 +52,6 @@ def _groups(overview: Overview) -> Iterator[tuple[str, list[JobStatus], list[str
     if overview.runs:
         stopped_runs = [job.name for job in overview.runs if job.is_stopped]
         yield title_of("runs", overview.runs), overview.runs, stopped_runs
-
-
-def _describe_resume(folder: str) -> str:
-    return f"continue with: evorun resume {shlex.quote(folder)}"
 
 
 def _watch(folders: Sequence[Path], console: Terminal) -> None:

@@ -1,5 +1,6 @@
 """A table of jobs: how far each is, its score and its cost."""
 
+import shlex
 from collections.abc import Sequence
 
 from rich import box
@@ -11,6 +12,8 @@ from evorun.runs.progress import format_clock
 from evorun.runs.scores import Score
 
 _ENDED_WELL: tuple[State, ...] = ("reporting", "done")
+_NAMED = 4
+"""Jobs that a line names at most (ours): the table marks all."""
 _STYLES = {
     "failed": "bold red",
     "lost": "bold red",
@@ -53,9 +56,28 @@ def title_of(name: str, jobs: Sequence[JobStatus]) -> str:
 
 
 def list_notes(jobs: Sequence[JobStatus]) -> list[str]:
-    """Return a line for each job whose state has a reason, or leaves something open."""
-    words = ((job, job.error or job.note) for job in jobs)
-    return [f"{job.state}: {job.name}: {' '.join(said.split())}" for job, said in words if said]
+    """Return a line for each reason of a state, or thing that it leaves open, with the jobs that it holds for."""
+    names: dict[tuple[State, str], list[str]] = {}
+    for job in jobs:
+        if said := job.error or job.note:
+            names.setdefault((job.state, " ".join(said.split())), []).append(job.name)
+    return [f"{state}: {_join(jobs_of_it)}: {said}" for (state, said), jobs_of_it in names.items()]
+
+
+def _join(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return "; ".join([*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+
+
+def describe_resume(folder: str, jobs: Sequence[JobStatus]) -> str:
+    """Return how the jobs of a folder that are not done go on.
+
+    A job that could not begin fails again, unless what its error names has changed: a resume keeps all settings.
+    """
+    command = f"continue with: evorun resume {shlex.quote(folder)}"
+    if all(job.begun for job in jobs):
+        return command
+    return f"mend what the error names, then {command}; a job with other settings needs a command of its own"
 
 
 def status_line(job: JobStatus) -> str:

@@ -217,6 +217,7 @@ def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfi
         raise ConfigError(str(next(iter(arms))))
     for reason, unable in arms.items():
         if reason is not None:
+            invocation.current.is_said(reason)
             print_error(f"a job of this sweep cannot run ({'; '.join(unable)}): {reason}")
     if None not in arms:
         raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")

@@ -80,6 +80,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Wall-clock time times the GPUs that the run could use; null where it had none, or used none."""
     error: str | None = None
     """First line of the error."""
+    begun: bool = True
+    """False for a failed job that could not begin: it has no run directory."""
     note: str | None = None
     """Remark on what the state leaves open."""
     scheduler_id: str | None = None

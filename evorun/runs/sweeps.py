@@ -38,6 +38,8 @@ class JobInSweep(msgspec.Struct, frozen=True):
     """Its id at the scheduler, such as SLURM's `1234_5`; null where no scheduler has it."""
     cluster: str | None = None
     """The cluster whose scheduler gave the id; null where its name is not known."""
+    error: str | None = None
+    """Why it could not begin when it was last tried; null where it began, or was not tried."""
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.folder)
@@ -115,6 +117,13 @@ def with_jobs(earlier: SweepManifest, now: SweepManifest) -> SweepManifest:
     return msgspec.structs.replace(now, created=earlier.created, jobs=tuple(jobs.values()), study=study)
 
 
+def record_failure(folder: Path, job: str, error: str) -> None:
+    """Record in a sweep's manifest why one of its jobs, named by its folder, could not begin."""
+    sweep = read_sweep(folder)
+    jobs = tuple(msgspec.structs.replace(each, error=error) if each.folder == job else each for each in sweep.jobs)
+    write_sweep(folder, msgspec.structs.replace(sweep, jobs=jobs))
+
+
 def _signed(sweep: SweepManifest) -> dict[str, object]:
     content: dict[str, object] = msgspec.to_builtins(sweep)
     return {key: value for key, value in content.items() if key != "signature"}
@@ -152,6 +161,8 @@ def job_statuses(
         run = folder / job.folder
         # a launcher makes the folder before the job's process has loaded anything
         status = look(run, name, begun=starts_jobs and run.is_dir())
+        if status.state == "waiting" and job.error is not None:
+            status = msgspec.structs.replace(status, state="failed", error=job.error, begun=False)
         seen.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
     if sweep.launcher != "slurm":
         if sweep.host != platform.node():
