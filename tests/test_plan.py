@@ -82,15 +82,15 @@ def test_the_price_is_that_of_its_tokens_for_all_seeds(tmp_path: Path) -> None:
     assert plan.price == pytest.approx(float(total / 10**6), rel=1e-12)
     assert plan.calls == sum(role.calls for arm in plan.arms for role in arm.roles)
     assert plan.arms[1].smallest_difference == smallest_difference(worst_spread(), 3, 3)
-    assert "seeds are taken to agree on each problem" in plan.arms[1].difference_note
-    assert "scores by degrees" not in plan.arms[1].difference_note
+    assert "larger where seeds disagree on a problem" in plan.arms[1].difference_note
+    assert "by degrees" not in plan.arms[1].difference_note
 
 
 def test_the_largest_spread_of_a_graded_score_is_said_to_be_far_too_much(tmp_path: Path) -> None:
     plan = make_plan(compose_jobs(["method=zero_shot", "task=billsum", *SMALL[1:], *API]), tmp_path)
     said = plan.arms[0].difference_note
-    assert "no run on billsum is recorded below outputs; expect far less of scores by degrees" in said
-    assert "once two methods have run on the task, paired differences usually give a smaller one" in said
+    assert "no run on billsum is recorded below outputs; far less if scores are by degrees" in said
+    assert "runs of two methods usually give a smaller one" in said
 
 
 def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
@@ -165,7 +165,9 @@ def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run").exists()
 
 
-def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(tmp_path: Path) -> None:
+def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["method=self_consistency,zero_shot", "method.samples=3", "task=arithmetic", "task.limit=6"]
     words.append("engine=simulated")
     right: dict[tuple[str, int], dict[str, bool]] = {}
@@ -180,9 +182,17 @@ def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(tmp_path: P
     spread = estimate_spread(ours.astype(float) - theirs)
     assert spread.rest > 0
     for arm in make_plan(compose_jobs(["-m", *words, "seed=0,1,2"]), tmp_path / "outputs").arms:
-        assert "from self_consistency and zero_shot" in arm.difference_note
-        assert "paired differences on 6 problems x 2 seeds" in arm.difference_note
+        assert sorted(arm.difference_pair) == ["self_consistency", "zero_shot"]
+        assert arm.difference_note == "from earlier runs at this budget on 6 problems x 2 seeds"
         assert arm.smallest_difference == pytest.approx(smallest_difference(spread, 6, 3))
+    planning.plan(["-m", *words, "seed=0,1,2"], Terminal(width=300))
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Smallest difference")]
+    assert "on arithmetic, 6 problems x 3 seeds: " in line
+    assert " between self_consistency and zero_shot (paired test" in line
+    # of other methods, or under another budget, these runs are no pair
+    for others in (["method=zero_shot,best_of_n", *words[1:]], [*words, "budget.calls_per_problem=9"]):
+        arms = make_plan(compose_jobs(["-m", *others]), tmp_path / "outputs").arms
+        assert [arm.difference_pair for arm in arms] == [[], []]
 
 
 def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Path) -> None:
@@ -316,13 +326,20 @@ def test_a_budget_of_calls_says_which_generation_it_reaches(tmp_path: Path) -> N
     assert arm.reach is None
 
 
-def test_a_generation_of_gepa_takes_the_validation_problems_that_the_run_has(tmp_path: Path) -> None:
+def test_a_generation_of_gepa_takes_the_validation_problems_that_the_run_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # the sample leaves 18, 9 to choose by: in a generation 2 x 3 rollouts of a minibatch, a reflection and 9 rollouts
     words = ["method=gepa", "task=mathbench", "task.source=sample", "task.limit=12", "engine=simulated"]
-    (arm,) = make_plan(compose_jobs([*words, "budget=calls_300"]), tmp_path).arms
+    plan = make_plan(compose_jobs([*words, "budget=calls_300"]), tmp_path)
+    (arm,) = plan.arms
     last = math.ceil((300 * 12 - 9 - 12) / (2 * 3 + 1 + 9))
-    assert arm.reach == f"budget.calls_per_problem=300 ends a run in generation {last} at the earliest"
+    assert arm.reach == f"budget.calls_per_problem=300 is used up in generation {last} or later"
     assert sum(role.calls for role in arm.roles) == 300 * 12
+    planning.print_plan(plan, Terminal(width=300))
+    said = capsys.readouterr().out  # prompts that fail their minibatch leave calls for more reflections
+    assert "Calls: about, by formula, and retries" in said
+    assert "at most" not in said
 
 
 def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) -> None:

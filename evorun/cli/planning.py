@@ -116,7 +116,7 @@ def print_plan(made: Plan, console: Terminal, gpus: Sequence[Gpu] = ()) -> None:
         *dict.fromkeys(_describe_reach(arm, made) for arm in made.arms if arm.reach is not None),
         *dict.fromkeys(_describe_hours(arm) for arm in made.arms if arm.hours_note),
         *(_describe_memory(model) for model in made.memory),
-        *dict.fromkeys(_describe_difference(arm) for arm in made.arms if arm.stage is None and arm.model != "random"),
+        *_describe_differences([arm for arm in made.arms if arm.stage is None and arm.model != "random"]),
         *made.notes,
     ]
     for line in lines:
@@ -136,7 +136,7 @@ def _make_table(made: Plan) -> Table:
             *(figure_columns("price", format=text.dollars) if billed else []),
             *figure_columns(*_name_expected(made), format=_compact),
         ],
-        title="plan: runs of each arm together, tokens of prompts and (at most) completions",
+        title="plan: runs of each arm together, tokens of prompts and completions",
         total=len(made.arms) if len(made.arms) > 1 else None,
     )
     for arm in made.arms:
@@ -197,7 +197,7 @@ def _describe_tokens(made: Plan) -> str:
     by = {
         "Calls": (
             "calls_by",
-            {"formula": _describe_calls(made), "trial": "a small simulated run, scaled by problems"},
+            {"formula": _describe_calls(made), "trial": "about, by a small simulated run, scaled by problems"},
         ),
         "prompts": (
             "prompt_by",
@@ -213,21 +213,23 @@ def _describe_tokens(made: Plan) -> str:
         for name, (field, words) in by.items()
     ]
     expected = "; expected: as long as in earlier runs" if _name_expected(made) else ""
-    return f"{'; '.join([*parts, 'completions: at most, each as long as its limit'])}{expected}."
+    return f"{'; '.join([*parts, 'completions: each as long as its limit'])}{expected}."
 
 
 def _describe_calls(made: Plan) -> str:
     """Say how far the calls of formulas are a bound: repeats of texts that do not parse come on top of them."""
-    of_lyria = [arm.method in ("lyria", "laft") for arm in made.arms]
-    said = "expected by formula" if all(of_lyria) else "by formula, at most"
-    lyria = " (of Lyria expected)" if any(of_lyria) and not all(of_lyria) else ""
-    return f"{said}{lyria}, and retries (method.retries) of texts that do not parse"
+    formulas = {arm.method: arm.estimated for arm in made.arms if any(role.calls_by == "formula" for role in arm.roles)}
+    estimated = [method for method, about in formulas.items() if about]
+    said = "about, by formula" if len(estimated) == len(formulas) else "by formula, at most"
+    about = f" (of {', '.join(estimated)} about)" if 0 < len(estimated) < len(formulas) else ""
+    return f"{said}{about}, and retries (method.retries) of texts that do not parse"
 
 
 def _describe_reach(arm: PlannedArm, made: Plan) -> str:
-    several = sum(arm.stage is None for arm in made.arms) > 1
+    asked = [other for other in made.arms if other.stage is None]
+    task = [arm.task] if len({other.task for other in asked}) > 1 else []
     settings = [setting.removeprefix("method.") for setting in arm.settings]
-    return f"{', '.join([arm.method, *settings]) if several else 'Budget'}: {arm.reach}."
+    return f"{', '.join([arm.method, *task, *settings]) if len(asked) > 1 else 'Budget'}: {arm.reach}."
 
 
 def _describe_uncounted(calls: UncountedCalls) -> str:
@@ -254,7 +256,8 @@ def _describe_price(made: Plan) -> list[str]:
         advice = "" if untold else "; give it with prices=FILE"
         return [f"Price: unknown for {', '.join(made.price_unknown)}{advice}."]
     expected = f", {text.dollars(made.expected_price)} expected" if made.expected_price is not None else ""
-    bound = f"at most {text.dollars(made.price)}{expected}, by prices of {made.price_date} and later"
+    most = "about" if any(arm.estimated for arm in made.arms if arm.billed) else "at most"
+    bound = f"{most} {text.dollars(made.price)} without retries{expected}, by prices of {made.price_date} and later"
     limited = _limit_price(made)
     budget = f"; budget.price ends runs at about {text.dollars(limited)}" if limited < (made.price or 0.0) else ""
     return [f"Price: {bound}{budget}."]
@@ -274,14 +277,30 @@ def _describe_memory(memory: PlannedMemory) -> str:
     return f"Memory of {memory.model}: {weights}, {cache}."
 
 
-def _describe_difference(arm: PlannedArm) -> str:
-    about = f"{arm.problems:,} problems x {counted(arm.runs, 'seed')} on {arm.task}"
-    if arm.smallest_difference is None:
-        return f"Smallest difference with {about}: unknown, {arm.difference_note}."
-    size = f"{100 * arm.smallest_difference:.1f} points" if arm.rate else f"{arm.smallest_difference:.3g}"
-    if arm.rate and arm.smallest_difference > 1:
-        size = "none, not even 100 points"
-    return (
-        f"Smallest difference in {text.words(arm.score)} with {about}: {size} (power .8, two-sided .05, paired; "
-        f"{arm.difference_note})."
-    )
+def _describe_differences(arms: Sequence[PlannedArm]) -> list[str]:
+    """Return a line for each task, score, and number of problems and seeds: the difference by pairs of the methods."""
+    alike: dict[tuple[str, str, int, int], list[PlannedArm]] = {}
+    for arm in arms:
+        alike.setdefault((arm.task, arm.score, arm.problems, arm.runs), []).append(arm)
+    lines = []
+    for (task, score, problems, runs), members in alike.items():
+        about = f"Smallest difference in {text.words(score)} on {task}, {problems:,} problems x {counted(runs, 'seed')}"
+        known = [arm for arm in members if arm.smallest_difference is not None]
+        if not known:
+            lines.append(f"{about}: unknown, {members[0].difference_note}.")
+            continue
+        known = sorted(
+            [arm for arm in known if arm.difference_pair] or known, key=lambda arm: arm.smallest_difference or 0.0
+        )
+        ends = {tuple(arm.difference_pair): arm for arm in (known[0], known[-1])}.values()
+        size = " to ".join(map(_describe_size, ends))
+        lines.append(f"{about}: {size} (paired test at .05, power .8; {known[-1].difference_note}).")
+    return lines
+
+
+def _describe_size(arm: PlannedArm) -> str:
+    size = arm.smallest_difference
+    if size is None or (arm.rate and size > 1):
+        return "none, not even 100 points"
+    said = f"{100 * size:.1f} points" if arm.rate else f"{size:.3g}"
+    return f"{said} between {' and '.join(arm.difference_pair)}" if arm.difference_pair else said

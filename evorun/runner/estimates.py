@@ -185,6 +185,9 @@ IN_ORDER = ("few_shot", "best_of_n", "v1_infer", "feedback_descent", "duel_evolv
 """Methods whose calls are counted in the order in which they make them, so that a budget leaves out the last ones."""
 AT_MOST = ("ace", "gepa")
 """Methods whose steps are counted with the most calls that each can take, so that a budget ends them no earlier."""
+ESTIMATED = ("few_shot", "lyria", "laft", *AT_MOST)
+"""Methods whose calls of a role are no bound: few_shot solves examples until it has enough, Lyria's are expected ones,
+and where a step takes fewer calls than the most, a budget has room for more steps, with more reflections."""
 
 
 def count_calls(config: Mapping[str, Any], problems: int | None = None, training: int | None = None) -> list[Part]:

@@ -79,6 +79,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     problems: int
     roles: list[PlannedRole]
+    estimated: bool
+    """True where a role may have more calls than counted, apart from retries."""
     training: PlannedTraining | None
     """None where no vendor trains."""
     uncounted: list[UncountedCalls]
@@ -88,6 +90,8 @@ class PlannedArm(msgspec.Struct, frozen=True, kw_only=True):
     smallest_difference: float | None
     """Smallest difference in the primary score to another arm that the runs show with power .8, two-sided at .05."""
     difference_note: str
+    difference_pair: list[str]
+    """The two methods whose recorded runs give it; empty where it is no pair's."""
     reach: str | None
     """The share of the calls and the step that a budget lets the runs reach; null where none ends them."""
     price_limit: float | None

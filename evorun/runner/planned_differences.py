@@ -1,6 +1,7 @@
 """The smallest difference that planned runs could show, by recorded runs where there are any."""
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from evorun.runner.recorded import Recorded
 from evorun.runner.settings import RunConfig
@@ -8,34 +9,46 @@ from evorun.runs.formats import counted
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Spread, estimate_spread, smallest_difference, worst_spread
 
-UNPAIRED = "; once two methods have run on the task, paired differences usually give a smaller one"
-SEEDS_AGREE = "; seeds are taken to agree on each problem, and where they do not, it can be larger"
+UNPAIRED = "; runs of two methods usually give a smaller one"
+SEEDS_AGREE = "; larger where seeds disagree on a problem"
+
+
+class PlannedDifference(NamedTuple):
+    """The smallest difference between two planned arms."""
+
+    size: float | None
+    """In the primary score; None where it is unknown."""
+    note: str
+    """What it assumes."""
+    pair: tuple[str, ...] = ()
+    """The two methods whose recorded runs give it; empty where it is no pair's."""
 
 
 def plan_difference(
-    config: RunConfig, problems: int, seeds: int, recorded: Recorded, others: Collection[str]
-) -> tuple[float | None, str]:
-    """Return the smallest difference of an arm to another on the same problems and seeds, and what it assumes.
+    config: RunConfig, problems: int, seeds: int, recorded: Recorded, methods: Collection[str]
+) -> PlannedDifference:
+    """Return the smallest difference of an arm to another on the same problems and seeds.
 
-    others: methods that the arm will be compared with; recorded runs of them are preferred to those of other methods.
+    methods: those of all planned arms. Recorded runs of two of them under the same budget give it; of an arm by itself,
+    those of any other method.
     """
     score = config.task.task_class.scores[0]
     model, simulated = config.engine.journal_name(config.model), config.engine.simulated
-    paired = recorded.find_differences(config.method.name, others, config.task.name, model, score, simulated=simulated)
+    others = {*methods} - {config.method.name}
+    paired = recorded.find_differences(
+        config.method.name, others, config.task.name, model, score, config.raw["budget"], simulated=simulated
+    )
     if paired is not None:
-        spread = estimate_spread(paired.differences)
         known_seeds, known_problems = paired.differences.shape
-        note = (
-            f"from {' and '.join(sorted((paired.ours, paired.theirs)))} with {paired.model}, as recorded: paired "
-            f"differences on {known_problems} problems x {counted(known_seeds, 'seed')}"
-        )
-        agree = seeds > 1 and known_seeds == 1
-        return smallest_difference(spread, problems, seeds), note + (SEEDS_AGREE if agree else "")
-    by_score, note = _find_spread(score, config, recorded)
-    if by_score is None:
-        return None, note
-    note += UNPAIRED
-    return smallest_difference(by_score, problems, seeds), note + (SEEDS_AGREE if seeds > 1 else "")
+        note = f"from earlier runs at this budget on {known_problems} problems x {counted(known_seeds, 'seed')}"
+        size = smallest_difference(estimate_spread(paired.differences), problems, seeds)
+        agree = SEEDS_AGREE if seeds > 1 and known_seeds == 1 else ""
+        return PlannedDifference(size, note + agree, tuple(sorted((paired.ours, paired.theirs))))
+    spread, note = _find_spread(score, config, recorded)
+    if spread is None:
+        return PlannedDifference(None, note)
+    note += UNPAIRED + (SEEDS_AGREE if seeds > 1 else "")
+    return PlannedDifference(smallest_difference(spread, problems, seeds), note)
 
 
 def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[Spread | None, str]:
@@ -44,12 +57,13 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
     if earlier is not None:
         metric, about = earlier
         if score.rate and metric.value is not None:
-            return worst_spread(mean=metric.value), f"from {about}: {100 * metric.value:.1f} % of {metric.n} problems"
+            return worst_spread(
+                mean=metric.value
+            ), f"by the spread at {100 * metric.value:.1f} %, of {about} on {metric.n} problems"
         if metric.ci95 is not None:
             variance = ((metric.ci95[1] - metric.ci95[0]) / (2 * 1.96)) ** 2 * metric.n
-            return Spread(problem=2 * variance), f"from the interval of {about} over {metric.n} problems"
+            return Spread(problem=2 * variance), f"by the interval of {about} on {metric.n} problems"
     if score.low is None or score.high is None:
         return None, f"{score.name} has no bounds, and no run on {task} is recorded below outputs"
-    widest = "p (1 - p) at p = 1/2" if score.rate else f"scores at {score.low:g} and {score.high:g} alone"
-    note = f"largest spread over problems, {widest}: no run on {task} is recorded below outputs"
-    return worst_spread(score.low, score.high), note + ("" if score.rate else "; expect far less of scores by degrees")
+    note = f"by the largest spread that {score.name} can have, since no run on {task} is recorded below outputs"
+    return worst_spread(score.low, score.high), note + ("" if score.rate else "; far less if scores are by degrees")

@@ -89,14 +89,15 @@ def _name(budget: BudgetConfig, key: str) -> str:
 
 
 def _say(name: str, steps: Steps | None, calls: float, every: float | None, problems: int) -> str:
+    """Say where a number of a run's calls ends it. every: all calls by its settings; None: it uses any budget up."""
     share = None if not every else f"after {text.percent(min(calls / every, 1.0))} of the calls of its settings"
     step = reach_step(name, steps, calls, every, problems)
     where = None
     if steps is not None and step is not None:
         of = "" if steps.planned is None else f" of {steps.planned:,}"
         reached = f"{steps.unit} {ceil(step - 1e-9):,}{of}"
-        where = f"in {reached} at the earliest" if name in AT_MOST else f"in about {reached}"
-    return " ".join(filter(None, ["ends a run", ", ".join(filter(None, [where, share]))]))
+        where = f"in {reached} or later" if name in AT_MOST else f"in about {reached}"
+    return " ".join(filter(None, ["ends a run" if every else "is used up", ", ".join(filter(None, [where, share]))]))
 
 
 _COSTS: Mapping[tuple[str, bool], Callable[[PlannedRole], float | None]] = {

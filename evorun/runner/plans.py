@@ -14,7 +14,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
 from evorun.reports.facts import count_first_generation
-from evorun.runner.estimates import Part, count_calls, count_problems, count_steps, limit_calls
+from evorun.runner.estimates import ESTIMATED, Part, count_calls, count_problems, count_steps, limit_calls
 from evorun.runner.gpu_plans import list_notes, plan_stages
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import (
@@ -150,12 +150,13 @@ class _Planner:
         arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step)
         if (never := _describe_unevolved(config, problems)) is not None:
             self.notes[never] = None
-        difference, note = plan_difference(config, problems, len(members), self._recorded, methods)
+        difference = plan_difference(config, problems, len(members), self._recorded, methods)
         own_limit = find_limit(config.budget, "price", problems)
         return replace(
             arm,
-            smallest_difference=difference,
-            difference_note=note,
+            smallest_difference=difference.size,
+            difference_note=difference.note,
+            difference_pair=list(difference.pair),
             reach=self._describe_reach(config, members[0], problems, training, trial),
             price_limit=None if own_limit is None else own_limit * len(members),
         )
@@ -276,6 +277,7 @@ class _Planner:
             runs=runs,
             problems=problems,
             roles=roles,
+            estimated=config.method.name in ESTIMATED or any(role.calls_by == "trial" for role in roles),
             training=plan_training(config, roles, rates),
             uncounted=uncounted,
             hours=hours,
@@ -283,6 +285,7 @@ class _Planner:
             settings=[],
             smallest_difference=None,
             difference_note="",
+            difference_pair=[],
             reach=None,
             price_limit=None,
             score=score.name,
@@ -327,7 +330,7 @@ def list_shortfalls(
     for members in _group_by_arm(configs):
         config = check(members[0])
         problems, _ = _count_problems(config)
-        difference, _ = plan_difference(config, problems, seeds, recorded, methods)
+        difference = plan_difference(config, problems, seeds, recorded, methods).size
         if (never := _describe_unevolved(config, problems)) is not None:
             lines[never] = None
         if difference is not None and difference > smallest_effect:

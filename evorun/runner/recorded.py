@@ -40,7 +40,6 @@ class PairedDifferences(NamedTuple):
 
     ours: str
     theirs: str
-    model: str
     differences: NDArray[np.float64]
     """[seeds, problems], ours minus theirs."""
 
@@ -102,26 +101,36 @@ class Recorded(NamedTuple):
         return max(known, key=lambda found: found[0].n, default=None)
 
     def find_differences(
-        self, method: str, others: Collection[str], task: str, model: str, score: Score, *, simulated: bool
+        self,
+        method: str,
+        others: Collection[str],
+        task: str,
+        model: str,
+        score: Score,
+        budget: Mapping[str, Any],
+        *,
+        simulated: bool,
     ) -> PairedDifferences | None:
-        """Return the differences in a score between a method and another one with the same model, over most values.
+        """Return the differences in a score between a method and another one with model and budget, over most values.
 
-        others: methods that are preferred to all others. simulated: see `score`. Of several runs of a method with the
-        same seed the most recent counts. None where no two methods share a seed and two problems.
+        others: the other methods; any if there are none. budget: composed settings. simulated: see `score`. Of several
+        runs of a method with the same seed the most recent counts. None where no two methods share a seed and two
+        problems.
         """
         by_method: dict[str, dict[int, CompletedRun]] = defaultdict(dict)
         for run in self.runs:
             manifest, policy = run.manifest, run.manifest.models.get("policy")
             if manifest.task != task or policy is None or policy.id != model or manifest.scores[0].name != score.name:
                 continue
-            if simulated or not manifest.simulated:
+            if manifest.config.get("budget") == budget and (simulated or not manifest.simulated):
                 by_method[manifest.method].setdefault(manifest.seed, run)
         own = by_method.pop(method, {})
-        wanted = [name for name in by_method if name in others] or list(by_method)
         found = [
-            PairedDifferences(method, name, next(iter(own.values())).manifest.models["policy"].short, differences)
-            for name in wanted
-            if own and (differences := _subtract(own, by_method[name], score)) is not None
+            PairedDifferences(method, name, differences)
+            for name in by_method
+            if own
+            and (not others or name in others)
+            and (differences := _subtract(own, by_method[name], score)) is not None
         ]
         return max(found, key=lambda paired: paired.differences.size, default=None)
 
