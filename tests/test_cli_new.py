@@ -1,13 +1,10 @@
 """`evorun new` refuses what would not work, in one line; tests/test_examples.py runs what it writes."""
 
-import importlib
 from pathlib import Path
 
 import pytest
 
 from evorun.cli.completion import complete
-from evorun.cli.compose import default_config
-from evorun.testing import check_method
 from evorun_process import evorun_here
 
 
@@ -57,10 +54,3 @@ def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: {name}: expected no such file and no such folder, or an empty one;")
     assert (module.read_text(), (tmp_path / "file").read_text()) == ("my work", "my notes")
-
-
-def test_a_method_by_duels_passes_the_suite_of_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert evorun_here("new", "method", "my_duels", "kind=duels", cwd=tmp_path).returncode == 0
-    monkeypatch.syspath_prepend(tmp_path / "my_duels")
-    module = importlib.import_module("my_duels")
-    check_method(module.MyDuels, module.MyDuelsConfig(samples=2), default_config("task", "arithmetic", test_problems=2))

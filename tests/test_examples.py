@@ -42,8 +42,8 @@ ELSEWHERE = ("ray_servers", "slurm_servers")
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
-WRITTEN = {"task": "my_words", "method": "my_vote"}
-"""Packages that `evorun new` writes here."""
+WRITTEN = {"my_words": ("task",), "my_vote": ("method",), "my_duels": ("method", "kind=duels")}
+"""Packages that `evorun new` writes here, with its arguments beside the name."""
 ROLES = {
     "zero_shot": {"generate"},
     "few_shot": {"generate", "demonstrate"},
@@ -55,6 +55,7 @@ ROLES = {
     "gepa": {"evaluate", "reflect", "answer"},
     "first_to_agree": {"generate"},
     "knockout": {"generate", "judge"},
+    "my_duels": {"generate", "judge"},
 }
 """The calls that each method makes."""
 
@@ -73,8 +74,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Install all packages with pip, for this process and for those that it starts."""
     work, site = tmp_path_factory.mktemp("examples"), tmp_path_factory.mktemp("site")
     shutil.copytree(EXAMPLES, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("outputs", "__pycache__"))
-    for kind, name in WRITTEN.items():
-        done = evorun_here("new", kind, name, cwd=work)
+    for name, (kind, *options) in WRITTEN.items():
+        done = evorun_here("new", kind, name, *options, cwd=work)
         assert done.returncode == 0, done.stderr
     packages = sorted(path.parent for path in work.glob("*/pyproject.toml"))
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps")
@@ -192,7 +193,10 @@ def in_place(board: str, answer: str) -> float:
 
 @pytest.mark.parametrize(
     "methods",
-    [("zero_shot", "duel_evolve", "lyria", "first_to_agree"), pytest.param(tuple(ROLES), marks=pytest.mark.nightly)],
+    [
+        ("zero_shot", "duel_evolve", "lyria", "first_to_agree", "knockout", "my_duels"),
+        pytest.param(tuple(ROLES), marks=pytest.mark.nightly),
+    ],
     ids=["few", "all"],
 )
 def test_per_problem_methods_run_on_the_example_task(
@@ -208,6 +212,9 @@ def test_per_problem_methods_run_on_the_example_task(
     for method, run in runs.items():
         check_run(run, method)
     check_votes(runs["first_to_agree"])
+    for method in ("knockout", "my_duels"):  # what is left does not pay for a duel in both orders
+        cost = json.loads((runs[method] / "results.json").read_text())["cost"]["total"]
+        assert 2 * 199 <= cost["calls"] <= 2 * 200
 
 
 def check_run(run: Path, method: str) -> None:
@@ -408,19 +415,18 @@ def test_a_notebooks_table_has_the_means_of_its_runs(ran: Callable[[str], Ran]) 
 
 
 def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
-    folder, *others = (installed.work / name for name in WRITTEN.values())
+    folder, *others = (installed.work / name for name in WRITTEN)
     tests = [folder / f"test_{folder.name}.py", *(other / f"test_{other.name}.py" for other in others)]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=folder, env=installed.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert re.search(r"^5 passed", done.stdout, re.MULTILINE)
+    assert re.search(r"^6 passed", done.stdout, re.MULTILINE)
     assert "warning" not in (done.stdout + done.stderr).lower()
 
 
 @pytest.mark.nightly  # their own tests run by day
 def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> None:
-    words = [f"{kind}={name}" for kind, name in WRITTEN.items()]
-    words += ["engine=simulated", "task.problems=3"]
+    words = ["method=my_vote", "task=my_words", "engine=simulated", "task.problems=3"]
     done = evorun(*words, "hydra.run.dir=run", cwd=tmp_path, env=installed.environment)
     assert done.returncode == 0, done.stderr
     for one in records(tmp_path / "run", "candidates"):
@@ -429,16 +435,16 @@ def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> 
 
 
 @pytest.mark.nightly  # their own tests run by day
-@pytest.mark.parametrize("name", WRITTEN.values())
+@pytest.mark.parametrize("name", WRITTEN)
 def test_the_experiment_of_a_written_package_runs(name: str, installed: Installed) -> None:
     folder, size = installed.work / name, ("task.problems=2",) if name == "my_words" else ("task.limit=2",)
     done = evorun_here("--config-dir", "conf", f"experiment={name}", *size, "hydra.sweep.dir=sweep", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert len(list(folder.glob("sweep/*/results.json"))) == {"my_words": 9, "my_vote": 6}[name]
+    assert len(list(folder.glob("sweep/*/results.json"))) == 15  # three methods, five seeds
 
 
 def test_written_packages_are_in_style(installed: Installed) -> None:
-    folders = [installed.work / name for name in WRITTEN.values()]
+    folders = [installed.work / name for name in WRITTEN]
     assert {(folder / ".gitignore").read_text().splitlines()[0] for folder in folders} == {"outputs/"}
     ruff = (sys.executable, "-m", "ruff")
     rules = ("--isolated", "--no-cache", "--line-length=120")

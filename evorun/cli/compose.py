@@ -12,7 +12,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 import evorun
 from evorun.cli.hydra_cache import compose_faster
 from evorun.methods.base import Method
-from evorun.methods.search.proposals import FROM_TASK
+from evorun.methods.search.proposals import FROM_TASK, WITHOUT_BUDGET
 from evorun.models.config import OTHER_ROLES
 from evorun.plugins import Kind
 from evorun.runner import registry
@@ -106,6 +106,8 @@ def _plugin_node(method: type[Method]) -> DictConfig:
     for field in dataclasses.fields(method.Config):
         if FROM_TASK in field.metadata:  # the task's value, if it has one, as in evorun's own YAML
             node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
+        elif WITHOUT_BUDGET in field.metadata:
+            node[field.name] = f"${{{WITHOUT_BUDGET}:{field.default}}}"
     return node
 
 
@@ -193,7 +195,7 @@ def _arm() -> str:
 
 # At import: a SLURM job resolves its configuration in a process that composes nothing itself.
 OmegaConf.register_new_resolver(FROM_TASK, _from_task, replace=True)
-OmegaConf.register_new_resolver("without_budget", _without_budget, replace=True)
+OmegaConf.register_new_resolver(WITHOUT_BUDGET, _without_budget, replace=True)
 OmegaConf.register_new_resolver("of_trainer", _of_trainer, replace=True)
 OmegaConf.register_new_resolver("arm", _arm, replace=True)
 OmegaConf.register_new_resolver("max", max, replace=True)

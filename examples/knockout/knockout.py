@@ -1,6 +1,6 @@
 """A knock-out tournament: responses duel in pairs, winners meet winners, and the last one left is the answer."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, ClassVar
@@ -8,23 +8,25 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from msgspec.structs import replace
 
-from evorun.fields import NonNegativeFloat, PositiveInt
-from evorun.methods.base import PerProblem
+from evorun.fields import NonNegativeFloat
+from evorun.methods.base import JudgeSettings, PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import judge_pairs
-from evorun.methods.search.proposals import Proposal, ResponseSettings, from_task, propose
-from evorun.models.base import Sampling
+from evorun.methods.search.proposals import SampleSettings, draw, from_task, without_budget
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Comparison, Step
 from evorun.tasks.capabilities import SupportsGeneration, SupportsJudging
 
 
 @dataclass(kw_only=True)
-class KnockoutConfig(ResponseSettings):
-    """Hyperparameters; `from_task` takes a task's own value where it has one."""
+class KnockoutConfig(JudgeSettings, SampleSettings):
+    """Hyperparameters; `from_task` takes a task's own value, `without_budget` leaves the size to a budget."""
 
     name: str = "knockout"
-    samples: PositiveInt = 8
+    samples: Annotated[int, Meta(ge=1)] | None = without_budget(8)
+    budget_share: Annotated[float, Meta(gt=0, le=1)] = 0.2
+    cups: Annotated[int, Meta(ge=1)] | None = without_budget(1)
+    """Tournaments, each with a bracket of its own."""
     orders: Annotated[int, Meta(ge=1, le=2)] = 2
     """2: a pair is judged in both orders of presentation. 1: in one order."""
     judge_temperature: NonNegativeFloat = 0.7
@@ -36,37 +38,50 @@ class KnockoutConfig(ResponseSettings):
 
 
 class Knockout(PerProblem):
-    """Holds one round of duels per step, in a random bracket; an undecided duel sends the first of the pair on."""
+    """Holds one round of duels per step, in random brackets; an undecided duel sends the first of the pair on.
+
+    The answer is the response that has passed the most rounds: after one cup, its winner.
+    """
 
     name = "knockout"
     description = "independent responses, of which a knock-out tournament by a judge leaves one"
     regime = "problem_only"
     needs = (SupportsGeneration, SupportsJudging)
-    roles: ClassVar = {"judge": Role("judge")}
+    roles: ClassVar[Mapping[str, Role]] = {"judge": Role("judge")}
     Config = KnockoutConfig
+    config: KnockoutConfig
 
-    def __init__(self, config: KnockoutConfig) -> None:
-        self.config = config
+    @property
+    def optional_limits(self) -> Mapping[str, int | None]:
+        return {"samples": self.config.samples, "cups": self.config.cups}
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        config, proposal = self.config, Proposal(ctx.task.generation_prompt(ctx.problem), ())
-        drawn = await propose(ctx, [proposal] * config.samples, operator="init", step=0, settings=config)
-        sampling = Sampling(temperature=config.judge_temperature, max_tokens=config.judge_max_tokens)
-        wins, comparisons = [0] * len(drawn.parsed), list[Comparison]()
-        left: list[int] = ctx.rng("bracket").permutation(len(drawn.parsed)).tolist()
+        config = self.config
+        drawn = await draw(ctx, config)
+        passed, cup, duels = [0] * len(drawn.parsed), 1, list[Comparison]()
+        left: list[int] = ctx.rng("bracket", cup).permutation(len(drawn.parsed)).tolist()
         for step in count():
-            rated = [replace(one, mean=float(wins[i]), survivor=i in left) for i, one in enumerate(drawn.parsed)]
-            best = rated[left[0]] if left else None
-            extra = drawn.diagnostics() if step == 0 else {}
-            yield Step(step=step, best=best, candidates=[*rated, *drawn.unparsed], comparisons=comparisons, extra=extra)
-            pairs = list(zip(left[::2], left[1::2], strict=False))
-            comparisons = await judge_pairs(
-                ctx, drawn.parsed, pairs, orders=config.orders, step=step + 1, sampling=sampling
+            best = max(range(len(passed)), key=passed.__getitem__, default=None)
+            rated = [replace(one, mean=float(passed[i]), survivor=i in left) for i, one in enumerate(drawn.parsed)]
+            yield Step(
+                step=step,
+                best=None if best is None else rated[best],
+                candidates=[*rated, *drawn.unparsed],
+                comparisons=duels,
+                extra=drawn.diagnostics() if step == 0 else {},
             )
-            if not comparisons:  # one is left, or the budget has ended
+            if len(left) < 2:  # the next cup
+                if cup == config.cups:
+                    return
+                cup += 1
+                left = ctx.rng("bracket", cup).permutation(len(drawn.parsed)).tolist()
+            pairs = list(zip(left[::2], left[1::2], strict=False))
+            sampling = config.judge_sampling
+            duels = await judge_pairs(ctx, drawn.parsed, pairs, orders=config.orders, step=step + 1, sampling=sampling)
+            if not duels:  # there is no pair, or the budget has ended
                 return
-            decided = list(zip(pairs, comparisons, strict=False))  # the budget may leave fewer duels than pairs
+            decided = zip(pairs, duels, strict=False)  # the budget may leave fewer duels than pairs
             winners = [second if duel.outcome == "second" else first for (first, second), duel in decided]
-            for winner in winners:
-                wins[winner] += 1
-            left = winners + left[2 * len(decided) :]
+            left = winners + left[2 * len(pairs) :]  # of an odd number, the last one goes on without a duel
+            for i in left:
+                passed[i] += 1

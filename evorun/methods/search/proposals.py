@@ -20,6 +20,8 @@ from evorun.tasks.base import Prompt
 
 FROM_TASK = "from_task"
 """Name of the OmegaConf resolver, and mark of the fields, that read `task.sampling`."""
+WITHOUT_BUDGET = "without_budget"
+"""Name of the OmegaConf resolver, and mark of the fields, that are null under a budget."""
 
 
 def from_task(default: Any) -> Any:
@@ -29,6 +31,15 @@ def from_task(default: Any) -> Any:
     same in their YAML: `max_tokens: ${from_task:max_tokens,1024}`.
     """
     return field(default=default, metadata={FROM_TASK: True})
+
+
+def without_budget(default: Any) -> Any:
+    """Declare a field of a plug-in method's configuration that is null under a budget, which then sets the size.
+
+    `default` holds without a budget; example: `samples: PositiveInt | None = without_budget(8)`. Built-in methods do
+    the same in their YAML: `samples: ${without_budget:150}`.
+    """
+    return field(default=default, metadata={WITHOUT_BUDGET: True})
 
 
 @dataclass(kw_only=True)
