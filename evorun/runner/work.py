@@ -18,6 +18,7 @@ from evorun.runs.manifest import Status
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
+from evorun.runs.shared_tests import SharedTests
 from evorun.runs.signals import as_interrupt, restore_signal_handlers
 from evorun.runs.studies import StudyManifest
 from evorun.sandbox.config import SandboxConfig
@@ -102,12 +103,16 @@ async def open_effects(
     programs, in place of the sandbox.
     """
     async with contextlib.AsyncExitStack() as stack:
-        tester = (
-            LazySandbox(sandbox, [directory.path, *private_files])
-            if recorded is None
-            else await asyncio.to_thread(RecordedRun, recorded)
-        )
+        tester: LazySandbox | RecordedRun | SharedTests
+        if recorded is not None:
+            tester = await asyncio.to_thread(RecordedRun, recorded)
+        else:
+            shared = [] if sandbox.cache is None else [Path(sandbox.cache)]
+            tester = LazySandbox(sandbox, [directory.path, *private_files, *shared])
         stack.push_async_callback(tester.close)
+        if recorded is None and sandbox.cache is not None:
+            tester = SharedTests(tester, Path(sandbox.cache), sandbox)
+            stack.push_async_callback(tester.close)
         tests = JournaledTests(tester, directory.journal, replayed=recorded is not None)
         engines = open_engines(MethodTools(tests))
         for engine in {id(engine): engine for engine in engines.by_role.values()}.values():

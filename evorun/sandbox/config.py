@@ -36,9 +36,13 @@ class SandboxConfig(Checked):
     require; missing ones are skipped. Tasks add those of their graders."""
     preload: list[str] = field(default_factory=list)
     """Modules imported once, in the process that programs are forked from: for packages that take seconds to import."""
+    cache: str | None = None
+    """Folder of test results that runs share: a program is tested once in all of them. Null: each run tests its own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.cache == "":
+            raise ConfigError("sandbox.cache: expected a folder or null, got an empty string")
         for package in self.packages:
             if not package.isidentifier():
                 raise ConfigError(f"sandbox.packages: expected names of top-level packages, got '{package}'")

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from evorun.errors import JournalError, RunDirectoryError, SandboxError
+from evorun.runner.work import Engines, open_effects
+from evorun.runs.directory import RunDirectory
 from evorun.runs.journal import Journal
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.replay import RecordedRun
+from evorun.runs.shared_tests import SharedTests
 from evorun.sandbox.base import Case, CaseResult, Limits, Program, Suite
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.lazy import LazySandbox
 
 SECRET = "the hidden expected output"
 SUITE = Suite((Case("1", SECRET), Case("2", SECRET + " too")), "lines", Limits())
@@ -232,3 +237,63 @@ async def test_replay_says_what_was_said_and_refuses_the_rest(journal: Journal) 
 def test_replay_needs_a_recording(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="expected a run's journal, found no file"):
         RecordedRun(tmp_path)
+
+
+class Numbered:
+    """A tester whose results say how often it was asked."""
+
+    def __init__(self, verdict: str = "accepted") -> None:
+        self.asked, self.verdict = 0, verdict
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        self.asked += 1
+        text = f"{suite.cases[0].stdin} {self.asked}"
+        return (CaseResult(verdict=self.verdict, stdout=text, stderr="", value=None, cpu_seconds=0.25),)
+
+
+async def test_runs_that_share_results_test_a_program_once(tmp_path: Path) -> None:
+    first, second = Numbered(), Numbered()
+    shared = SharedTests(first, tmp_path / "made", SandboxConfig())
+    said = await shared.test(ONE, SUITE, stop_at_failure=False)
+    hidden = await shared.test(ONE, SUITE, stop_at_failure=True)
+    await shared.close()
+    again = SharedTests(second, tmp_path / "made", SandboxConfig())
+    assert [await again.test(ONE, SUITE, stop_at_failure=stop) for stop in (False, True)] == [said, hidden]
+    assert (first.asked, second.asked) == (2, 0)
+    assert (said[0].stdout, hidden[0].stdout) == ("1 1", "")  # a program can print a hidden test's input
+    await again.test(TWO, SUITE, stop_at_failure=False)
+    assert second.asked == 1
+    await again.close()
+    # what else a result depends on: here the packages that programs may import
+    other = SharedTests(second, tmp_path / "made", SandboxConfig(packages=[]))
+    await other.test(ONE, SUITE, stop_at_failure=False)
+    assert second.asked == 2
+    await other.close()
+
+
+async def test_a_program_stopped_at_a_limit_is_tested_again(tmp_path: Path) -> None:
+    late = Numbered("time_limit")
+    shared = SharedTests(late, tmp_path, SandboxConfig())
+    for _ in range(2):
+        await shared.test(ONE, SUITE, stop_at_failure=True)
+    assert late.asked == 2
+    await shared.close()
+
+
+async def test_a_file_of_shared_results_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "program_tests.sqlite").write_text("something else, which is longer than a header of SQLite's" * 9)
+    with pytest.raises(RunDirectoryError, match=r"sandbox.cache: cannot use .*program_tests.sqlite: .*not a database"):
+        SharedTests(Numbered(), tmp_path, SandboxConfig())
+
+
+async def test_the_results_of_a_run_are_shared_by_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Numbered()
+    monkeypatch.setattr(LazySandbox, "test", lambda _, *given, **keys: asked.test(*given, **keys))
+    for name in ("one", "two"):
+        config = SandboxConfig(cache=str(tmp_path / "cache"))
+        directory = RunDirectory(tmp_path / name)
+        async with open_effects(directory, config, [], lambda _: Engines({})) as effects:
+            await effects.tests.test(ONE, SUITE, stop_at_failure=False)
+        assert len(directory.journal) == 1
+        directory.close()
+    assert asked.asked == 1
