@@ -130,9 +130,9 @@ class JournaledModel:
             finally:
                 self._traffic.in_flight[role] -= 1
             self._traffic.count(key, reply)
-            if self._trained and self._traffic.stopwatch is not None:
+            if self._trained and (stopwatch := self._stopwatch()) is not None:
                 prefilled = reply.prompt_tokens - (reply.cached_tokens or 0)
-                self._traffic.stopwatch.add(prefilled=prefilled, decoded=reply.completion_tokens)
+                stopwatch.add(prefilled=prefilled, decoded=reply.completion_tokens)
             return reply
 
         if self._replayed:
@@ -144,8 +144,12 @@ class JournaledModel:
         return reply
 
     def _timed(self) -> AbstractContextManager[None]:
-        stopwatch = self._traffic.stopwatch
+        stopwatch = self._stopwatch()
         return nullcontext() if stopwatch is None else stopwatch.during("generation" if self._trained else "judging")
+
+    def _stopwatch(self) -> Stopwatch | None:
+        """Return what measures a training run's speed; None where another run's journal answers."""
+        return None if self._replayed else self._traffic.stopwatch
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or hold it back while the engine has only refused."""

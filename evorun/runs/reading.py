@@ -45,8 +45,15 @@ def read_training(run_dir: Path) -> list[TrainingRecord]:
 
 
 def read_speed(run_dir: Path) -> dict[int, dict[str, float]]:
-    """Read speed.jsonl, which only runs that train a real model have; return the figures of each step."""
-    return {record.step: record.figures for record in read_records(run_dir / "speed.jsonl", SpeedRecord)}
+    """Read speed.jsonl, which only runs that train a real model have; return the figures of each step.
+
+    A resume repeats a step without its update while it already samples for later ones: such a line does not count.
+    """
+    found: dict[int, dict[str, float]] = {}
+    for record in read_records(run_dir / "speed.jsonl", SpeedRecord):
+        if "training_seconds" in record.figures or record.step not in found:
+            found[record.step] = record.figures
+    return found
 
 
 def read_rollouts(run_dir: Path) -> list[RolloutRecord]:

@@ -169,7 +169,7 @@ class TrainingRecord(msgspec.Struct, frozen=True):
 
 
 class SpeedRecord(msgspec.Struct, frozen=True):
-    """A line of speed.jsonl: what the time of a training step went to. The last line of a step counts."""
+    """A line of speed.jsonl: what the time of a training step went to. A step's last line with an update counts."""
 
     step: int
     figures: dict[str, float]

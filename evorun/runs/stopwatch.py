@@ -70,11 +70,11 @@ class Stopwatch:
         self._largest[name] = max(value, self._largest.get(name, value))
 
     def take(self) -> dict[str, float]:
-        """Return the figures since the last call; empty unless something was trained."""
+        """Return the figures since the last call; empty where no model worked, as in a step that a journal answers."""
         self._advance()
         spent, busy, amounts, largest = self._spent, self._busy, self._amounts, self._largest
         self._begin()
-        if not busy["training"]:
+        if not any(busy[cause] for cause in ("training", "generation", "judging")):
             return {}
         figures = {"seconds": sum(spent.values())}
         figures |= {name: spent[name] for name in (*CAUSES.values(), OTHER) if spent[name]}
@@ -83,7 +83,9 @@ class Stopwatch:
             ("decode", amounts["decoded"], busy["generation"]),
             ("train", amounts["trained"], amounts["trained_seconds"]),
         )
-        figures |= {f"{name}_tokens_per_second": tokens / seconds for name, tokens, seconds in rates if seconds}
+        figures |= {
+            f"{name}_tokens_per_second": tokens / seconds for name, tokens, seconds in rates if tokens and seconds
+        }
         figures |= {name: amounts[name] for name in SLEEP if name in amounts}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         figures |= {**largest, "run_memory": peak / GIB}

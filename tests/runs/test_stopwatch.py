@@ -56,23 +56,30 @@ def test_each_second_counts_once_and_rates_are_by_the_time_that_was_busy() -> No
     }
 
 
-def test_a_step_without_training_has_no_figures_and_its_time_is_not_the_next_ones() -> None:
+def test_a_step_without_an_update_has_the_time_of_its_completions_and_a_replayed_one_no_figures() -> None:
     clock = Clock()
     stopwatch = Stopwatch(clock)
     with stopwatch.during("generation"):
         clock.now += 5
-        assert stopwatch.take() == {}
-        clock.now += 1
+    stopwatch.add(prefilled=0, decoded=10)
+    figures = stopwatch.take()
+    assert figures.pop("run_memory") > 0
+    assert figures == {"seconds": 5, "generation_seconds": 5, "decode_tokens_per_second": 2}
+    clock.now += 3
+    with stopwatch.during("weight_sync"):  # a resume repeats a step: its replies are in the journal
+        clock.now += 2
+    assert stopwatch.take() == {}
     with stopwatch.during("training"):
         clock.now += 1
-    assert stopwatch.take()["seconds"] == 2
+    assert stopwatch.take()["seconds"] == 1
 
 
-def test_the_last_line_of_a_step_counts(tmp_path: Path) -> None:
-    append_speed(tmp_path, 1, {"seconds": 1.23456})
+def test_the_last_line_of_a_step_with_an_update_counts(tmp_path: Path) -> None:
+    append_speed(tmp_path, 1, {"seconds": 1.23456, "training_seconds": 1.0})
     append_speed(tmp_path, 2, {"seconds": 2.0})
-    append_speed(tmp_path, 1, {"seconds": 3.0})  # made again by a resumed run
-    assert read_speed(tmp_path) == {1: {"seconds": 3.0}, 2: {"seconds": 2.0}}
+    append_speed(tmp_path, 1, {"seconds": 3.0, "training_seconds": 1.0})  # made again by a resumed run
+    append_speed(tmp_path, 1, {"seconds": 0.1})  # repeated from the journal while the next rollouts run
+    assert read_speed(tmp_path) == {1: {"seconds": 3.0, "training_seconds": 1.0}, 2: {"seconds": 2.0}}
     assert json.loads((tmp_path / "speed.jsonl").read_text().splitlines()[0])["figures"]["seconds"] == 1.235
 
 
