@@ -6,7 +6,8 @@
 Nothing runs. Seconds are those that the planner divides GPUs by (`evorun.runner.gpu_demands`): all completions at their
 longest, at the shares of an H100's peak that docs/guides/costs.md states. Without a lag, the engines' work and the
 update follow each other. With `training.max_lag` above 0 they are side by side, and the slowest decides. A step of
-Lyria is a generation, the mean of a run's. A step of fine-tuning is a batch; its engine answers only before and after.
+Lyria or Duel-Evolve is a generation, the mean of a run's. A step of fine-tuning is a batch; its engine answers only
+before and after.
 """
 
 import sys
@@ -19,12 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from evorun.cli.plain import composed
+from evorun.errors import ConfigError
 from evorun.models.devices import Gpu, read_inventory
-from evorun.runner.estimates import TRAINING, count_problems, hours
+from evorun.runner.estimates import TRAINING, count_problems, count_steps, hours, limit_calls
 from evorun.runner.gpu_demands import list_demands
 from evorun.runner.planner import Assignment, place
 from evorun.runner.requirements import student_stages
 from evorun.runner.settings import check
+from evorun.runner.typed import typed
+from evorun.runs.budget import BudgetConfig
 
 LAFT = ("experiment=laft/tsp", "method=laft", "engine=vllm", "teacher_engine=vllm")
 
@@ -37,6 +41,7 @@ SET_UPS = {
     "LAFT, teacher of 32B": LAFT,
     "LAFT, student of 3B, tuned": LAFT,
     "LAFT, student of 3B": LAFT,
+    "Duel-Evolve, 4B": ("experiment=duel_evolve/figure2", "method=duel_evolve", "engine=vllm", "task.source=sample"),
 }
 
 STAGES = {"LAFT, teacher of 32B": "teacher", "LAFT, student of 3B, tuned": "student"}
@@ -66,15 +71,13 @@ class Estimate(NamedTuple):
 
 
 def count_run_steps(config: Mapping[str, Any]) -> int:
-    """Return the training steps of a run, or its generations."""
-    method = config["method"]
-    if "generations" in method:
-        return int(method["generations"])
-    if method["steps"]:
-        return int(method["steps"])
-    train, _ = count_problems(config["task"])
-    problems: int = method["data_epochs"] * (train or 0)
-    return ceil(problems / int(method["problems_per_step"]))
+    """Return the training steps of a run, or its generations: as many as it has calls for, where a budget ends it."""
+    train, test = count_problems(config["task"])
+    steps, limit = count_steps(config, test, train), limit_calls(typed(BudgetConfig, config["budget"], "budget"), test)
+    if steps is None:
+        raise ConfigError(f"method={config['method']['name']}: expected a method with steps or generations")
+    planned = steps.planned if limit is None else steps.reach(limit)
+    return max(1, ceil(planned or 1))
 
 
 def estimate(assignments: Sequence[Assignment], steps: int) -> Estimate:
@@ -125,7 +128,12 @@ def main(inventory: str = "8x80") -> None:
     gpus = read_inventory(inventory)
     table = Table("set-up", "GPUs", "seconds per step", "with a lag", "share of a step that each works, with a lag")
     for name, words in SET_UPS.items():
-        for how, step in zip(("one each", inventory), estimate_set_up(words, gpus, STAGES.get(name, "")), strict=True):
+        try:
+            steps = estimate_set_up(words, gpus, STAGES.get(name, ""))
+        except ConfigError as error:  # these GPUs cannot hold its models
+            table.add_row(name, inventory, "", "", f"refused: {error}")
+            continue
+        for how, step in zip(("one each", inventory), steps, strict=True):
             shares = "; ".join(step.shares(step.side_by_side))
             table.add_row(name, how, show(step.in_turn), show(step.side_by_side), shares)
     Console(width=150).print(table)

@@ -31,6 +31,7 @@ from evorun.testing.runs import COMPLETED
 ESPL = ("experiment=espl/figure11", "model=qwen2_5_7b", "engine=vllm", "method=espl")
 MPO = ("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm")
 FULL = ("method=grpo", "task=arithmetic", "engine=transformers", "model=qwen2_1_5b", "training=full_policy_gradient")
+ZERO_SHOT = ("method=zero_shot", "task=arithmetic", "engine=transformers", "model=qwen2_1_5b")
 LAFT = ("experiment=laft/tsp", "student=laft", "method=lyria", "engine=vllm", "teacher_engine=vllm")
 
 
@@ -78,6 +79,7 @@ GOLDEN: dict[tuple[tuple[str, ...], str], list[str]] = {
         "run: meta on 8-9, 2 x 1, 38.7 + 13.6 GiB, 90%",
         "run: trainer,policy,gold on 0-1, 2 x 1, 2.9 + 41.6 GiB, 56%",
     ],
+    (ZERO_SHOT, "1x80"): ["run: policy on 0, 1 x 1, 2.9 + 5.1 GiB, 10%"],
     # 16 bytes for each of 1.54 billion parameters, and 2 for the reference policy's copy
     (FULL, "1x80"): ["run: trainer,policy on 0, 1 x 1, 0.0 + 33.6 GiB, 42%"],
     ((*FULL, "method.kl=0.01"), "1x80"): ["run: trainer,policy on 0, 1 x 1, 0.0 + 36.4 GiB, 46%"],

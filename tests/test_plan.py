@@ -14,8 +14,9 @@ import pytest
 from building import simulated_run, task_config
 from evorun.cli import planning
 from evorun.cli.composed_jobs import compose_jobs
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig
+from evorun.models.devices import read_inventory
 from evorun.reports.text import dollars
 from evorun.runner.memory import estimate_memory
 from evorun.runner.planned_roles import extrapolate_prompt
@@ -222,6 +223,28 @@ def test_the_runs_that_make_a_student_are_planned_with_their_price(tmp_path: Pat
     reused = make_plan(configs, tmp_path)
     assert reused.arms[0].calls == questions
     assert any(done in note for note in reused.notes)
+
+
+def test_a_fine_tuning_is_planned_by_its_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "chats.jsonl"
+    chat = [{"role": "user", "content": "a" * 40}, {"role": "assistant", "content": "b" * 360}]
+    long = [{"role": "user", "content": "c"}, {"role": "assistant", "content": "d" * 9000}]
+    data.write_text("".join(json.dumps({"messages": said}) + "\n" for said in [chat] * 9 + [long]))
+    method = ("method=sft", f"method.data={data}", "method.held_out=0", "method.epochs=2", "method.batch=4")
+    words = [*method, "method.max_length=1000", "method.eval_every=2", "task=sudoku", "task.instances=3"]
+    words.append("model=llama3_1_8b")
+    tokens = 2 * (9 * 400 / 4 + 1000)
+    (arm,) = make_plan(compose_jobs([*words, "training=tinker", "engine=tinker"]), tmp_path).arms
+    assert arm.training is not None
+    assert arm.training.trained_tokens == tokens
+    assert arm.calls == (2 + 2) * 3 * 5  # before, after steps 2, 4 and 5; greedily, and 4 samples
+    parts = make_plan(compose_jobs([*words, "engine=vllm"]), tmp_path, read_inventory("8x80")).gpus[0].parts
+    assert {part.key: part.copies for part in parts} == {"engine": 7, "training": 1}  # far more to decode than to learn
+    assert planning.plan([*words, "engine=vllm"], Terminal()) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Fine-tuning: on 10 conversations of {data}, 2 epochs, 3,800 tokens in all" in said
+    with pytest.raises(DataError, match=r"^method.data: cannot read .*nosuch.jsonl"):
+        planning.plan([*words, "method.data=nosuch.jsonl"], Terminal())
 
 
 def test_a_table_has_the_price_of_each_role(capsys: pytest.CaptureFixture[str]) -> None:

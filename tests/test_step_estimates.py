@@ -1,7 +1,7 @@
 """Seconds of a training step by calculation: by hand from the model's size, and shared by the plan's GPUs."""
 
 import pytest
-from estimate_steps import LAFT, SET_UPS, STAGES, estimate_set_up
+from estimate_steps import LAFT, SET_UPS, STAGES, estimate_set_up, main
 
 from evorun.models.devices import read_inventory
 
@@ -43,6 +43,21 @@ def test_laft_s_steps_are_generations_and_batches(stage: str, seconds: float, gp
     assert single.in_turn == single.side_by_side == pytest.approx(seconds, rel=0.02)
     copies = gpus[1] / gpus[0]
     assert planned.in_turn == pytest.approx(seconds / copies, rel=0.02)
+
+
+def test_generations_that_a_budget_decides_are_those_that_it_pays() -> None:
+    limits = ("method.max_tokens=1000", "method.judge_max_tokens=500", "budget.calls_per_problem=11")
+    words = ("method=feedback_descent", "task=arithmetic", "model=qwen2_1_5b", "engine=vllm", "task.test_problems=10")
+    single, _ = estimate_set_up((*words, *limits, "method.generations=null"), read_inventory("8x80"))
+    tokens = 10 * ((1 + 5) * 1000 + 5 * 500) / 5  # a first response, and in each of 5 generations one and a judgment
+    assert single.in_turn == pytest.approx(2 * PARAMETERS * tokens / (PEAK * 0.10), rel=0.01)
+
+
+def test_a_set_up_that_does_not_fit_is_refused_in_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    main("1x80")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "refused: GPUs: expected room for reward_engine (qwen2_5_32b_awq) 29.4 GiB," in shown
+    assert "LAFT, student of 3B │ 1x80 │ 200" in shown
 
 
 @pytest.mark.parametrize("name", SET_UPS)

@@ -238,13 +238,16 @@ def _describe_uncounted(calls: UncountedCalls) -> str:
 
 def _describe_training(made: Plan) -> list[str]:
     """Return a line on the tokens of updates that a vendor bills."""
-    updates = [arm.training for arm in made.arms if arm.training is not None]
+    training = [arm for arm in made.arms if arm.training is not None]
+    updates = [arm.training for arm in training if arm.training is not None]
     if not updates:
         return []
     if (tokens := add_known([training.trained_tokens for training in updates])) is None:
-        return ["Trained tokens: unknown before a fine-tuning has read its conversations."]
+        return ["Trained tokens: unknown, since those of prompts are."]
     price = add_known([training.price for training in updates])
     of_price = "" if price is None else f", {text.dollars(price)} of the price"
+    if any(arm.method == "sft" for arm in training):  # by the characters of its conversations
+        return [f"Trained tokens: about {_compact(tokens)}{of_price}."]
     return [f"Trained tokens: at most {_compact(tokens)}, each rollout with its prompt once{of_price}."]
 
 

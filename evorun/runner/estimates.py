@@ -7,6 +7,7 @@ for repeats. docs/guides/costs.md has the formulas.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorun.errors import ConfigError
@@ -23,6 +24,8 @@ from evorun.runner.student import teacher_composition
 from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.roles import GENERATE, GENERATORS
+from evorun.simulation.engine import CHARACTERS_PER_TOKEN
+from evorun.training.conversations import count_examples, read_split
 
 PEAK = 989e12
 """FLOP per second of an H100 SXM in bfloat16, by its data sheet."""
@@ -369,6 +372,8 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
                 Part("generate", policy, written, limit),
                 Part("fitness", judge, scored, method["evaluator_max_tokens"]),
             ]
+        case "sft":
+            return [count_tuning_calls(method, policy, test, len(measure_conversations(method)))]
         case name if name in registry.METHODS and "problems_per_step" in method:
             return count_learning_calls(config, train, test)
         case name:
@@ -444,9 +449,31 @@ def _meta_tokens(method: Mapping[str, Any], what: str) -> int:
     return tokens
 
 
+def measure_conversations(method: Mapping[str, Any]) -> list[int]:
+    """Return the tokens of each conversation that a fine-tuning learns from, cut at `max_length`.
+
+    They are estimated, by `CHARACTERS_PER_TOKEN`. Raises ConfigError and DataError for data that cannot be used.
+    """
+    if method["data"] is None:
+        raise ConfigError("method.data: expected a file of conversations, got null; set method.data=FILE")
+    split = read_split(Path(method["data"]).expanduser(), limit=method["limit"], held_out=method["held_out"])
+    characters = (sum(len(message["content"]) for message in conversation.messages) for conversation in split.train)
+    return [min(method["max_length"], ceil(count / CHARACTERS_PER_TOKEN)) for count in characters]
+
+
+def count_tuning_calls(method: Mapping[str, Any], model: str, problems: int, conversations: int) -> Part:
+    """Return the calls of a fine-tuning's evaluations: before the first step, after the last, and between them."""
+    steps = ceil(count_examples(conversations, method["epochs"]) / method["batch"])
+    between = (steps - 1) // method["eval_every"] if method["eval_every"] else 0
+    answers = (2 + between) * problems * (1 + method["eval_samples"])
+    return Part("evaluate", model, answers, method["eval_max_tokens"])
+
+
 def count_training_tokens(config: Mapping[str, Any], parts: Sequence[Part]) -> float:
     """Return the tokens that pass forward and backward through weights in a run's updates, and through a critic."""
     method = config["method"]
+    if method["name"] == "sft":
+        return float(method["epochs"] * sum(measure_conversations(method)))
     if "minibatches" not in method:  # the weights stay
         return 0.0
     tokens = sum(part.calls * part.max_tokens for part in parts if part.role == "rollout")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, singledispatch
 from pathlib import Path
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, DataError
 from evorun.models.architecture import Architecture, read_architecture
 from evorun.models.config import EngineConfig, ServedModel
 from evorun.models.devices import Gpu
@@ -258,12 +258,13 @@ def _training_demand(
 
 def _answered_by_trainer(config: RunConfig) -> tuple[str, ...]:
     """Return the roles whose completions come from the trainer."""
+    if config.training is None:
+        return ()
     roles = next((roles for _, key, roles in group_by_engine(config) if key == "engine"), ())
     if config.engine.is_trainer:
         return roles
     # An engine whose weights are replaced answers for the policy alone.
-    whole = config.training is not None and config.training.weights == "full"
-    return tuple(role for role in roles if role != "policy") if whole else ()
+    return tuple(role for role in roles if role != "policy") if config.training.weights == "full" else ()
 
 
 def _advise(
@@ -321,7 +322,7 @@ def _estimate_work(config: RunConfig, *, download: bool) -> Mapping[str, float]:
     }
     try:
         parts: Sequence[Part] = count_calls({**config.raw, "model": {**config.raw["model"], "name": config.model.name}})
-    except ConfigError:
+    except (ConfigError, DataError):  # as of a student, whose conversations its teacher has yet to write
         return defaultdict(lambda: 1.0)
     work: dict[str, float] = defaultdict(float)
     for part in parts:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence, Set
+from math import ceil
 from typing import NamedTuple
 
 from evorun.methods.learning.scheduler import ROLLOUT
@@ -141,10 +142,12 @@ def plan_roles(
     return planned
 
 
-def plan_training(config: RunConfig, roles: Sequence[PlannedRole], rates: Rates) -> PlannedTraining | None:
+def plan_training(
+    config: RunConfig, roles: Sequence[PlannedRole], rates: Rates, runs: int, tuned_tokens: float | None
+) -> PlannedTraining | None:
     """Return the updates that a vendor bills: a pass on each rollout and its prompt; None where no vendor trains.
 
-    A fine-tuning's tokens are unknown before its conversations are read.
+    tuned_tokens: of a fine-tuning, which has no rollouts.
     """
     if config.training is None or config.training.backend != "tinker":
         return None
@@ -157,6 +160,8 @@ def plan_training(config: RunConfig, roles: Sequence[PlannedRole], rates: Rates)
             add_known([role.expected_completion_tokens for role in rollouts]),
         )
     )
+    if tuned_tokens is not None:
+        longest = expected = ceil(runs * tuned_tokens)
     rate = find_rate(rates, TRAINING)
     # the base model scores each rollout for the divergence from it
     scores = config.raw["method"].get("kl", 0) > 0

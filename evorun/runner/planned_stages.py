@@ -1,12 +1,12 @@
 """The runs before a student's: its teacher's and its fine-tuning, as a plan counts them."""
 
 from collections.abc import Iterable, Mapping
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorun.errors import DataError
-from evorun.runner.estimates import TRAINING, Part, hours
+from evorun.reports import text
+from evorun.runner.estimates import TRAINING, hours
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import TEACHER, is_complete, name_stage, run_digest
 from evorun.runner.student import teacher_composition, tuning_composition
@@ -47,21 +47,9 @@ def _find_complete(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Pat
     return folder if is_complete(folder) else None
 
 
-def count_tuning_calls(config: RunConfig, questions: int, responses: int) -> list[Part]:
-    """Return the calls of a fine-tuning's evaluations on the teacher's questions; responses: to learn from, at most."""
-    settings: Any = config.method.config
-    steps = ceil(settings.epochs * responses / settings.batch)
-    between = (steps - 1) // settings.eval_every if settings.eval_every else 0
-    answers = (2 + between) * questions * settings.eval_calls
-    return [Part("evaluate", config.model.name, answers, settings.eval_max_tokens)]
-
-
-def describe_tuning(student: str, config: RunConfig, responses: int, max_tokens: float) -> str:
-    """Say how long a fine-tuning may take; max_tokens: of a response."""
-    settings: Any = config.method.config
-    size = hours(6, config.model.name, settings.epochs * responses * max_tokens, TRAINING)
-    took = f"about {size:.1f} hours of an H100 by formula" if size else "hours unknown"
-    return (
-        f"Fine-tuning of student={student}: on at most {responses:,} responses of its teacher, {settings.epochs:g} "
-        f"epoch{'' if settings.epochs == 1 else 's'}, {took}."
-    )
+def describe_tuning(config: RunConfig, data: str, tokens: float) -> str:
+    """Say how many tokens a fine-tuning learns from, and for how long. data: what they come from."""
+    epochs = config.raw["method"]["epochs"]
+    took = hours(6, config.model.name, tokens, TRAINING)
+    how_long = f"about {text.duration(3600 * took)} of an H100 by formula" if took else "hours unknown"
+    return f"{data}, {epochs:g} epoch{'' if epochs == 1 else 's'}, {text.compact(tokens)} tokens in all, {how_long}."

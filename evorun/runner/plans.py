@@ -14,7 +14,17 @@ from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
 from evorun.reports.facts import count_first_generation
-from evorun.runner.estimates import ESTIMATED, Part, count_calls, count_problems, count_steps, limit_calls
+from evorun.runner.estimates import (
+    ESTIMATED,
+    Part,
+    count_calls,
+    count_problems,
+    count_steps,
+    count_training_tokens,
+    count_tuning_calls,
+    limit_calls,
+    measure_conversations,
+)
 from evorun.runner.gpu_plans import list_notes, plan_stages
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import (
@@ -38,7 +48,7 @@ from evorun.runner.planned_roles import (
     plan_roles,
     plan_training,
 )
-from evorun.runner.planned_stages import PlannedStudent, count_tuning_calls, describe_tuning, list_students
+from evorun.runner.planned_stages import PlannedStudent, describe_tuning, list_students
 from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
@@ -147,7 +157,12 @@ class _Planner:
         config = self._check(members[0])
         problems, training = _count_problems(config)
         calls, trial, step = self._count(config, members[0], problems, training)
-        arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step)
+        tokens = None
+        if config.method.name == "sft":
+            method, tokens = config.raw["method"], count_training_tokens(config.raw, [])
+            data = f"Fine-tuning: on {len(measure_conversations(method)):,} conversations of {method['data']}"
+            self.notes[describe_tuning(config, data, tokens)] = None
+        arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step, tuned_tokens=tokens)
         if (never := _describe_unevolved(config, problems)) is not None:
             self.notes[never] = None
         difference = plan_difference(config, problems, len(members), self._recorded, methods)
@@ -201,11 +216,14 @@ class _Planner:
         names = {_without_seed(student.tuning): student.name for student in students}
         for members in _group_by_arm([student.tuning for student in students]):
             tuning = self._check(members[0])
-            evaluations = count_by_formula(count_tuning_calls(tuning, questions, responses))
-            arm = self._make_arm(tuning, len(members), questions, evaluations, trial, "student")
+            settings = tuning.raw["method"]
+            evaluations = count_by_formula([count_tuning_calls(settings, tuning.model.name, questions, responses)])
+            tokens = settings["epochs"] * responses * min(max_tokens, settings["max_length"])
+            arm = self._make_arm(tuning, len(members), questions, evaluations, trial, "student", tuned_tokens=tokens)
             yield replace(arm, hours=None, hours_note="")  # the weights' updates take most of them
             name = names[_without_seed(members[0])]
-            self.notes[describe_tuning(name, tuning, responses, max_tokens)] = None
+            data = f"Fine-tuning of student={name}: on at most {responses:,} responses of its teacher"
+            self.notes[describe_tuning(tuning, data, tokens)] = None
 
     def _check(self, raw: Mapping[str, Any]) -> RunConfig:
         config = check(raw)
@@ -253,6 +271,7 @@ class _Planner:
         trial: Trial | None,
         stage: StageName | None = None,
         last_step: float | None = None,
+        tuned_tokens: float | None = None,
     ) -> PlannedArm:
         roles = plan_roles(config, calls, runs, trial, self._recorded, problems, last_step)
         if stage == "teacher":
@@ -278,7 +297,7 @@ class _Planner:
             problems=problems,
             roles=roles,
             estimated=config.method.name in ESTIMATED or any(role.calls_by == "trial" for role in roles),
-            training=plan_training(config, roles, rates),
+            training=plan_training(config, roles, rates, runs, tuned_tokens),
             uncounted=uncounted,
             hours=hours,
             hours_note=hours_note,
