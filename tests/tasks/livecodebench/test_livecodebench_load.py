@@ -124,6 +124,9 @@ def test_the_release_is_read(release: Path) -> None:
     }
     assert all(hidden(loaded, identity) == HIDDEN for identity in ids(loaded))
     assert {shot.answer for shot in loaded.validation} == {""}
+    fewer = load(release, hidden_tests=1)
+    assert fewer.provenance.source == "stand_in"  # grades are not the benchmark's
+    assert [hidden(fewer, identity) for identity in ids(loaded)] == [HIDDEN[:1]] * len(loaded.problems)
 
 
 def test_starter_code_problems_carry_the_methods_name(tmp_path: Path) -> None:
