@@ -79,7 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="evorun-")
         config.add_cleanup(folder.cleanup)
         warm = ExitStack()
-        warm.enter_context(warm_process(Path(folder.name)))
+        # With workers, it imports on another core than the one that collects.
+        warm.enter_context(warm_process(Path(folder.name), at_once=bool(count)))
         config.add_cleanup(warm.close)
 
 

@@ -197,10 +197,10 @@ def leave_blank(figure: object, buffer: Any, format: str, *_: object) -> None:
 
 
 @contextlib.contextmanager
-def warm_process(folder: Path) -> Iterator[None]:
-    """Keep a process to fork; it imports nothing before the first fork is wanted."""
+def warm_process(folder: Path, *, at_once: bool) -> Iterator[None]:
+    """Keep a process to fork. at_once: it imports now, rather than when the first fork is wanted."""
     address = str(folder / "warm")
-    command = [sys.executable, __file__, address]
+    command = [sys.executable, __file__, address, *(["at once"] if at_once else [])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"listening\n"
@@ -209,19 +209,25 @@ def warm_process(folder: Path) -> Iterator[None]:
         del os.environ[ADDRESS]
 
 
-def serve(address: str) -> None:
+def prepare() -> None:
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.collect()
+    gc.set_threshold(50_000, 10, 10)  # as in conftest.py
+    gc.freeze()  # a fork that looked through it would copy it
+
+
+def serve(address: str, *, at_once: bool) -> None:
     """Fork a process for each order until stdin ends."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
         listening.listen()
         print("listening", flush=True)
+        if at_once:
+            prepare()
         while 0 not in select.select([0, listening], [], [])[0]:
             if IMPORTED[0] not in sys.modules:
-                for module in IMPORTED:
-                    importlib.import_module(module)
-                gc.collect()
-                gc.set_threshold(50_000, 10, 10)  # as in conftest.py
-                gc.freeze()  # a fork that looked through it would copy it
+                prepare()
             link, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
@@ -324,4 +330,4 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], at_once=len(sys.argv) > 2)
