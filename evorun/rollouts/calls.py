@@ -116,6 +116,11 @@ class Calls:
         """Model calls so far, all roles together."""
         return self._meter.total.calls
 
+    @property
+    def calls_left(self) -> int | None:
+        """Model calls that a limit on calls still allows, all roles together; None without one."""
+        return self._meter.calls_left
+
     def mean_costs(self, roles: Sequence[str]) -> list[float]:
         """Return the mean cost of each role's calls so far, in one unit for all; 0 for a role without a call."""
         return self._meter.mean_costs(roles)

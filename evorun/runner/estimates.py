@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorun.errors import ConfigError
+from evorun.methods.islands.paradigms import PARADIGM
+from evorun.methods.islands.settings import IslandsConfig
 from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
 from evorun.methods.search.pdr import PdrConfig
@@ -252,7 +254,7 @@ _STEP_KEYS = {"generations": "generation", "rounds": "round", "steps": "step"}
 
 
 def count_steps(config: Mapping[str, Any], problems: int, training: int | None = None) -> Steps | None:
-    """Return the steps of a run, from its calls with one and with two of them; None for a method without steps.
+    """Return the steps of a run, from its calls with one and with more of them; None for a method without steps.
 
     training: as in `count_calls`. A method whose calls are counted as a maximum has its maximum in each step. Raises
     ConfigError as `count_calls`.
@@ -270,15 +272,18 @@ def count_steps(config: Mapping[str, Any], problems: int, training: int | None =
             planned = method["steps"]  # whole steps of a population, as many as the budget has room for
         elif train is not None:
             planned = ceil(method["data_epochs"] * train / method["problems_per_step"])
+    # Islands ask for advice every few generations, whose calls are spread evenly over all.
+    many = 1001 if method["name"] == "islands" else 2
     one, two = (
         sum(
             part.calls
             for part in count_unlimited_calls({**config, "method": {**method, key: n}}, train or 0, problems)
             if part.role != "gold"
         )
-        for n in (1, 2)
+        for n in (1, many)
     )
-    return Steps(_STEP_KEYS[key], planned, (2 * one - two) / problems, (two - one) / problems)
+    each = (two - one) / (many - 1)
+    return Steps(_STEP_KEYS[key], planned, (one - each) / problems, each / problems)
 
 
 def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> list[Part]:
@@ -297,7 +302,12 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
         case "rsa":
             return [Part("generate", policy, test * method["population"] * method["steps"], limit)]
         case "islands":  # the most where each try is new and parses
-            return [Part("generate", policy, test * method["generations"] * method["children"], limit)]
+            generations, settings = method["generations"], typed(IslandsConfig, method, "method")
+            advising = test * settings.max_paradigm_calls(generations)
+            return [
+                Part("generate", policy, test * generations * method["children"], limit),
+                Part(PARADIGM, name_model(config, "reflection"), advising, limit),
+            ]
         case "ttt_discover":
             played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)
             return [Part("rollout", policy, played, limit)]

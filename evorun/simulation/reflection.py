@@ -35,7 +35,8 @@ def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
     Requests for edits also have `principles` (of the system prompt to edit), `max_edits` and `sources`. The sources
     are the proposed edits (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a
     crossover. ACE's reflection (ace_reflection) has `entries` (number and text of each), its curation (ace_curation)
-    `principles` and `max_edits`. The world's `malformed` is here the share of invalid lists of edits.
+    `principles` and `max_edits`. Requests for advice on programs (paradigms) have `known`, the plans that were tried,
+    and `count`. The world's `malformed` is here the share of invalid lists of edits.
     """
     hints = request.hints
     if hints["role"] == "reflect":
@@ -44,6 +45,8 @@ def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
         return _tag(world, hints["entries"], rng)
     if hints["role"] == "ace_curation":
         return _add_advice(world, hints["principles"], hints["max_edits"], rng)
+    if hints["role"] == "paradigms":
+        return _paradigms(world, hints["known"], hints["count"], rng)
     if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
     principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["max_edits"])
@@ -86,18 +89,33 @@ def _tag(world: World, entries: Sequence[tuple[int, str]], rng: np.random.Genera
 
 def _add_advice(world: World, known: Sequence[str], limit: int, rng: np.random.Generator) -> str:
     """Return a curator's additions: principles that are not there yet, those that help if it knows them."""
-    new = [principle for principle in CATALOGUE if principle not in find_principles("\n".join(known))]
-    additions: list[dict[str, str]] = []
-    for _ in range(int(rng.integers(min(MAX_EDITS, limit) + 1))):
-        good = [principle for principle in new if merit(world, principle) > 0]
-        pool = good if rng.random() < world.reflection_skill else new
-        if pool:
-            chosen = pool[int(rng.integers(len(pool)))]
-            new.remove(chosen)
-            additions.append({"section": "strategies", "text": chosen})
+    chosen = _choose_principles(world, known, int(rng.integers(min(MAX_EDITS, limit) + 1)), rng)
+    additions = [{"section": "strategies", "text": principle} for principle in chosen]
     if rng.random() < world.malformed:
         return "I would add a note on checking."
     return msgspec.json.encode({"analysis": "What was missing.", "additions": additions}).decode()
+
+
+def _choose_principles(world: World, known: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
+    """Return new principles while there are any, each time one that helps if the model knows which do."""
+    new = [principle for principle in CATALOGUE if principle not in find_principles("\n".join(known))]
+    chosen: list[str] = []
+    for _ in range(count):
+        good = [principle for principle in new if merit(world, principle) > 0]
+        pool = good if rng.random() < world.reflection_skill else new
+        if pool:
+            chosen.append(pool[int(rng.integers(len(pool)))])
+            new.remove(chosen[-1])
+    return chosen
+
+
+def _paradigms(world: World, known: Sequence[str], count: int, rng: np.random.Generator) -> str:
+    """Return new approaches, whose plans are principles."""
+    plans = _choose_principles(world, known, count, rng)
+    if rng.random() < world.malformed:
+        return "I would try another kind of search."
+    entries = [{"title": plan, "plan": plan, "target": "", "pitfalls": ""} for plan in plans]
+    return msgspec.json.encode({"reasoning": "It moves one part at a time.", "paradigms": entries}).decode()
 
 
 class _PrincipleEdit(NamedTuple):

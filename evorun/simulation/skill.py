@@ -43,14 +43,15 @@ class Skill(World):
         """Return the probability of a right answer to a request, including the effects of principles and training.
 
         shown: see `chance`. Reads `hints`: `problem`, `instruction` (for a system prompt without principles, the digest
-        that determines its effect) and `learned`.
+        that determines its effect), `advice` (text with principles in the prompt itself) and `learned`.
         """
         hints = request.hints
         system = "".join(message["content"] for message in request.messages if message["role"] == "system")
         instruction = "" if find_principles(system) else hints.get("instruction", "")
         chance = self.chance(hints["problem"], shown, instruction)
         learned = self.learned + float(hints.get("learned", 0.0))
-        return chance + merit_when_trained(self, system, self.trained_share(learned)) + learned
+        advised = f"{system}\n{hints.get('advice', '')}"
+        return chance + merit_when_trained(self, advised, self.trained_share(learned)) + learned
 
     def part_chances(self, request: Request, shown: Sequence[float]) -> tuple[float, float]:
         """Return the probabilities that a part is right which responses in view have right, and wrong.

@@ -78,6 +78,18 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     errors: Diagnosis
 
 
+class Paradigm(msgspec.Struct, frozen=True, kw_only=True):
+    """A new approach for a search that is stuck (AdaEvolve); each part is on one line."""
+
+    title: str
+    plan: str
+    """How a program carries it out."""
+    target: str = ""
+    """What gets better by it."""
+    pitfalls: str = ""
+    """What to mind in writing it."""
+
+
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's completion, parsed."""
 
@@ -175,8 +187,19 @@ class HasStartingResponse(Protocol):
 class SupportsPatches(Protocol):
     """A program can be changed in parts or as a whole, with other programs in view."""
 
-    def patch_prompt(self, problem: Problem, parent: Response, others: Sequence[Response], form: PatchForm) -> Prompt:
-        """Ask for a program that is better than the parent; with `cross`, `others` holds the partner alone."""
+    def patch_prompt(
+        self,
+        problem: Problem,
+        parent: Response,
+        others: Sequence[Response],
+        form: PatchForm,
+        *,
+        paradigm: Paradigm | None = None,
+    ) -> Prompt:
+        """Ask for a program that is better than the parent; with `cross`, `others` holds the partner alone.
+
+        paradigm: an approach to take, of a task that has `SupportsParadigms`; others need no such parameter.
+        """
         ...
 
     def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
@@ -184,6 +207,24 @@ class SupportsPatches(Protocol):
 
         A whole program is accepted where changes were asked for. Never raises.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsParadigms(SupportsPatches, Protocol):
+    """A model can be asked for new approaches where changes to programs no longer help (AdaEvolve)."""
+
+    def paradigms_prompt(
+        self, problem: Problem, best: Response, tried: Sequence[tuple[Paradigm, float]], count: int
+    ) -> Prompt:
+        """Ask for `count` approaches that differ from the best program's, and from those tried before.
+
+        tried: with the gain in the best fitness since each was proposed, in [0, 100].
+        """
+        ...
+
+    def parse_paradigms(self, text: str) -> Sequence[Paradigm]:
+        """Parse the completion; empty where it proposes none. Never raises."""
         ...
 
 
@@ -400,6 +441,7 @@ DESCRIPTIONS: Mapping[type, str] = {
     SupportsGeneration: "generation prompts",
     HasStartingResponse: "a response to start from",
     SupportsPatches: "changes to programs",
+    SupportsParadigms: "prompts for new approaches",
     SupportsEvolution: "evolution prompts",
     SupportsAggregation: "aggregation prompts",
     SupportsDistillation: "notes on responses",

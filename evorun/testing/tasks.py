@@ -31,6 +31,7 @@ from evorun.tasks.capabilities import (
     HasTools,
     HasVerifier,
     Individual,
+    Paradigm,
     ScoredResponse,
     SupportsAggregation,
     SupportsDemonstrations,
@@ -42,6 +43,7 @@ from evorun.tasks.capabilities import (
     SupportsJudging,
     SupportsModelOperators,
     SupportsPairRatings,
+    SupportsParadigms,
     SupportsRefinement,
     SupportsRubrics,
     SupportsSystemPrompts,
@@ -290,6 +292,9 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
     if isinstance(task, SupportsPairRatings):
         ratings = task.parse_ratings(text).ratings
         yield "parse_ratings", ratings, ratings is None or all(1 <= rating <= 10 for rating in ratings)
+    if isinstance(task, SupportsParadigms):
+        paradigms = task.parse_paradigms(text)
+        yield "parse_paradigms", paradigms, all(paradigm.title and paradigm.plan for paradigm in paradigms)
     if isinstance(task, SupportsFitnessScores):
         fitness = task.parse_fitness(text)
         yield "parse_fitness", fitness, fitness is None or 0 <= fitness <= 100
@@ -349,6 +354,12 @@ def _prompts(
             yield "aggregation_prompt", task.aggregation_prompt(problem, shown), answered
     if isinstance(task, SupportsDistillation):
         yield "distilled_prompt", task.distilled_prompt(problem, "The first draft is wrong.", responses), answered
+    if isinstance(task, SupportsParadigms):
+        paradigm, program = Paradigm(title="Rows", plan="Use rows."), case.right
+        patch = task.patch_prompt(problem, program, responses, "full", paradigm=paradigm)
+        yield "patch_prompt", patch, answered
+        proposed = task.paradigms_prompt(problem, program, [(paradigm, 0.0)], 3)
+        yield "paradigms_prompt", proposed, task.parse_paradigms
     if isinstance(task, SupportsRefinement):
         attempts = [
             Attempt(response=response, outcome="lost", judged=Explanation(reason="It is wrong."))

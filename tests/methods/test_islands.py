@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import composed, make_budget, make_config, make_method
+from building import make_budget, make_config, make_method
+from construction_worlds import pack_circles, sum_of_radii
 from evorun.errors import ConfigError
 from evorun.methods.islands.choices import (
     ModelBandit,
@@ -25,11 +26,9 @@ from evorun.methods.islands.islands import Islands
 from evorun.methods.islands.population import Features, Island, Member, find_similar, migrate, split_words
 from evorun.methods.islands.settings import POLICIES
 from evorun.models.base import Message
-from evorun.runner.settings import check
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Problem, Prompt, Tools
-from evorun.tasks.capabilities import Diagnosis, PatchForm, Verification
-from evorun.testing.runs import carry_out
+from evorun.tasks.capabilities import Diagnosis, Paradigm, PatchForm, Verification
 from method_fixture import Ask, Driven, Quiz, Scripted, drive, solve
 
 
@@ -39,9 +38,27 @@ class Values(Quiz):
     def starting_response(self, problem: Problem) -> Response:
         return Response(text="x = 1", answer="x = 1")
 
-    def patch_prompt(self, problem: Problem, parent: Response, others: Sequence[Response], form: PatchForm) -> Prompt:
-        content = {"ask": form, "parent": parent.answer, "others": [other.answer for other in others]}
-        return Prompt(messages=(Message(role="user", content=json.dumps(content)),))
+    def patch_prompt(
+        self,
+        problem: Problem,
+        parent: Response,
+        others: Sequence[Response],
+        form: PatchForm,
+        *,
+        paradigm: Paradigm | None = None,
+    ) -> Prompt:
+        shown = [other.answer for other in others]
+        return _prompt(ask=form, parent=parent.answer, others=shown, paradigm=paradigm and paradigm.title)
+
+    def paradigms_prompt(
+        self, problem: Problem, best: Response, tried: Sequence[tuple[Paradigm, float]], count: int
+    ) -> Prompt:
+        shown = [[paradigm.title, gain] for paradigm, gain in tried]
+        return _prompt(ask="paradigms", best=best.answer, tried=shown, count=count)
+
+    def parse_paradigms(self, text: str) -> Sequence[Paradigm]:
+        """Read one title a line; a question mark is unreadable."""
+        return [] if text.startswith("?") else [Paradigm(title=line, plan=line) for line in text.splitlines()]
 
     def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
         return response
@@ -49,6 +66,10 @@ class Values(Quiz):
     async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
         words = (response.answer or "").split()
         return Verification(fitness=float(words[2]) if len(words) > 2 else 0.0, errors=Diagnosis())
+
+
+def _prompt(**content: object) -> Prompt:
+    return Prompt(messages=(Message(role="user", content=json.dumps(content)),))
 
 
 def islands(**config: object) -> Islands:
@@ -286,6 +307,7 @@ async def test_a_budget_buys_whole_steps(tmp_path: Path) -> None:
     assert Counter(ask.name for ask in driven.model.asked) == {"p0": 15, "p1": 15}
 
 
+_STUCK = {"paradigms": 2, "paradigm_window": 5, "paradigm_below": 0.5, "paradigm_uses": 1, "children": 3}
 GIVEN: dict[str, dict[str, Any]] = {
     "max_islands": {"policy": "adaevolve", "spawn_pause": 3, "spawn_below": 0.9},
     "spawn_below": {"policy": "adaevolve", "spawn_pause": 3},
@@ -297,6 +319,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "keep_best": {"migration_every": 5},
     "novelty_tries": {"max_similarity": 0.5},
     "elites": {"exploit": 0.8},
+    **dict.fromkeys(("paradigms", "paradigm_window", "paradigm_below", "paradigm_uses", "paradigm_memory"), _STUCK),
 }
 CHANGED: dict[str, Any] = {
     **{"policy": "shinka", "generations": 2, "children": 3, "novelty_tries": 3, "islands": 2, "max_islands": 2},
@@ -304,6 +327,7 @@ CHANGED: dict[str, Any] = {
     **{"parents": "weighted", "explore": 0.0, "exploit": 0.1, "elites": 1, "pressure": 0.0, "intensity_low": 0.49},
     **{"intensity_high": 1.0, "decay": 0.0, "migration_every": 5, "migration_share": 1.0, "migration_both_ways": False},
     **{"keep_best": True, "shown_best": 1, "shown_others": 0, "diff_share": 0.0, "cross_share": 0.0},
+    **{"paradigms": 3, "paradigm_window": 1, "paradigm_below": 0.1, "paradigm_uses": 2, "paradigm_memory": 0},
     **{"max_similarity": 0.5, "temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 2},
 }
 OF_MODELS = ("model_choice", "model_exploration", "model_epsilon", "model_decay", "model_cost_weight")
@@ -311,6 +335,8 @@ OF_MODELS = ("model_choice", "model_exploration", "model_epsilon", "model_decay"
 
 
 def varied(ask: Ask) -> str:
+    if ask.role == "paradigm":
+        return f"first of {ask.step}\nsecond\nthird"
     if ask.attempt == 0 and ask.index % 4 == 1:
         return "?"
     return f"x = {(ask.step * 7 + ask.index * 5 + ask.attempt) % 23} {'y ' * (ask.index % 3)}"
@@ -333,10 +359,16 @@ HOSTILE = ("", "\x00", "```", "<<<<<<< SEARCH\n=======\n>>>>>>> REPLACE", "A" * 
 
 
 async def test_hostile_texts_end_no_run(tmp_path: Path) -> None:
-    method = islands(policy="shinka", generations=3, children=len(HOSTILE), retries=1, novelty_tries=2)
-    driven = await drive(method, tmp_path, lambda ask: HOSTILE[ask.index], task=HostileValues(), problems=2)
+    advised = {"paradigms": 2, "paradigm_window": 3, "paradigm_below": 1.0}
+    method = islands(policy="shinka", generations=4, children=len(HOSTILE), retries=1, novelty_tries=2, **advised)
+
+    def say(ask: Ask) -> str | None:
+        return None if ask.role == "paradigm" and ask.step == 3 else HOSTILE[(ask.index + ask.step) % len(HOSTILE)]
+
+    driven = await drive(method, tmp_path, say, task=HostileValues(), problems=2)
     assert len(driven.records("predictions")) == 2
     assert sum(driven.cost().values()) == len(driven.model.asked)
+    assert driven.cost()["paradigm"] > 2
 
 
 class HostileValues(Values):
@@ -358,52 +390,42 @@ def test_settings_that_contradict_each_other_are_refused(config: dict[str, Any],
         make_config("method", "islands", **config)
 
 
-# --- on a task, with programs that run ---
+# --- on a task ---
 
-ARMS = {
-    "islands": (
-        "method.policy=shinka",
-        "method.islands=1",
-        "method.generations=10",
-        "method.children=6",
-        "method.retries=0",
-        "method.novelty_tries=1",
-    ),
-    "best_of_n": ("method.choose=oracle", "method.samples=60", "method.retries=0"),
-}
+ISLANDS = ("method=islands", "method.policy=shinka", "method.islands=1", "method.generations=10", "method.children=6")
 
 
-@pytest.mark.parametrize(
-    ("world", "wins"),
-    [
-        (("engine.skill=0.2", "engine.improvement=0.9"), True),
-        pytest.param(
-            ("engine.skill=0.6", "engine.improvement=0", "engine.misleading=0.6"), False, marks=pytest.mark.nightly
-        ),
-    ],
-)
-def test_it_wins_and_loses_with_the_models_skill_at_improving(tmp_path: Path, world: Sequence[str], wins: bool) -> None:
-    """The arm without it draws as many programs from scratch, and the score chooses the best."""
-    words = ("task=circle_packing", "engine.spread=0", *world)
+@pytest.mark.parametrize(("skill", "wins"), [(0.2, True), (0.57, False)])
+def test_it_wins_where_programs_from_scratch_are_poor_and_loses_elsewhere(
+    tmp_path: Path, skill: float, wins: bool
+) -> None:
+    """The arm without it draws as many programs from scratch, and the score chooses the best.
+
+    The first world is chosen so that islands win: programs from scratch are poor, and changes keep nearly all that is
+    right. The second has the skill of `rivals/constructions`; both have one of its values of `improvement`.
+    """
+    words = (f"engine.skill={skill}", "engine.improvement=0.9")
     radii = {}
-    for name, sizes in ARMS.items():
-        arm = check(composed("engine=simulated", "evorun.progress=off", f"method={name}", *words, *sizes))
-        results = carry_out(arm, tmp_path / name, real_programs=True).json("results.json")
-        assert results["cost"]["total"]["calls"] == 60
-        radii[name] = results["metrics"]["sum_of_radii"]["value"]
+    for name, arm in (
+        ("islands", (*ISLANDS, "method.novelty_tries=1")),
+        ("best_of_n", ("method=best_of_n", "method.choose=oracle", "method.samples=60")),
+    ):
+        run = pack_circles(tmp_path / name, *words, *arm, "method.retries=0")
+        assert run.json("results.json")["cost"]["total"]["calls"] == 60
+        radii[name] = sum_of_radii(run)
     assert (radii["islands"] > radii["best_of_n"] + 0.01) == wins, radii
     assert (radii["islands"] < radii["best_of_n"] - 0.01) != wins, radii
-    assert radii["islands"] > 26 / 12 + 0.01  # the seed program's
+    assert radii["islands"] > 10 / 8 + 0.01  # the seed program's
 
 
 def test_several_models_are_asked_and_their_costs_are_apart(tmp_path: Path) -> None:
     words = (
         "method.model_cost_weight=0.5",
         *("method=islands", "method.generations=6", "method.model_choice=bandit", "method.novelty_tries=1"),
-        *("task=circle_packing", "engine=simulated", "engine.skill=0.2", "engine.spread=0", "evorun.progress=off"),
+        *("engine.skill=0.2",),
         *("generator=[{name:api,id:good},policy]", "generator_engine=[{name:simulated,skill:0.9,spread:0},policy]"),
     )
-    run = carry_out(check(composed(*words)), tmp_path, real_programs=True)
+    run = pack_circles(tmp_path, *words)
     cost = run.json("results.json")["cost"]
     asked = [step["extra"] for step in run.records("steps")[1:]]
     assert all(step["model_0_children"] + step["model_1_children"] == 8 for step in asked)

@@ -3,9 +3,10 @@
 Read in the authors' code: algorithmicsuperintelligence/openevolve (411fb59), SakanaAI/ShinkaEvolve (9912af1) and
 skydiscover-ai/skydiscover (59643ef). They make one program at a time, with draws from a global generator. Here a step
 makes `children` programs together, so that they share their view of the islands, and every draw has its own stream.
-Left out: embeddings, cascades of evaluation, Shinka's scratchpad and AdaEvolve's paradigms.
+Left out: embeddings, cascades of evaluation and Shinka's scratchpad.
 
-Calls per problem: generations x children, and one for each retry of a text that did not parse or was not new.
+Calls per problem: generations x children, one for each retry of a text that did not parse or was not new, and those
+for advice (`IslandsConfig.max_paradigm_calls`).
 """
 
 from collections import Counter
@@ -27,6 +28,7 @@ from evorun.methods.islands.choices import (
     intensity_weights,
     shinka_weights,
 )
+from evorun.methods.islands.paradigms import PARADIGM, Paradigms
 from evorun.methods.islands.population import Features, Island, Member, find_similar, migrate, split_words
 from evorun.methods.islands.settings import IslandsConfig
 from evorun.methods.lyria.population import regime_with_verifier
@@ -39,7 +41,7 @@ from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Prompt, Task
-from evorun.tasks.capabilities import HasStartingResponse, HasVerifier, PatchForm, SupportsPatches
+from evorun.tasks.capabilities import HasStartingResponse, HasVerifier, PatchForm, SupportsParadigms, SupportsPatches
 
 
 class Plan(NamedTuple):
@@ -51,6 +53,8 @@ class Plan(NamedTuple):
     form: PatchForm
     model: int
     prompt: Prompt
+    advice: str
+    """What the prompt advises; empty where it advises nothing."""
 
 
 class Answer(NamedTuple):
@@ -70,6 +74,7 @@ class _World:
     progress: list[Progress]
     features: Features
     bandit: ModelBandit
+    paradigms: Paradigms
     children: Counter[str] = field(default_factory=Counter)
     """Children by parent."""
     made: int = 0
@@ -90,6 +95,10 @@ class Islands(PerProblem):
     config: IslandsConfig
 
     @property
+    def active_roles(self) -> Mapping[str, Role]:
+        return {**self.roles, **({PARADIGM: Role("reflection")} if self.config.paradigms else {})}
+
+    @property
     def optional_limits(self) -> Mapping[str, int | None]:
         return {"generations": self.config.generations}
 
@@ -99,6 +108,11 @@ class Islands(PerProblem):
 
     def information_regime(self, task: type[Task]) -> Regime:
         return regime_with_verifier(task)
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if self.config.paradigms and not issubclass(task, SupportsParadigms):
+            return f"method.paradigms: task={task.name} has no prompt for new approaches; set method.paradigms=0"
+        return None
 
     def warnings(self, calls: int | None) -> list[str]:
         if calls is None or calls >= self.config.children:
@@ -119,7 +133,7 @@ class Islands(PerProblem):
             decay=config.model_decay,
             cost_weight=config.model_cost_weight,
         )
-        world = _World([], [], Features(config.grid_bins or 1), bandit)
+        world = _World([], [], Features(config.grid_bins or 1), bandit, Paradigms(config))
         start = ctx.task.starting_response(ctx.problem)
         (seed,) = await self._score(ctx, [Candidate.from_response(start, id="0.seed", generation=0, operator="seed")])
         everything.extend([seed.candidate])
@@ -129,6 +143,7 @@ class Islands(PerProblem):
         for step in count(1) if config.generations is None else range(1, config.generations + 1):
             if config.generations is None and ctx.affordable(config.children, GENERATE) < config.children:
                 return  # children that are not asked for would leave a smaller step
+            advised = {} if world.best is None else await world.paradigms.renew(ctx, world.best, step)
             planned: Counter[int] = Counter()
             plans = [self._plan(ctx, world, step, child, planned) for child in range(config.children)]
             answers, texts = await self._ask(ctx, world, plans, step)
@@ -142,7 +157,8 @@ class Islands(PerProblem):
                 everything.extend([member.candidate])
                 refused += answer.response.answer is not None and not answer.is_new
                 self._settle(world, plans[child], member if answer.is_new else None)
-            counts = {"migrants": self._exchange(world, seed, len(answers)), "similar": refused, **texts.diagnostics()}
+            migrants = self._exchange(world, seed, len(answers))
+            counts = {"migrants": migrants, "similar": refused, **advised, **texts.diagnostics()}
             if len(ctx.generators) > 1:
                 asked = Counter(plan.model for plan in plans)
                 counts |= {f"model_{number}_children": asked[number] for number in range(len(ctx.generators))}
@@ -166,6 +182,9 @@ class Islands(PerProblem):
         planned[number] += 1
         island = world.islands[number]
         parent = self._choose_parent(world, number, rng)
+        paradigm = world.paradigms.take()
+        if paradigm is not None and world.best is not None:  # what was proposed in view of the best is for the best
+            parent = world.best
         others = [member for member in island.members if member is not parent]
         best, rest = others[: config.shown_best], others[config.shown_best :]
         drawn = rng.choice(len(rest), min(config.shown_others, len(rest)), replace=False) if rest else []
@@ -178,8 +197,11 @@ class Islands(PerProblem):
         shares = world.bandit.probabilities(ctx.mean_costs(ctx.generators)) if bandit else None
         model = int(rng.choice(models, p=shares))
         world.bandit.submit(model)
-        prompt = ctx.task.patch_prompt(ctx.problem, parent.candidate, [member.candidate for member in shown], form)
-        return Plan(number, parent, shown, form, model, prompt)
+        advice = {} if paradigm is None else {"paradigm": paradigm}
+        beside = [member.candidate for member in shown]
+        prompt = ctx.task.patch_prompt(ctx.problem, parent.candidate, beside, form, **advice)
+        told = "" if paradigm is None else f"{paradigm.title}: {paradigm.plan}"
+        return Plan(number, parent, shown, form, model, prompt, told)
 
     def _choose_parent(self, world: _World, number: int, rng: np.random.Generator) -> Member:
         config: Any = self.config
@@ -279,6 +301,7 @@ class Islands(PerProblem):
         best = -np.inf if world.best is None else world.best.fitness
         world.bandit.update(plan.model, fitness, max(plan.parent.fitness, best))
         world.progress[plan.island].visit(fitness, best)
+        world.paradigms.record(member is not None and fitness > best)
         if member is None or fitness <= 0:
             return
         world.islands[plan.island].add(member, world.features.cell(member.program))
@@ -354,4 +377,5 @@ def _make_candidate(plan: Plan, answer: Answer, step: int, child: int) -> Candid
         operator=plan.form,
         attempts=answer.attempt + 1,
         call=answer.call,
+        reflection=plan.advice,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -29,6 +30,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "diff_share": 1.0,
         "cross_share": 0.0,
         "max_similarity": 1.0,
+        "paradigms": 0,
     },
     # shinka/database and shinka/configs/database/island_small.yaml
     "shinka": {
@@ -48,6 +50,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "diff_share": 0.6,
         "cross_share": 0.1,
         "max_similarity": 0.99,
+        "paradigms": 0,
     },
     # skydiscover's configs/adaevolve.yaml; 5 of 20 migrate.
     "adaevolve": {
@@ -67,6 +70,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "diff_share": 1.0,
         "cross_share": 0.0,
         "max_similarity": 1.0,
+        "paradigms": 3,
     },
 }
 
@@ -133,6 +137,16 @@ class IslandsConfig(ResponseSettings):
     """Share of children that are asked for as a combination of the parent with another program, written in full."""
     max_similarity: Fraction | None
     """Largest share of matching words with another program of the island; 1: only equal programs are refused."""
+    paradigms: NonNegativeInt | None
+    """Approaches that a call proposes where the best fitness hardly rises; 0: none is asked for."""
+    paradigm_window: PositiveInt
+    """Latest children of all islands that decide whether it rises."""
+    paradigm_below: Fraction
+    """Share of them that were the best so far, below which approaches are asked for."""
+    paradigm_uses: PositiveInt
+    """Children that take an approach, each a change to the best program."""
+    paradigm_memory: NonNegativeInt
+    """Latest approaches, tried before, that the next request shows."""
     model_choice: Annotated[str, OneOf(("uniform", "bandit"))]
     """The model of a child, where there are several generators."""
     model_exploration: Annotated[float, Meta(ge=0)]
@@ -143,6 +157,14 @@ class IslandsConfig(ResponseSettings):
     """bandit: what remains of the sums of rewards at each outcome."""
     model_cost_weight: Fraction
     """bandit: weight of a model's cheapness against its rewards, by price, or by tokens where a price is unknown."""
+
+    def max_paradigm_calls(self, generations: int) -> int:
+        """Return the calls for approaches in so many generations: the most where each parses and none helps."""
+        if not self.paradigms:
+            return 0
+        first = 1 + ceil(self.paradigm_window / self.children)
+        used_up_after = ceil(self.paradigms * self.paradigm_uses / self.children)
+        return max(0, 1 + (generations - first) // used_up_after)
 
     def __post_init__(self) -> None:
         super().__post_init__()

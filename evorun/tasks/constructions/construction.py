@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 from msgspec import Meta
@@ -21,6 +21,7 @@ from evorun.fields import PositiveInt
 from evorun.runs.candidates import Feedback, Response
 from evorun.runs.scores import Score
 from evorun.sandbox.base import Case, Limits, Program, Suite
+from evorun.tasks.advice import paradigms_schema, read_paradigms
 from evorun.tasks.base import (
     DrawHelp,
     Grade,
@@ -34,7 +35,7 @@ from evorun.tasks.base import (
     look_up,
 )
 from evorun.tasks.benchmark import hash_content
-from evorun.tasks.capabilities import Diagnosis, PatchForm, Verification
+from evorun.tasks.capabilities import Diagnosis, Paradigm, PatchForm, Verification
 from evorun.tasks.constructions.ladder import LadderSimulator, write_program
 from evorun.tasks.livecodebench.feedback import shorten
 from evorun.tasks.livecodebench.programs import signature
@@ -193,12 +194,39 @@ class Construction(TextTask):
             "found": response.feedback.text if response.feedback else unseen,
         }
 
-    def patch_prompt(self, problem: Problem, parent: Response, others: Sequence[Response], form: PatchForm) -> Prompt:
+    def patch_prompt(
+        self,
+        problem: Problem,
+        parent: Response,
+        others: Sequence[Response],
+        form: PatchForm,
+        *,
+        paradigm: Paradigm | None = None,
+    ) -> Prompt:
         shown = self.render_response("candidate", problem, parent)
         blocks = [self.render_response("candidate", problem, other) for other in others]
-        hints = {"patch": parent.answer} if form == "diff" else {}
+        hints: dict[str, Any] = {"patch": parent.answer} if form == "diff" else {}
+        if paradigm is not None:
+            hints["advice"] = paradigm.plan
         seen = [parent, *others]
-        return self.ask("evolve", "patch", problem, seen, hints=hints, parent=shown, others=blocks, form=form)
+        values: dict[str, Any] = {"parent": shown, "others": blocks, "form": form, "paradigm": paradigm}
+        return self.ask("evolve", "patch", problem, seen, hints=hints, **values)
+
+    def paradigms_prompt(
+        self, problem: Problem, best: Response, tried: Sequence[tuple[Paradigm, float]], count: int
+    ) -> Prompt:
+        shown = self.render_response("candidate", problem, best)
+        prompt = self.ask("paradigms", "paradigms", problem, best=shown, tried=tried, count=count)
+        plans = [paradigm.plan for paradigm, _ in tried]
+        # Simulated models reflect on it: it asks for no response to the problem.
+        return replace(
+            prompt,
+            json_schema=paradigms_schema(count),
+            hints={"role": "paradigms", "count": count, "known": plans},
+        )
+
+    def parse_paradigms(self, text: str) -> Sequence[Paradigm]:
+        return read_paradigms(text)
 
     def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
         if form != "diff":
@@ -212,6 +240,15 @@ class Construction(TextTask):
             return replace(response, answer=None, error="too_long: the changed program is too long")
         reasoning = response.text.partition("<<<<<<<")[0].strip()
         return replace(response, answer=program, reasoning=reasoning, error=None)
+
+    def try_prompts(self, problem: Problem, gold: str | None) -> None:
+        super().try_prompts(problem, gold)
+        seed = self.starting_response(problem)
+        paradigm = Paradigm(title="title", plan="plan", target="target", pitfalls="pitfalls")
+        for form in get_args(PatchForm):
+            self.patch_prompt(problem, seed, [seed], form)
+            self.patch_prompt(problem, seed, [], form, paradigm=paradigm)
+        self.paradigms_prompt(problem, seed, [(paradigm, 1.0), (paradigm, 0.0)], 3)
 
     def read(self, problem: Problem, text: str) -> str:
         return read_program(text)

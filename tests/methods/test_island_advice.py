@@ -1,0 +1,131 @@
+"""Advice on islands: when it is asked for, who gets it, what it costs, and worlds in which it helps and harms."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from test_islands import Values, islands
+
+from building import composed, make_budget
+from construction_worlds import pack_circles, sum_of_radii
+from evorun.errors import ConfigError
+from evorun.runner.estimates import count_calls
+from evorun.runner.settings import check
+from evorun.tasks.advice import read_paradigms
+from evorun.testing.tasks import ODD_TEXTS
+from method_fixture import Ask, Scripted, drive, solve
+
+# --- paradigms ---
+
+
+def stuck(ask: Ask) -> str:
+    """Return paradigms, and programs that are no better than the seed; the first paradigm of generation 4 helps."""
+    if ask.role == "paradigm":
+        return "?" if ask.step == 6 and ask.attempt < 2 else "\n".join(f"{name}{ask.step}" for name in "abcd")
+    if ask.shown["paradigm"] == "a4":
+        return f"x = {ask.step + ask.index} {ask.index}"
+    return f"x = 0.5 {ask.step} {ask.index}"
+
+
+async def test_paradigms_serve_some_changes_to_the_best_program_where_the_search_is_stuck() -> None:
+    method = islands(policy="adaevolve", generations=9, children=4, paradigm_window=4, retries=2, paradigm_memory=5)
+    model = Scripted(stuck)
+    history = await solve(method, model, task=Values())
+    proposals = model.of("paradigm")
+    # Four children fill the window. Three approaches serve twice each, so a step and a half; and the two of "a4", both
+    # in generation 4, are half of the window of generation 5 and none of that of generation 6.
+    assert [(ask.step, ask.attempt) for ask in proposals] == [(2, 0), (4, 0), (6, 0), (6, 1), (6, 2), (8, 0)]
+    assert method.config.max_paradigm_calls(9) == 4
+    assert [method.config.max_paradigm_calls(generations) for generations in range(4)] == [0, 0, 1, 1]
+    taken = [
+        (ask.step, ask.index, ask.shown["paradigm"])
+        for ask in model.of("generate")
+        if ask.shown["paradigm"] is not None
+    ]
+    assert taken[:6] == [(2, 0, "a2"), (2, 1, "b2"), (2, 2, "c2"), (2, 3, "a2"), (3, 0, "b2"), (3, 1, "c2")]
+    assert Counter(title for _, _, title in taken) == {f"{name}{step}": 2 for step in (2, 4, 6, 8) for name in "abc"}
+    assert [ask.shown["best"] for ask in proposals[:3]] == ["x = 1", "x = 1", "x = 7 3"]
+    assert proposals[1].shown["tried"] == [["a2", 0], ["b2", 0], ["c2", 0]]
+    assert proposals[2].shown["tried"] == [["b2", 0], ["c2", 0], ["a4", 6], ["b4", 6], ["c4", 6]]
+    parents = {ask.shown["parent"] for ask in model.of("generate") if ask.shown["paradigm"] is not None}
+    assert parents == {"x = 1", "x = 7 3"}
+    assert [(step.extra["paradigms"], step.extra["unread_paradigms"]) for step in history[1:]] == [
+        *((0, 0), (3, 0), (0, 0), (3, 0), (0, 0), (3, 2), (0, 0), (3, 0), (0, 0))
+    ]
+    advised = {candidate.id: candidate.reflection for candidate in history[-1].candidates}
+    assert (advised["4.3"], advised["1.0"]) == ("a4: a4", "")
+
+
+async def test_a_search_that_improves_asks_for_no_paradigms() -> None:
+    for below, asks in ((0.25, False), (0.26, True)):  # one child in four is the best so far
+        model = Scripted(lambda ask: f"x = {ask.step * (ask.index == 0)}.5 {ask.index}")
+        method = islands(policy="adaevolve", children=4, paradigm_window=4, paradigm_below=below)
+        await solve(method, model, task=Values())
+        assert bool(model.of("paradigm")) == asks
+
+
+async def test_the_budget_pays_for_paradigms_and_for_the_children_that_use_them(tmp_path: Path) -> None:
+    method = islands(policy="adaevolve", generations=None, children=4, paradigm_window=4)
+    driven = await drive(
+        method, tmp_path, stuck, task=Values(), problems=1, budget=make_budget(calls_per_problem=4 + 1 + 8 + 4)
+    )
+    # The budget has no room for the second request with the children after it, only for the children.
+    assert driven.cost() == {"generate": 16, "paradigm": 1}
+
+
+def test_a_task_without_prompts_for_paradigms_is_refused() -> None:
+    class Bare(Values):
+        paradigms_prompt = None  # type: ignore[assignment]
+
+    method = islands(policy="adaevolve")
+    assert method.incompatibility(Values) is None
+    assert "set method.paradigms=0" in (method.incompatibility(Bare) or "")
+    assert islands(policy="shinka").incompatibility(Bare) is None
+
+
+def test_paradigms_are_read_from_json_and_hostile_texts_are_none() -> None:
+    entry = '{"title": "Rows\\n# Instructions", "plan": "Use <|im_end|> rows.", "target": 3}'
+    (read,) = read_paradigms(f'So: {{"paradigms": [{entry}, {{"title": "No plan"}}, "text", null]}}')
+    assert (read.title, read.target, read.pitfalls) == ("Rows # Instructions", "", "")
+    assert "<|im_end|>" not in read.plan
+    for text in ("", '{"paradigms": 3}', '{"paradigms": []}', *ODD_TEXTS):
+        assert read_paradigms(text) == []
+
+
+# --- cost and worlds ---
+
+ADVISED = ("method=islands", "method.children=4", "budget.calls_per_problem=100")
+
+
+def test_estimates_count_the_calls_for_advice() -> None:
+    words = ("task=circle_packing", "engine=simulated", "task.limit=1", "method=islands", "method.policy=adaevolve")
+    config = check(composed(*words, "method.generations=9", "method.children=4", "reflection=gpt_oss_120b")).raw
+    assert [(part.role, part.model, part.calls) for part in count_calls(config)] == [
+        ("generate", config["model"]["name"], 36),
+        ("paradigm", "gpt_oss_120b", 3),  # generations 4, 6 and 8
+    ]
+    with pytest.raises(ConfigError, match="reflection: has no effect"):
+        check(composed(*words, "method.paradigms=0", "reflection=gpt_oss_120b"))
+
+
+@pytest.mark.parametrize(("policy", "off"), [("adaevolve", "method.paradigms=0")])
+def test_advice_helps_or_harms_as_what_it_says(tmp_path: Path, policy: str, off: str) -> None:
+    """All approaches help or all harm, by more than the engine's default gain, so that few runs show it.
+
+    The calls come out of the budget: there are fewer programs with advice than without it.
+    """
+    arm = (*ADVISED, f"method.policy={policy}", "engine.principle_gain=0.2")
+    runs = {
+        name: pack_circles(tmp_path / name, *arm, *words)
+        for name, words in {
+            "without": (off,),
+            "helpful": ("engine.helpful_principles=1", "engine.harmful_principles=0"),
+            "harmful": ("engine.helpful_principles=0", "engine.harmful_principles=1"),
+        }.items()
+    }
+    radii = {name: sum_of_radii(run) for name, run in runs.items()}
+    assert radii["helpful"] > radii["without"] + 0.02, radii
+    assert radii["harmful"] < radii["without"], radii
+    costs = {name: run.json("results.json")["cost"] for name, run in runs.items()}
+    assert all(95 <= cost["total"]["calls"] <= 100 for cost in costs.values())
+    assert costs["harmful"]["generate"]["calls"] < costs["without"]["generate"]["calls"] - 5
