@@ -100,6 +100,15 @@ def showing_progress() -> "Progress":
     )
 
 
+def say_without_terminal(message: str) -> None:
+    """Print one line on standard error where it is no terminal, so that `showing_progress` shows nothing."""
+    from evorun.runs.terminal import Terminal
+
+    console = Terminal(stderr=True)
+    if not console.is_terminal:
+        console.print(message, soft_wrap=True)
+
+
 on_error: Callable[[str, BaseException | None], None] | None = None
 """Takes errors in place of standard error, in a process that another one displays."""
 

@@ -63,10 +63,10 @@ def resume(arguments: Sequence[str], console: Terminal) -> int:
 
 def report(arguments: Sequence[str], console: Terminal) -> int:
     """Print the tables of runs and write their pages. Raises ConfigError for a wrong command line."""
-    from evorun.cli.output import JSON, print_json, showing_progress
+    from evorun.cli.output import JSON, print_json, say_without_terminal, showing_progress
     from evorun.exports.documents import comparison_document, run_document
     from evorun.reports import comparison
-    from evorun.reports.html import export_report, render_report
+    from evorun.reports.html import export_report, is_up_to_date, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
     from evorun.runs.directory import REPORT, TOURNAMENT
@@ -136,12 +136,14 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     for path in exported:  # long before the other files are known: a comparison always has this one
         refuse_replacing("--export", Path(path) / f"{comparison.ARMS}.csv", overwrite=overwrite, how="--overwrite")
     file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
+    outdated = [folder for folder in folders if problems or not is_up_to_date(folder)]
+    say_without_terminal(f"comparing {len(folders)} runs and drawing the pages of {len(outdated)}")
     # Render all pages before writing the first: an error then leaves every report unchanged.
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
         comparing = progress.add_task("comparing the runs", total=None)
         compared = comparison.compare(progress.track(folders, description="reading the runs"), *against)
         progress.update(comparing, total=1, completed=1)
-        drawing = progress.track(folders, description="drawing the page of each run")
+        drawing = progress.track(outdated, description="drawing the page of each run")
         pages = [render_report(folder, problems or None) for folder in drawing]
         drawing_comparison = progress.add_task("drawing the comparison", total=None)
         for path in exported:
@@ -151,7 +153,7 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
     if not as_json:
         comparison.print_comparison(compared, written, console)
         _print_exported(files, exported, console)
-    for folder, page in zip(folders, pages, strict=True):
+    for folder, page in zip(outdated, pages, strict=True):
         write_page(folder / REPORT, page)
     if as_json:
         runs = [run_document(folder) for folder in folders]

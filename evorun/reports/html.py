@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,19 @@ def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
 
 
 def is_up_to_date(run_dir: Path) -> bool:
-    """Tell whether this user has drawn report.html after all else in the folder was written."""
+    """Tell whether this user has drawn report.html, by this evorun, after all else in the folder was written."""
     page = run_dir / REPORT
-    if not page.is_file() or page.stat().st_uid != os.geteuid():
+    if not page.is_file() or page.stat().st_uid != os.geteuid() or page.stat().st_mtime_ns < _installed():
         return False
     others = (file for file in run_dir.rglob("*") if file.is_file() and file.name not in _NOT_SHOWN)
     return all(file.stat().st_mtime_ns <= page.stat().st_mtime_ns for file in others)
+
+
+@cache
+def _installed() -> int:
+    """Return when the newest file that draws pages was written, in nanoseconds of the epoch."""
+    files = (file for file in Path(__file__).parent.rglob("*") if file.suffix in (".py", ".j2", ".css", ".js"))
+    return max(file.stat().st_mtime_ns for file in files)
 
 
 def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:

@@ -44,8 +44,8 @@ class Report:
     def complaint(self, *arguments: str) -> str:
         done = self(*arguments)
         assert done.code == 1, done
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        return done.stderr
+        [line] = [line for line in done.stderr.splitlines() if not line.startswith("comparing ")]
+        return line
 
 
 @pytest.fixture(name="report")
@@ -55,12 +55,24 @@ def _report(capsys: pytest.CaptureFixture[str]) -> Report:
 
 def test_a_sweep_is_compared_and_each_run_keeps_its_page(sweep: Path, report: Report) -> None:
     done = report("sweep")
-    assert (done.code, done.stderr) == (0, "")
+    assert (done.code, done.stderr) == (0, "comparing 2 runs and drawing the pages of 2\n")
     assert "Against duel_evolve, on the same problems" in done.stdout
     assert "Comparison: sweep/comparison.html" in done.stdout
     assert "Comparison of 2 runs" in (sweep / "comparison.html").read_text()
     for run in ("good", "poor"):
         assert "<h2>Cost by role</h2>" in (sweep / run / "report.html").read_text()
+
+
+def test_a_page_is_drawn_again_where_its_run_or_the_choice_has_changed(sweep: Path, report: Report) -> None:
+    pages = [sweep / run / "report.html" for run in ("good", "poor")]
+    for page in pages:
+        page.write_text("kept")
+    (sweep / "good" / "rejudge").mkdir()
+    (sweep / "good" / "rejudge" / "results.json").write_text("{}")
+    assert report("sweep").code == 0
+    assert [page.read_text() == "kept" for page in pages] == [False, True]
+    # only a page that is drawn can lack a problem
+    assert "expected the id of a problem with candidates" in report.complaint("sweep", "--problem=nowhere")
 
 
 def test_the_reference_and_the_file_can_be_chosen(sweep: Path, report: Report) -> None:
@@ -130,9 +142,8 @@ def test_a_wrong_reference_is_found_before_anything_is_drawn(
 
 
 def test_progress_is_shown_on_a_terminal_only(sweep: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = report("sweep")
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     shown = report("sweep")
-    assert quiet.stderr == ""
+    assert "comparing 2 runs" not in shown.stderr
     for step in ("reading the runs", "drawing the page of each run", "2/2", "drawing the comparison"):
         assert step in shown.stderr
