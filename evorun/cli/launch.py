@@ -91,8 +91,7 @@ def run_composed(composed: DictConfig) -> str:
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
-            if not invocation.current.is_said(str(error)):
-                print_error(str(error), error)
+            print_error(str(error), error, said=invocation.current.is_said(str(error)))
             if invocation.current.sweep is not None:
                 invocation.current.sweep.note_failure(str(job.sweep.subdir), str(error))
             status = "failed"

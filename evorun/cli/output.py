@@ -113,12 +113,15 @@ on_error: Callable[[str, BaseException | None], None] | None = None
 """Takes errors in place of standard error, in a process that another one displays."""
 
 
-def print_error(message: str, cause: BaseException | None = None) -> None:
-    """Print one line of error on standard error. cause: the exception that ended a run or the program, if any."""
+def print_error(message: str, cause: BaseException | None = None, *, said: bool = False) -> None:
+    """Print one line of error on standard error, or hand it to the Python program that listens.
+
+    cause: the exception that ended a run or the program, if any. said: the line was printed before, and is not again.
+    """
     if on_error is not None:
         on_error(message, cause)
-        return
-    say("error", message, "bold red")
+    elif not said:
+        say("error", message, "bold red")
 
 
 class _Warnings(logging.Handler):
