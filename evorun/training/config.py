@@ -82,8 +82,8 @@ class TrainingConfig(Checked):
     """Processes that share each batch: one per GPU, or this many on the CPU. `accelerate launch` starts several. null:
     one per GPU that the plan gives the trainer (`evorun plan` shows it), one on the CPU."""
     hang_timeout: PositiveFloat | None
-    """Seconds without progress of any process (a pass, a decoded token) during a command, after which the run ends and
-    names the process that hangs; null: wait for ever."""
+    """Seconds without progress of any process (a pass, a decoded token), after which the run ends and names the process
+    that hangs; `start_timeout` limits imports. null: wait for ever."""
     max_lag: NonNegativeInt
     """Number of steps by which rollouts run ahead of the updates, K. 0: rollouts and updates alternate. K: the rollouts
     of step s have the weights after step s - 1 - K, and begin as soon as these are there; importance ratios (the

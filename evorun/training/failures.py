@@ -124,7 +124,6 @@ class Evidence:
             if status.notes == behind
             for at in [read_position(self._folder, status.rank)]
         ]
-        named += [f"{self._name(rank)}, which has not started" for rank in self._missing()]
         return TrainingError(
             f"the trainer hangs: no progress for {seconds:g} s (training.hang_timeout) of {'; '.join(named)}; "
             "its checkpoint is intact: see the log, then resume"

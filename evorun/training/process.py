@@ -250,15 +250,16 @@ class TrainerProcess:
     async def _begin(self, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]") -> Answer:
         """Return the first process's first message."""
         self._ended = asyncio.create_task(self._launched.ended())
-        await self._watch(connected)
+        await self._watch(connected, hangs=False)
         self._reader, self._writer = connected.result()
-        return await self._receive()
+        return await self._receive(hangs=False)
 
-    async def _receive(self) -> Answer:
+    async def _receive(self, *, hangs: bool = True) -> Answer:
+        """Return the next message. hangs: as in `_watch`."""
         assert self._reader is not None  # noqa: S101 - set before anything is asked
         receiving = asyncio.ensure_future(self._read_answer(self._reader))
         try:
-            await self._watch(receiving)
+            await self._watch(receiving, hangs=hangs)
             answer = receiving.result()
         except (asyncio.IncompleteReadError, OSError):
             raise await self._broken() from None
@@ -276,20 +277,24 @@ class TrainerProcess:
         answer: Answer = decode_answer(await reader.readexactly(size))
         return answer
 
-    async def _watch(self, waited_for: "asyncio.Future[Any]") -> None:
-        """Wait for this. Raises TrainingError if the trainer ends, or if no rank makes progress in the meantime."""
+    async def _watch(self, waited_for: "asyncio.Future[Any]", *, hangs: bool) -> None:
+        """Wait for this. Raises TrainingError if the trainer ends.
+
+        hangs: raise it, too, if no rank makes progress in the meantime; while they start, another limit holds.
+        """
         assert self._ended is not None  # noqa: S101 - set at the start
         still, seen = 0, self._evidence.progress()
-        pause = None if self._hang_timeout is None else self._hang_timeout / LOOKS
+        timeout = self._hang_timeout if hangs else None
+        pause = None if timeout is None else timeout / LOOKS
         either: set[asyncio.Future[Any]] = {waited_for, self._ended}
         while not (await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED))[0]:
             await self._launched.gather()
             before, seen = seen, self._evidence.progress()
             still = still + 1 if seen == before else 0
-            if still == LOOKS and self._hang_timeout is not None:
+            if still == LOOKS and timeout is not None:
                 self._hang_up()
                 await self._launched.gather(stacks=True)
-                raise self._evidence.explain_hang(self._hang_timeout)
+                raise self._evidence.explain_hang(timeout)
         if not waited_for.done():
             # It may have sent its last answer; an end of its connection is one, too.
             await asyncio.wait({waited_for}, timeout=LAST_WORDS_S if self._reader is not None else 0)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ def _train(job: Job, link: Any) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
     configure(job.training, gpu=on_gpu(job))
+    make_trainer = _import_trainer(job)
     RANK.note("reaching the other processes", waits=True)
     meet(job)
     if link is not None:
@@ -123,20 +125,7 @@ def _train(job: Job, link: Any) -> None:
     former = 0 if tunes_all else job.training.former_versions
     versions = Versions.resumed(job.updates, job.checkpoint, former)
     serving = Serving(link, decoding, versions, offloads=bool(job.training.offload))
-    trainer: Any
-    # Imported here, since each module loads TRL's trainers, which takes seconds.
-    if isinstance(job.objective, PolicyGradient):
-        from evorun.training.policy_gradient import PolicyGradientTrainer
-
-        trainer = PolicyGradientTrainer(job, job.objective, model, tokenizer, serving)
-    elif isinstance(job.objective, ProximalPolicy):
-        from evorun.training.proximal_policy import ProximalTrainer
-
-        trainer = ProximalTrainer(job, job.objective, model, tokenizer, serving)
-    else:
-        from evorun.training.fine_tuning import make_trainer
-
-        trainer = make_trainer(job, job.objective, model, tokenizer, serving)
+    trainer = make_trainer(job, job.objective, model, tokenizer, serving)
     serving.bind(trainer)
     if link is not None:
         link.send(Ready(sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)))
@@ -144,6 +133,23 @@ def _train(job: Job, link: Any) -> None:
         trainer.train(resume_from_checkpoint=job.checkpoint)
         # After the last step, the run may still ask for completions, a checkpoint and the export.
         serving.next_training()
+
+
+def _import_trainer(job: Job) -> Callable[..., Any]:
+    """Return what makes the objective's trainer. Each module loads TRL's trainers, which takes seconds."""
+    match job.objective:
+        case PolicyGradient():
+            from evorun.training.policy_gradient import PolicyGradientTrainer
+
+            return PolicyGradientTrainer
+        case ProximalPolicy():
+            from evorun.training.proximal_policy import ProximalTrainer
+
+            return ProximalTrainer
+        case FineTuning():
+            from evorun.training.fine_tuning import make_trainer
+
+            return make_trainer
 
 
 if __name__ == "__main__":

@@ -108,6 +108,13 @@ async def test_a_rank_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not psutil.wait_procs(ranks, timeout=60)[1]
 
 
+async def test_imports_are_no_hang(tmp_path: Path) -> None:
+    training = training_config(**EXACT, hang_timeout=1e-3)
+    job = make_job(tmp_path, tmp_path, training, policy_gradient(), model=ModelConfig(name="none", id="tiny"))
+    with pytest.raises(TrainingError, match=r"no progress for 0.001 s .* in (loading the model|making the trainer)"):
+        await TrainerProcess.start(job, tmp_path / "trainer.log")
+
+
 # --- out of memory ---
 
 
