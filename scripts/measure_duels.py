@@ -9,7 +9,7 @@ on the very problems that ran. difference: from the arm that has the override of
 settings of its own method, where that is a method), else from the arm with the fewest overrides; seed by seed and
 problem by problem. auc: the chance that a right candidate is estimated above a wrong one; agreement: the share of
 decisive duels of a right and a wrong candidate that the right one won; never judged: the share of candidates without a
-duel; the last three over seeds.
+duel; the last three over seeds. --columns budget: a shorter table, methods by budgets, with scores and differences.
 """
 
 import argparse
@@ -103,6 +103,25 @@ def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> 
     return markdown(COLUMNS, rows)
 
 
+def table_by(key: str, arms: Mapping[str, Mapping[int, Run]], against: str) -> str:
+    """Return the arms in the columns of a swept key's values: the score, or its difference from the arm of `against`.
+
+    The arms of `against` have their score with its interval, the others theirs with the difference in brackets.
+    """
+    rows: dict[str, dict[str, str]] = defaultdict(dict)
+    for arm, runs in arms.items():
+        words = arm.split()
+        value = next((word for word in words if word.startswith(f"{key}=")), "")
+        scores, other = {seed: run.score for seed, run in runs.items()}, _replaced(arm, against)
+        cell = mean_over_seeds_and_problems(list(scores.values()))
+        if other in arms and other != arm:
+            difference = paired_difference(scores, {seed: run.score for seed, run in arms[other].items()})
+            cell = f"{cell.split()[0]} ({difference})"
+        rows[" ".join(word for word in words if word != value)][value] = cell
+    columns = sorted({value for cells in rows.values() for value in cells}, key=lambda value: (len(value), value))
+    return markdown(columns, {row: [cells.get(value, "-") for value in columns] for row, cells in rows.items()})
+
+
 def _replaced(arm: str, override: str) -> str:
     """Return the name of the arm that has this override in the place of its own value.
 
@@ -117,8 +136,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--against", help="an override, such as method=duel_evolve, of the arms to compare with")
+    parser.add_argument("--columns", help="a swept key, such as budget, whose values are columns; needs --against")
     options = parser.parse_args()
     found: dict[str, dict[int, Run]] = defaultdict(dict)
     for folder in finished_runs(options.folders):
         found[read_arm(folder)][load_manifest(folder).seed] = measure(folder)
-    print(table(found, options.against))
+    if options.columns is None:
+        print(table(found, options.against))
+    else:
+        print(table_by(options.columns, found, options.against))

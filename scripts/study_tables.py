@@ -33,10 +33,15 @@ def mean_over_seeds(values: Sequence[float], digits: int = 2) -> str:
 
 
 def mean_over_seeds_and_problems(by_seed: Sequence[Mapping[str, float]], digits: int = 2) -> str:
-    """Return the mean of values by test problem, one mapping for each seed, with its 95 % interval over both."""
+    """Return the mean of values by test problem, one mapping for each seed, with its 95 % interval over both.
+
+    Of a single problem the interval is over seeds.
+    """
     problems = sorted(set.intersection(*(set(by_problem) for by_problem in by_seed))) if by_seed else []
     if not problems:
         return "-"
+    if len(problems) == 1:
+        return mean_over_seeds([by_problem[problems[0]] for by_problem in by_seed], digits)
     values = np.array([[by_problem[problem] for problem in problems] for by_problem in by_seed])
     return _with_interval(float(values.mean()), crossed_interval(values), digits)
 

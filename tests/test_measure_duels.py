@@ -39,12 +39,21 @@ def test_arms_are_paired_with_the_arm_that_differs_in_one_override_or_with_the_p
     # The interval is over problems, too: Student's for two problems that differ by 1, t = 12.7 and error 0.5
     assert paired["method=best_of_n budget=calls_300"]["difference"] == "-0.50 ± 6.35"
     assert paired["method=duel_evolve budget=calls_300"]["(seeds alone)"] == "(0.50)"
+    by_budget = cells(script.table_by("budget", arms, "method=duel_evolve"))
+    assert by_budget["method=best_of_n"] == {
+        "budget=calls_300": "0.00 (-0.50 ± 6.35)",
+        "budget=calls_600": "0.00 (-1.00)",
+    }
+    assert by_budget["method=duel_evolve"] == {"budget=calls_300": "0.50 ± 6.35", "budget=calls_600": "1.00"}
 
     plain = cells(script.table({"common=1": arm((1, 0)), "common=1 method.duels=6": arm((0, 0))}))
     assert {name: row["difference"] for name, row in plain.items()} == {
         "nothing changed": "-",
         "method.duels=6": "-0.50",
     }
+    # Of one problem it is over seeds: Student's for scores of 1 and 0
+    alone = {"method=rsa": {seed: script.Run({"p": seed}, 10.0, {}) for seed in (0, 1)}}
+    assert cells(script.table(alone))["nothing changed"]["score"] == "0.50 ± 6.35"
 
 
 def test_a_runs_calls_and_candidates_without_a_duel_are_counted(script: Any, tmp_path: Path) -> None:
