@@ -23,7 +23,14 @@ from evorun.runner.pricing import find_gpu_price, find_rates, name_answering_mod
 from evorun.runner.process import logging_to
 from evorun.runner.registry import describe_plugins
 from evorun.runner.requirements import require_parts
-from evorun.runner.served import crowded_gpus, find_engine_key, in_manifest, open_lazily, role_warnings
+from evorun.runner.served import (
+    crowded_gpus,
+    find_engine_key,
+    find_lack_of_skill,
+    in_manifest,
+    open_lazily,
+    role_warnings,
+)
 from evorun.runner.settings import RunConfig, require_useful_lag
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
@@ -122,7 +129,7 @@ def run_experiment(
                 limits = [share.max_calls for share in shares if share.max_calls is not None]
                 if fitted is not None:
                     log.info(fitted)
-                for line in (*config.method.warnings(min(limits, default=None)), *_warnings(config, manifest)):
+                for line in (*config.method.warnings(min(limits, default=None)), *_warnings(config, loaded, manifest)):
                     log.warning(line)
                 if gpus is not None:
                     show_gpus(gpus, console)
@@ -174,12 +181,14 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _warnings(config: RunConfig, manifest: Manifest) -> list[str]:
+def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest) -> list[str]:
     """Return what a user must know of the models, the training and the sandbox before the run's results."""
     lines = role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
     lines += samples_from_other_weights(config)
+    if (lack := find_lack_of_skill(config.engine, config.model, loaded)) is not None:
+        lines.append(lack)
     if manifest.sandbox is not None and not manifest.sandbox.full:
         lines.append(isolation_warning(manifest.sandbox.isolation, manifest.sandbox.note))
     return lines

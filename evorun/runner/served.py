@@ -22,6 +22,7 @@ from evorun.runs.manifest import ModelInRun
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.judges import JudgeConfig
+from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 
 T = TypeVar("T")
@@ -293,3 +294,16 @@ async def _(engine: OracleConfig, model: ModelConfig, loaded: LoadedTask, tools:
 @_open.register
 async def _(engine: JudgeConfig, model: ModelConfig, loaded: LoadedTask, tools: GradingTools) -> LanguageModel:
     return PluginJudge(engine.make(), loaded, model.name)
+
+
+@singledispatch
+def find_lack_of_skill(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask) -> str | None:
+    """Return a warning if the engine simulates a model whose answers are worse than random ones; else None."""
+    return None
+
+
+@find_lack_of_skill.register
+def _(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask) -> str | None:
+    if model.random or not isinstance(loaded.simulator, TextSimulator):
+        return None
+    return loaded.simulator.with_skill(engine).find_lack_of_skill(loaded.problems)

@@ -33,6 +33,8 @@ from evorun.tasks.text_task import TextTask
 _MAX_MISTAKES = 40
 # Most answers of other problems that are tried as wrong answers
 _MAX_TRIED = 200
+# Problems, and answers to each, by which it is compared with random answers
+_COMPARED_PROBLEMS, _COMPARED_ANSWERS = 10, 8
 # Parts of an answer, where a task scores by degrees: each is right with the same probability (ours)
 _PARTS = 8
 
@@ -150,6 +152,26 @@ class TextSimulator:
         if not self._in_degrees or not self._scale(problem).values:
             return float(self.is_right(problem, answer))
         return self._scale(problem).share(self.value(problem, answer))
+
+    def find_lack_of_skill(self, problems: Sequence[Problem]) -> str | None:
+        """Return a warning if its answers are worse than random ones, on a score by degrees; else None."""
+        if not self._in_degrees:
+            return None
+        guessing, rng, leads = self.at_random(), stream(0, "random level"), list[float]()
+        for problem in problems[:_COMPARED_PROBLEMS]:
+            prompt = self._task.generation_prompt(problem)
+            request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
+            for _ in range(_COMPARED_ANSWERS):
+                texts = (simulator.respond(request, rng) for simulator in (guessing, self))
+                random, own = (self.value(problem, self._task.parse(problem, text).answer) for text in texts)
+                if math.isfinite(random) and math.isfinite(own):
+                    leads.append(random - own)
+        if len(leads) < 2 or np.mean(leads) < 2 * np.std(leads) / math.sqrt(len(leads)):  # two standard errors
+            return None
+        return (
+            f"task={self._task.name}: with engine.skill={self._skill.skill:g}, simulated answers score worse "
+            f"({self._measure.name}) than those of model=random; set a higher engine.skill"
+        )
 
     def _has_several_answers(self, problem: Problem) -> bool:
         """Return whether it can give answers of several degrees: not where the right one is all that it knows."""

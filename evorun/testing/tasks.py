@@ -3,10 +3,12 @@
 import asyncio
 import json
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ import numpy as np
 from evorun.errors import DataError, EvorunError
 from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
+from evorun.runs.scores import find_violation
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.simulation.simulator import TaskSimulator
@@ -65,6 +68,7 @@ ODD_TEXTS = (
 
 # Characters of an answer too long to be in a prompt by chance.
 LONG = 12
+_UNREAD = Response(text="", answer=None, error="no_answer: expected one")
 MAX_ERRORS = 2
 MAX_WRONG = 10
 """Wrong answers that are graded per problem."""
@@ -92,6 +96,7 @@ def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = 
     """
     loaded = _check_loading(config)
     training = _check_training(config, loaded)
+    asyncio.run(_check_scores(loaded))
     cases = [_make_case(loaded, problem) for problem in loaded.problems[:problems]]
     _check_hidden_answers(loaded, cases, picked_answers)
     _check_parsers(loaded.task, cases[0].problem)
@@ -114,14 +119,23 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
     for what in ("problems", "validation", "provenance"):
         expect(getattr(again, what) == getattr(loaded, what), f"{what}: expected the same when loaded twice")
     held_out = [example.problem for example in loaded.validation]
+    for what, split in (("problems", loaded.problems), ("the validation split", held_out)):
+        ids_by_data: dict[bytes, str] = {}
+        for problem in split:
+            first = ids_by_data.setdefault(_encode(problem), problem.id)
+            same = f"{what}: expected different ones, found {problem.id} with the data of {first}; leave one out"
+            expect(first == problem.id, same)
     ids = [problem.id for problem in (*loaded.problems, *held_out)]
     expect_equal(len(set(ids)), len(ids), "problems with a unique id, in both splits together")
     _check_apart(loaded.problems, held_out, "the validation split")
     for problem in loaded.problems:
         # '|' separates the parts of a journal's keys.
         expect(problem.id.strip() and "|" not in problem.id, f"expected an id without '|', found {problem.id!r}")
-        msgspec.json.encode(problem.data)
     return loaded
+
+
+def _encode(problem: Problem) -> bytes:
+    return msgspec.json.encode(problem.data, order="deterministic")
 
 
 def _check_training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
@@ -142,13 +156,39 @@ def _check_training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None
 def _check_apart(problems: Sequence[Problem], others: Sequence[Problem], split: str) -> None:
     def identities(problem: Problem) -> set[object]:
         # The data too: the same problem under another id would leak just as much.
-        return {problem.id, msgspec.json.encode(problem.data, order="deterministic")}
+        return {problem.id, _encode(problem)}
 
     known = set[object]().union(*map(identities, problems))
     for other in others:
         expect(
             known.isdisjoint(identities(other)), f"expected no problem of {split} among the others, found {other.id}"
         )
+
+
+async def _check_scores(loaded: LoadedTask) -> None:
+    """Check that a response without an answer is graded by the declared scores; what comes later relies on it."""
+    tools = SimulatedTools(loaded.simulator)
+    try:
+        grade = await loaded.grader.grade(loaded.problems[0], _UNREAD, tools)
+    except Exception as error:
+        raise AssertionError(
+            f"problem {loaded.problems[0].id}: expected a grade of a response without an answer (its `answer` is "
+            f"None), got {_locate(error)}"
+        ) from error
+    finally:
+        await tools.close()
+    violation = find_violation(loaded.task.scores, grade)
+    expect(violation is None, f"problem {loaded.problems[0].id}: {violation}; `scores` and `score` name the same ones")
+
+
+def _locate(error: Exception) -> str:
+    """Return an error and, where a method of a task raised it, that method's name and line."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if isinstance(frame.f_locals.get("self"), TextTask):
+            code = frame.f_code
+            found = f" from its `{code.co_name}` ({Path(code.co_filename).name}, line {line})"
+    return f"{error!r}{found}"
 
 
 def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
@@ -186,7 +226,8 @@ def _parse(task: Any, problem: Problem, text: str) -> Response:
         response: Response = task.parse(problem, text)
     except Exception as error:
         raise AssertionError(
-            f"expected parsers that never raise, got {error!r} for {text[:50]!r}; of errors, `read` raises ValueError"
+            f"expected parsers that never raise, got {_locate(error)} for {text[:50]!r}; of errors, `read` raises "
+            "ValueError"
         ) from error
     return response
 
@@ -206,8 +247,8 @@ def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: 
             text = simulator.respond(request, np.random.default_rng(turn))
         except Exception as error:  # it reads its own mistakes
             raise AssertionError(
-                f"problem {problem.id}: expected parsers that never raise, got {error!r} while the simulator wrote a "
-                "reply; of errors, `read` raises ValueError"
+                f"problem {problem.id}: expected no error while the simulator wrote a reply, got {_locate(error)}; of "
+                "errors, `read` alone raises one: ValueError"
             ) from error
         said = Message(role="assistant", content=text)
         said_so_far.append(text)
@@ -255,6 +296,12 @@ def _list_leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
+def _names_kind(error: str | None) -> bool:
+    """Return whether an error has the form `kind: reason`."""
+    kind, _, reason = (error or "").partition(": ")
+    return kind.isidentifier() and bool(reason.strip())
+
+
 def _check_parsers(task: Any, problem: Problem) -> None:
     for text in ODD_TEXTS:
         try:
@@ -283,7 +330,9 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
     """Yield the name of each of the task's parsers, its result on a text, and whether the result has the right form."""
     response = task.parse(problem, text)
     yield "parse", response, isinstance(response, Response) and (response.answer is not None or response.error)
-    if response.answer is not None:
+    if response.answer is None:
+        yield "error of `read`, expected as `kind: reason`", response.error, _names_kind(response.error)
+    else:
         signature = task.signature(problem, response)
         yield "signature", signature, isinstance(signature, str)
     if isinstance(task, SupportsJudging):

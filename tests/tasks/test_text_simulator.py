@@ -220,6 +220,14 @@ def test_where_a_task_scores_in_degrees_skill_is_the_mean_degree(skill: float) -
     assert len({*degrees.tolist()}) > 4 or skill in (0, 1)
 
 
+@pytest.mark.parametrize(("skill", "worse"), [(0.1, True), (0.9, False)])
+def test_a_skill_below_random_answers_is_told(skill: float, worse: bool) -> None:
+    loaded = load_rows(Essays(), essays("a b c d", "e f g h", "i j k l"))  # a random answer is as good as the right one
+    told = loaded.simulator.with_skill(Skill(skill=skill)).find_lack_of_skill(loaded.problems)
+    assert (told or "").startswith("task=essays: with engine.skill=0.1, simulated answers score worse") is worse
+    assert LOADED.simulator.with_skill(Skill(skill=0.0)).find_lack_of_skill(LOADED.problems) is None  # right or wrong
+
+
 def test_better_answers_in_view_help_by_their_degree_and_evaluators_score_by_it() -> None:
     loaded = load_rows(Essays(), essays("a b c d e f g h", "i", "j k l"))
     task: Any = loaded.task

@@ -111,6 +111,11 @@ def told(loaded: LoadedTask) -> LoadedTask:
     return replace(loaded, problems=problems, validation=())
 
 
+def twice(loaded: LoadedTask) -> LoadedTask:
+    """Return the first problem a second time, under another id."""
+    return replace(loaded, problems=[*loaded.problems, msgspec.structs.replace(loaded.problems[0], id="again")])
+
+
 def raises(response: Response) -> Response:
     if response.text == "42":
         raise KeyError("solution")
@@ -140,6 +145,7 @@ class AllRight:
     [
         (lambda loaded: replace(loaded, problems=random.sample(loaded.problems, 9)), "the same when loaded twice"),
         (lambda loaded: replace(loaded, problems=[loaded.validation[0].problem]), "problems with a unique id"),
+        (twice, "problems: expected different ones, found again with the data of"),
         (told, "expected no answer among its data"),
         (lambda loaded: with_task(loaded, parse=raises), r"parsers that never raise, got KeyError\('solution'\)"),
         (lambda loaded: with_task(loaded, judge_prompt=never_the_same), "judge_prompt: expected the same prompt"),
@@ -227,6 +233,37 @@ class Undeclared(JsonSums):
         return Grade(scores={"share": float(right)}, correct=right)
 
 
+class Hasty(JsonSums):
+    """Takes every response to have an answer."""
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(correct=int(response.answer) == int(reference))  # type: ignore[arg-type]
+
+
+class Strict(JsonSums):
+    """Knows the grades of some answers alone."""
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(correct={None: False, reference: True}[response.answer])
+
+
+class Misspelt(Halves):
+    """Names a score that it does not declare."""
+
+    def score(self, problem: Problem, response: Response, reference: Any) -> Grade:
+        return Grade(scores={"shares": float(response.answer == reference)})
+
+
+class Curt(JsonSums):
+    """Gives no kind of error."""
+
+    def read(self, problem: Problem, text: str) -> Any:
+        try:
+            return super().read(problem, text)
+        except ValueError:
+            raise ValueError("bad") from None
+
+
 class Unsteady(JsonSums):
     """Reads a reply with an error that is no ValueError."""
 
@@ -239,7 +276,14 @@ class Unsteady(JsonSums):
     [
         (Halves(), "score share: expected a better one of the right answer"),
         (Undeclared(), "scores: expected accuracy among them"),
-        (Unsteady(), "parsers that never raise, got KeyError"),
+        (
+            Unsteady(),
+            r"KeyError.* from its `read` \(test_check_task.py, line \d+\); of errors, `read` alone raises one",
+        ),
+        (Hasty(), r"problem q0: expected a grade of a response without .*TypeError.* from its `score` \(test_check"),
+        (Strict(), r"problem q\d: expected no error while .*KeyError.* from its `score` \(test_check"),
+        (Misspelt(), "problem q0: expected a score named 'share', got 'shares'"),
+        (Curt(), "error of `read`, expected as `kind: reason`: found 'bad'"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, JsonSums) else "",
 )

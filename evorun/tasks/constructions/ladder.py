@@ -114,6 +114,10 @@ class LadderSimulator(TextSimulator):
         unknown = task.seed_degree(problem)
         return 0.0 if answer is None else self._ladder(problem).by_program.get(_drop_comment(answer), unknown)
 
+    def find_lack_of_skill(self, problems: Sequence[Problem]) -> str | None:
+        """Return None: how good a random object is, only its grader knows."""
+        return None
+
     def _has_several_answers(self, problem: Problem) -> bool:
         return True
 

@@ -33,6 +33,16 @@ def test_references_are_for_grades_alone(tmp_path: Path) -> None:
     assert 0 < metrics["rouge1"]["value"] < 1
 
 
+@pytest.mark.parametrize(("settings", "told"), [((), True), (("model=random",), False)])
+def test_a_run_says_where_a_simulated_model_is_worse_than_random(
+    settings: tuple[str, ...], told: bool, tmp_path: Path
+) -> None:
+    few = ("method=zero_shot", "task=billsum", "task.source=sample", "engine.skill=0.1")
+    simulated_run(tmp_path / "run", *few, *settings)
+    log = (tmp_path / "run" / "evorun.log").read_text()
+    assert ("answers score worse (rouge1) than those of model=random" in log) is told
+
+
 @pytest.mark.parametrize("method", ["gepa", "espl", "ppo"])
 def test_no_method_learns_from_an_opinion_that_is_kept_for_results(method: str) -> None:
     with pytest.raises(ConfigError, match=r"(task=essay|judge's opinion).*(rubric|another task)"):
