@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from evorun.errors import ConfigError
 from evorun.methods.islands.paradigms import PARADIGM
+from evorun.methods.islands.scratchpad import INSIGHTS, RECOMMEND, SUMMARY
 from evorun.methods.islands.settings import IslandsConfig
 from evorun.methods.lyria.lyria import LyriaConfig
 from evorun.methods.mpo.refinement_settings import TOKENS_PER_WORD
@@ -303,10 +304,13 @@ def count_unlimited_calls(config: Mapping[str, Any], train: int, test: int) -> l
             return [Part("generate", policy, test * method["population"] * method["steps"], limit)]
         case "islands":  # the most where each try is new and parses
             generations, settings = method["generations"], typed(IslandsConfig, method, "method")
-            advising = test * settings.max_paradigm_calls(generations)
+            summaries, notes = settings.max_note_calls(generations)
+            advice = {PARADIGM: settings.max_paradigm_calls(generations), SUMMARY: summaries}
+            advice |= {INSIGHTS: notes, RECOMMEND: notes}
+            adviser = name_model(config, "reflection")
             return [
                 Part("generate", policy, test * generations * method["children"], limit),
-                Part(PARADIGM, name_model(config, "reflection"), advising, limit),
+                *(Part(role, adviser, test * calls, limit) for role, calls in advice.items() if calls),
             ]
         case "ttt_discover":
             played = test * method["steps"] * method["states"] * method["group"] * config["task"].get("max_turns", 1)

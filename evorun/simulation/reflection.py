@@ -35,8 +35,8 @@ def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
     Requests for edits also have `principles` (of the system prompt to edit), `max_edits` and `sources`. The sources
     are the proposed edits (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a
     crossover. ACE's reflection (ace_reflection) has `entries` (number and text of each), its curation (ace_curation)
-    `principles` and `max_edits`. Requests for advice on programs (paradigms) have `known`, the plans that were tried,
-    and `count`. The world's `malformed` is here the share of invalid lists of edits.
+    `principles` and `max_edits`. Requests for advice on programs (paradigms, recommendations) have `known`, what was
+    advised before, and `count`. The world's `malformed` is here the share of invalid lists of edits.
     """
     hints = request.hints
     if hints["role"] == "reflect":
@@ -47,6 +47,8 @@ def reflect(world: World, request: Request, rng: np.random.Generator) -> str:
         return _add_advice(world, hints["principles"], hints["max_edits"], rng)
     if hints["role"] == "paradigms":
         return _paradigms(world, hints["known"], hints["count"], rng)
+    if hints["role"] == "recommendations":
+        return _recommendations(world, hints["known"], hints["count"], rng)
     if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
     principles, limit = list(hints["principles"]), min(MAX_EDITS, hints["max_edits"])
@@ -116,6 +118,18 @@ def _paradigms(world: World, known: Sequence[str], count: int, rng: np.random.Ge
         return "I would try another kind of search."
     entries = [{"title": plan, "plan": plan, "target": "", "pitfalls": ""} for plan in plans]
     return msgspec.json.encode({"reasoning": "It moves one part at a time.", "paradigms": entries}).decode()
+
+
+def _recommendations(world: World, known: Sequence[str], count: int, rng: np.random.Generator) -> str:
+    """Return a numbered list of principles: half of those known, and new ones."""
+    kept = list(find_principles("\n".join(known)))
+    if rng.random() < world.reflection_skill:
+        kept = [principle for principle in kept if merit(world, principle) > 0]
+    kept = kept[: count // 2]
+    chosen = [*kept, *_choose_principles(world, known, count - len(kept), rng)]
+    if rng.random() < world.malformed:
+        return "I would go on as before."
+    return "\n".join(f"{number}. {principle}" for number, principle in enumerate(chosen, 1))
 
 
 class _PrincipleEdit(NamedTuple):

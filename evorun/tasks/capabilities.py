@@ -195,10 +195,12 @@ class SupportsPatches(Protocol):
         form: PatchForm,
         *,
         paradigm: Paradigm | None = None,
+        recommendation: str = "",
     ) -> Prompt:
         """Ask for a program that is better than the parent; with `cross`, `others` holds the partner alone.
 
-        paradigm: an approach to take, of a task that has `SupportsParadigms`; others need no such parameter.
+        paradigm: an approach to take. recommendation: what to try. Only tasks that have `SupportsParadigms` and
+        `SupportsScratchpad` need these parameters.
         """
         ...
 
@@ -225,6 +227,34 @@ class SupportsParadigms(SupportsPatches, Protocol):
 
     def parse_paradigms(self, text: str) -> Sequence[Paradigm]:
         """Parse the completion; empty where it proposes none. Never raises."""
+        ...
+
+
+@runtime_checkable
+class SupportsScratchpad(SupportsPatches, Protocol):
+    """A model can take notes on programs and recommend what to try next (Shinka)."""
+
+    def summary_prompt(self, problem: Problem, program: Response) -> Prompt:
+        """Ask for a summary of a program that has been run."""
+        ...
+
+    def insights_prompt(
+        self, problem: Problem, summaries: Sequence[tuple[Response, str]], insights: str, best: Response
+    ) -> Prompt:
+        """Ask for what summaries of programs show, beside the best program.
+
+        insights: those so far, which the new ones replace; empty for the first ones.
+        """
+        ...
+
+    def recommendations_prompt(
+        self, problem: Problem, insights: str, earlier: Sequence[str], best: Response, count: int
+    ) -> Prompt:
+        """Ask for `count` recommendations in place of the earlier ones."""
+        ...
+
+    def parse_recommendations(self, text: str) -> Sequence[str]:
+        """Parse the completion; empty where it recommends nothing. Never raises."""
         ...
 
 
@@ -442,6 +472,7 @@ DESCRIPTIONS: Mapping[type, str] = {
     HasStartingResponse: "a response to start from",
     SupportsPatches: "changes to programs",
     SupportsParadigms: "prompts for new approaches",
+    SupportsScratchpad: "notes on programs",
     SupportsEvolution: "evolution prompts",
     SupportsAggregation: "aggregation prompts",
     SupportsDistillation: "notes on responses",

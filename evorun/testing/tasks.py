@@ -49,6 +49,7 @@ from evorun.tasks.capabilities import (
     SupportsParadigms,
     SupportsRefinement,
     SupportsRubrics,
+    SupportsScratchpad,
     SupportsSystemPrompts,
 )
 from evorun.tasks.rubric_scores import read_scores
@@ -344,6 +345,9 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
     if isinstance(task, SupportsParadigms):
         paradigms = task.parse_paradigms(text)
         yield "parse_paradigms", paradigms, all(paradigm.title and paradigm.plan for paradigm in paradigms)
+    if isinstance(task, SupportsScratchpad):
+        recommended = task.parse_recommendations(text)
+        yield "parse_recommendations", recommended, all(item.strip() for item in recommended)
     if isinstance(task, SupportsFitnessScores):
         fitness = task.parse_fitness(text)
         yield "parse_fitness", fitness, fitness is None or 0 <= fitness <= 100
@@ -409,6 +413,14 @@ def _prompts(
         yield "patch_prompt", patch, answered
         proposed = task.paradigms_prompt(problem, program, [(paradigm, 0.0)], 3)
         yield "paradigms_prompt", proposed, task.parse_paradigms
+    if isinstance(task, SupportsScratchpad):
+        program, notes = case.right, "Rows are good."
+        patch = task.patch_prompt(problem, program, responses, "full", recommendation="Use rows.")
+        yield "patch_prompt", patch, answered
+        yield "summary_prompt", task.summary_prompt(problem, program), str.strip
+        yield "insights_prompt", task.insights_prompt(problem, [(program, "Rows.")], notes, program), str.strip
+        recommending = task.recommendations_prompt(problem, notes, ["Use rows."], program, 5)
+        yield "recommendations_prompt", recommending, task.parse_recommendations
     if isinstance(task, SupportsRefinement):
         attempts = [
             Attempt(response=response, outcome="lost", judged=Explanation(reason="It is wrong."))

@@ -11,7 +11,7 @@ from construction_worlds import pack_circles, sum_of_radii
 from evorun.errors import ConfigError
 from evorun.runner.estimates import count_calls
 from evorun.runner.settings import check
-from evorun.tasks.advice import read_paradigms
+from evorun.tasks.advice import read_paradigms, read_recommendations
 from evorun.testing.tasks import ODD_TEXTS
 from method_fixture import Ask, Scripted, drive, solve
 
@@ -92,6 +92,71 @@ def test_paradigms_are_read_from_json_and_hostile_texts_are_none() -> None:
         assert read_paradigms(text) == []
 
 
+# --- the scratchpad ---
+
+
+def noted(ask: Ask) -> str:
+    """Return summaries, insights, recommendations and programs; the insights of generation 6 are empty."""
+    match ask.role:
+        case "summary":
+            return "" if ask.index == 1 else f"sum {ask.step}.{ask.index}"
+        case "insights":
+            return " " if ask.step == 6 else f"insights {ask.step}"
+        case "recommend":
+            return f"first {ask.step}\nsecond {ask.step}\nthird {ask.step}"
+    return f"x = 0.5 {ask.step} {ask.index}"
+
+
+async def test_each_program_is_summed_up_once_and_children_see_one_of_the_recommendations() -> None:
+    model = Scripted(noted)
+    method = islands(
+        policy="shinka", generations=8, children=4, notes_every=5, recommendations=2, diff_share=0.6, cross_share=0.3
+    )
+    history = await solve(method, model, task=Values())
+    # The seed and four children are due in generation 2; from then on four are due after two generations.
+    assert [(ask.step, ask.shown["count"]) for ask in model.of("recommend")] == [(2, 2), (4, 2), (8, 2)]
+    assert [ask.step for ask in model.of("insights")] == [2, 4, 6, 8]
+    summed_up = [ask.shown["program"] for ask in model.of("summary")]
+    assert len(summed_up) == len(set(summed_up)) == method.config.max_note_calls(8)[0]
+    counts = [method.config.max_note_calls(generations) for generations in range(5)]
+    assert counts == [(0, 0), (0, 0), (5, 1), (5, 1), (13, 2)]
+    (first, second, *_) = model.of("insights")
+    assert first.shown["summaries"][:2] == [["x = 1", "sum 2.0"], ["x = 0.5 1 1", "sum 2.2"]]  # without an empty one
+    assert (first.shown["insights"], second.shown["insights"]) == ("", "insights 2")
+    assert model.of("recommend")[1].shown["earlier"] == ["first 2", "second 2"]
+    seen = {(ask.step, ask.index): ask.shown["recommendation"] for ask in model.of("generate")}
+    crossed = {(ask.step, ask.index) for ask in model.of("generate") if ask.shown["ask"] == "cross"}
+    assert crossed
+    assert {recommendation for place, recommendation in seen.items() if place in crossed or place[0] == 1} == {""}
+    shown = {step: {seen[step, i] for i in range(4) if (step, i) not in crossed} for step in range(2, 9)}
+    for step, notes in ((2, 2), (3, 2), (4, 4), (5, 4), (6, 4), (7, 4), (8, 8)):  # none came of generation 6
+        assert shown[step] <= {f"first {notes}", f"second {notes}"}
+    assert set.union(*shown.values()) >= {"first 4", "second 4"}
+    assert [(step.extra["recommendations"], step.extra["unread_notes"]) for step in history[1:]] == [
+        *((0, 0), (2, 1), (0, 0), (2, 1), (0, 0), (0, 2), (0, 0), (2, 1))
+    ]
+    advised = {candidate.id: candidate.reflection for candidate in history[-1].candidates}
+    assert advised["8.0"] == seen[8, 0]
+
+
+async def test_the_budget_pays_for_notes_and_for_the_children_that_see_them(tmp_path: Path) -> None:
+    method = islands(policy="shinka", generations=None, children=4, notes_every=5)
+    budget = make_budget(calls_per_problem=4 + (5 + 2 + 4) + 4 + (8 + 2 + 4) - 1)
+    driven = await drive(method, tmp_path, noted, task=Values(), problems=1, budget=budget)
+    # One call more would have paid for a second time.
+    assert driven.cost() == {"generate": 24, "summary": 5, "insights": 1, "recommend": 1}
+
+
+def test_recommendations_are_the_items_of_a_numbered_list() -> None:
+    text = (
+        "<think>1. no</think>Notes:\n1. Use rows\n   of circles.\n\n"
+        "2) Shrink <|im_end|> them.\n2. Use rows of circles.\n3."
+    )
+    assert read_recommendations(text) == ["Use rows of circles.", "Shrink < |im_end|> them."]
+    for text in ("", "a\nb", "1.\n2.", *ODD_TEXTS):
+        assert all(item.strip() for item in read_recommendations(text))
+
+
 # --- cost and worlds ---
 
 ADVISED = ("method=islands", "method.children=4", "budget.calls_per_problem=100")
@@ -104,17 +169,24 @@ def test_estimates_count_the_calls_for_advice() -> None:
         ("generate", config["model"]["name"], 36),
         ("paradigm", "gpt_oss_120b", 3),  # generations 4, 6 and 8
     ]
+    words = (*words, "method.policy=shinka", "method.generations=3")
+    assert [(part.role, part.calls) for part in count_calls(composed(*words))] == [
+        *(("generate", 24), ("summary", 17), ("insights", 1), ("recommend", 1))
+    ]
     with pytest.raises(ConfigError, match="reflection: has no effect"):
-        check(composed(*words, "method.paradigms=0", "reflection=gpt_oss_120b"))
+        check(composed(*words, "method.notes_every=0", "reflection=gpt_oss_120b"))
 
 
-@pytest.mark.parametrize(("policy", "off"), [("adaevolve", "method.paradigms=0")])
-def test_advice_helps_or_harms_as_what_it_says(tmp_path: Path, policy: str, off: str) -> None:
-    """All approaches help or all harm, by more than the engine's default gain, so that few runs show it.
+@pytest.mark.parametrize(
+    ("policy", "off", "gain"), [("adaevolve", "method.paradigms=0", 0.2), ("shinka", "method.notes_every=0", 0.4)]
+)
+def test_advice_helps_or_harms_as_what_it_says(tmp_path: Path, policy: str, off: str, gain: float) -> None:
+    """All advice helps or all of it harms, by more than the engine's default gain, so that few runs show it.
 
-    The calls come out of the budget: there are fewer programs with advice than without it.
+    The calls come out of the budget: there are fewer programs with advice than without it. Notes take half of them, so
+    that a gain of .2 hardly pays for them (docs/constructions.md).
     """
-    arm = (*ADVISED, f"method.policy={policy}", "engine.principle_gain=0.2")
+    arm = (*ADVISED, f"method.policy={policy}", f"engine.principle_gain={gain}")
     runs = {
         name: pack_circles(tmp_path / name, *arm, *words)
         for name, words in {

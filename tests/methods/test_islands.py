@@ -46,9 +46,10 @@ class Values(Quiz):
         form: PatchForm,
         *,
         paradigm: Paradigm | None = None,
+        recommendation: str = "",
     ) -> Prompt:
-        shown = [other.answer for other in others]
-        return _prompt(ask=form, parent=parent.answer, others=shown, paradigm=paradigm and paradigm.title)
+        shown, title = [other.answer for other in others], paradigm and paradigm.title
+        return _prompt(ask=form, parent=parent.answer, others=shown, paradigm=title, recommendation=recommendation)
 
     def paradigms_prompt(
         self, problem: Problem, best: Response, tried: Sequence[tuple[Paradigm, float]], count: int
@@ -59,6 +60,24 @@ class Values(Quiz):
     def parse_paradigms(self, text: str) -> Sequence[Paradigm]:
         """Read one title a line; a question mark is unreadable."""
         return [] if text.startswith("?") else [Paradigm(title=line, plan=line) for line in text.splitlines()]
+
+    def summary_prompt(self, problem: Problem, program: Response) -> Prompt:
+        return _prompt(ask="summary", program=program.answer)
+
+    def insights_prompt(
+        self, problem: Problem, summaries: Sequence[tuple[Response, str]], insights: str, best: Response
+    ) -> Prompt:
+        shown = [[program.answer, summary] for program, summary in summaries]
+        return _prompt(ask="insights", summaries=shown, insights=insights, best=best.answer)
+
+    def recommendations_prompt(
+        self, problem: Problem, insights: str, earlier: Sequence[str], best: Response, count: int
+    ) -> Prompt:
+        return _prompt(ask="recommend", insights=insights, earlier=list(earlier), best=best.answer, count=count)
+
+    def parse_recommendations(self, text: str) -> Sequence[str]:
+        """Read one recommendation a line; a question mark is unreadable."""
+        return [] if text.startswith("?") else text.splitlines()
 
     def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
         return response
@@ -231,7 +250,8 @@ async def test_a_policy_gives_what_is_null_and_a_run_asks_for_generations_times_
         assert {name: getattr(method.config, name) for name in values} == {**values, "elites": 7}
         model = Scripted(rising)
         history = await solve(method, model, task=Values())
-        assert len(model.asked) == 4 * 5
+        generated = model.of("generate")
+        assert len(generated) == 4 * 5
         last = history[-1]
         assert last.best is not None
         assert (last.best.answer, last.best.fitness) == ("x = 44 y y y y y ", 44)
@@ -240,14 +260,14 @@ async def test_a_policy_gives_what_is_null_and_a_run_asks_for_generations_times_
         assert last.extra["islands"] >= values["islands"]
         parents = {candidate.id: candidate.parents[0] for candidate in last.candidates if candidate.parents}
         known = {candidate.id: candidate.answer for candidate in last.candidates}
-        for ask in model.asked:
+        for ask in generated:
             assert known[parents[f"{ask.step}.{ask.index}"]] == ask.shown["parent"]
 
 
 async def test_shares_decide_the_form_of_changes() -> None:
     model = Scripted(rising)
     await solve(islands(generations=40, policy="shinka"), model, task=Values())
-    forms = Counter(ask.shown["ask"] for ask in model.asked)
+    forms = Counter(ask.shown["ask"] for ask in model.of("generate"))
     assert forms["diff"] == pytest.approx(120, abs=25)
     assert forms["cross"] == pytest.approx(20, abs=14)
     assert all(len(ask.shown["others"]) == 1 for ask in model.asked if ask.shown["ask"] == "cross")
@@ -320,6 +340,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "novelty_tries": {"max_similarity": 0.5},
     "elites": {"exploit": 0.8},
     **dict.fromkeys(("paradigms", "paradigm_window", "paradigm_below", "paradigm_uses", "paradigm_memory"), _STUCK),
+    "recommendations": {"notes_every": 4},
 }
 CHANGED: dict[str, Any] = {
     **{"policy": "shinka", "generations": 2, "children": 3, "novelty_tries": 3, "islands": 2, "max_islands": 2},
@@ -328,6 +349,7 @@ CHANGED: dict[str, Any] = {
     **{"intensity_high": 1.0, "decay": 0.0, "migration_every": 5, "migration_share": 1.0, "migration_both_ways": False},
     **{"keep_best": True, "shown_best": 1, "shown_others": 0, "diff_share": 0.0, "cross_share": 0.0},
     **{"paradigms": 3, "paradigm_window": 1, "paradigm_below": 0.1, "paradigm_uses": 2, "paradigm_memory": 0},
+    **{"notes_every": 3, "recommendations": 1},
     **{"max_similarity": 0.5, "temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 2},
 }
 OF_MODELS = ("model_choice", "model_exploration", "model_epsilon", "model_decay", "model_cost_weight")
@@ -335,7 +357,7 @@ OF_MODELS = ("model_choice", "model_exploration", "model_epsilon", "model_decay"
 
 
 def varied(ask: Ask) -> str:
-    if ask.role == "paradigm":
+    if ask.role != "generate":
         return f"first of {ask.step}\nsecond\nthird"
     if ask.attempt == 0 and ask.index % 4 == 1:
         return "?"
@@ -359,7 +381,7 @@ HOSTILE = ("", "\x00", "```", "<<<<<<< SEARCH\n=======\n>>>>>>> REPLACE", "A" * 
 
 
 async def test_hostile_texts_end_no_run(tmp_path: Path) -> None:
-    advised = {"paradigms": 2, "paradigm_window": 3, "paradigm_below": 1.0}
+    advised = {"notes_every": 5, "paradigms": 2, "paradigm_window": 3, "paradigm_below": 1.0}
     method = islands(policy="shinka", generations=4, children=len(HOSTILE), retries=1, novelty_tries=2, **advised)
 
     def say(ask: Ask) -> str | None:
@@ -368,7 +390,7 @@ async def test_hostile_texts_end_no_run(tmp_path: Path) -> None:
     driven = await drive(method, tmp_path, say, task=HostileValues(), problems=2)
     assert len(driven.records("predictions")) == 2
     assert sum(driven.cost().values()) == len(driven.model.asked)
-    assert driven.cost()["paradigm"] > 2
+    assert min(driven.cost()[role] for role in ("paradigm", "summary", "insights", "recommend")) > 2
 
 
 class HostileValues(Values):
@@ -392,7 +414,10 @@ def test_settings_that_contradict_each_other_are_refused(config: dict[str, Any],
 
 # --- on a task ---
 
-ISLANDS = ("method=islands", "method.policy=shinka", "method.islands=1", "method.generations=10", "method.children=6")
+ISLANDS = (
+    *("method=islands", "method.policy=shinka", "method.notes_every=0"),
+    *("method.islands=1", "method.generations=10", "method.children=6"),
+)
 
 
 @pytest.mark.parametrize(("skill", "wins"), [(0.2, True), (0.57, False)])

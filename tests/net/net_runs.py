@@ -93,7 +93,8 @@ RUNS: dict[str, tuple[str, ...]] = (
         # programs alone: no other task of the net has any to begin with
         "islands-circle_packing": (
             *("method=islands", "task=circle_packing", "method.policy=shinka", "method.generations=2"),
-            *("method.children=3", "engine.skill=0.5"),
+            *("method.children=3", "method.notes_every=4", "method.paradigms=2", "method.paradigm_window=3"),
+            *("method.paradigm_below=1", "engine.skill=0.5"),
         )
     }
 )

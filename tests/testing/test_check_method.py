@@ -28,7 +28,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "v1_infer": {"samples": 4, "comparisons": 6},
     "deepconf": {"mode": "online", "samples": 7, "warmup": 3, "batch": 2, "window": 16, "keep": 0.5},
     "ab_mcts": {"nodes": 11, "batch": 3},
-    "islands": {"policy": "shinka", "generations": 3, "children": 4},
+    "islands": {
+        **{"policy": "shinka", "generations": 3, "children": 4, "notes_every": 4},
+        **{"paradigms": 2, "paradigm_window": 4, "paradigm_below": 1.0},
+    },
     "rsa": {"population": 4, "subset": 2, "steps": 3},
     "pdr": {"drafts": [3, 2, 1]},
     "squeeze_evolve": {"population": 4, "groups": 3, "subset": 2, "steps": 3},

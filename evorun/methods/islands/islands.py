@@ -3,10 +3,10 @@
 Read in the authors' code: algorithmicsuperintelligence/openevolve (411fb59), SakanaAI/ShinkaEvolve (9912af1) and
 skydiscover-ai/skydiscover (59643ef). They make one program at a time, with draws from a global generator. Here a step
 makes `children` programs together, so that they share their view of the islands, and every draw has its own stream.
-Left out: embeddings, cascades of evaluation and Shinka's scratchpad.
+Left out: embeddings and cascades of evaluation.
 
 Calls per problem: generations x children, one for each retry of a text that did not parse or was not new, and those
-for advice (`IslandsConfig.max_paradigm_calls`).
+for advice (`IslandsConfig.max_paradigm_calls` and `max_note_calls`).
 """
 
 from collections import Counter
@@ -30,6 +30,7 @@ from evorun.methods.islands.choices import (
 )
 from evorun.methods.islands.paradigms import PARADIGM, Paradigms
 from evorun.methods.islands.population import Features, Island, Member, find_similar, migrate, split_words
+from evorun.methods.islands.scratchpad import INSIGHTS, RECOMMEND, SUMMARY, Scratchpad
 from evorun.methods.islands.settings import IslandsConfig
 from evorun.methods.lyria.population import regime_with_verifier
 from evorun.methods.search.proposals import add_feedback
@@ -41,7 +42,14 @@ from evorun.runs.archive import ArchivedCandidates, Snapshot
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.roles import GENERATE
 from evorun.tasks.base import Prompt, Task
-from evorun.tasks.capabilities import HasStartingResponse, HasVerifier, PatchForm, SupportsParadigms, SupportsPatches
+from evorun.tasks.capabilities import (
+    HasStartingResponse,
+    HasVerifier,
+    PatchForm,
+    SupportsParadigms,
+    SupportsPatches,
+    SupportsScratchpad,
+)
 
 
 class Plan(NamedTuple):
@@ -75,6 +83,7 @@ class _World:
     features: Features
     bandit: ModelBandit
     paradigms: Paradigms
+    scratchpad: Scratchpad
     children: Counter[str] = field(default_factory=Counter)
     """Children by parent."""
     made: int = 0
@@ -96,7 +105,10 @@ class Islands(PerProblem):
 
     @property
     def active_roles(self) -> Mapping[str, Role]:
-        return {**self.roles, **({PARADIGM: Role("reflection")} if self.config.paradigms else {})}
+        config = self.config
+        asked = [PARADIGM] if config.paradigms else []
+        asked += [SUMMARY, INSIGHTS, RECOMMEND] if config.notes_every else []
+        return {**self.roles, **dict.fromkeys(asked, Role("reflection"))}
 
     @property
     def optional_limits(self) -> Mapping[str, int | None]:
@@ -112,6 +124,8 @@ class Islands(PerProblem):
     def incompatibility(self, task: type[Task]) -> str | None:
         if self.config.paradigms and not issubclass(task, SupportsParadigms):
             return f"method.paradigms: task={task.name} has no prompt for new approaches; set method.paradigms=0"
+        if self.config.notes_every and not issubclass(task, SupportsScratchpad):
+            return f"method.notes_every: task={task.name} has no prompts for notes; set method.notes_every=0"
         return None
 
     def warnings(self, calls: int | None) -> list[str]:
@@ -133,17 +147,19 @@ class Islands(PerProblem):
             decay=config.model_decay,
             cost_weight=config.model_cost_weight,
         )
-        world = _World([], [], Features(config.grid_bins or 1), bandit, Paradigms(config))
+        world = _World([], [], Features(config.grid_bins or 1), bandit, Paradigms(config), Scratchpad(config))
         start = ctx.task.starting_response(ctx.problem)
         (seed,) = await self._score(ctx, [Candidate.from_response(start, id="0.seed", generation=0, operator="seed")])
         everything.extend([seed.candidate])
+        world.scratchpad.record(seed.candidate)
         for _ in range(config.islands):
             self._start_island(world, seed)
         yield self._report(world, everything, 0, {})
         for step in count(1) if config.generations is None else range(1, config.generations + 1):
             if config.generations is None and ctx.affordable(config.children, GENERATE) < config.children:
                 return  # children that are not asked for would leave a smaller step
-            advised = {} if world.best is None else await world.paradigms.renew(ctx, world.best, step)
+            best = world.best or seed
+            advised = await world.paradigms.renew(ctx, best, step) | await world.scratchpad.renew(ctx, best, step)
             planned: Counter[int] = Counter()
             plans = [self._plan(ctx, world, step, child, planned) for child in range(config.children)]
             answers, texts = await self._ask(ctx, world, plans, step)
@@ -197,10 +213,13 @@ class Islands(PerProblem):
         shares = world.bandit.probabilities(ctx.mean_costs(ctx.generators)) if bandit else None
         model = int(rng.choice(models, p=shares))
         world.bandit.submit(model)
-        advice = {} if paradigm is None else {"paradigm": paradigm}
+        recommendation = "" if form == "cross" else world.scratchpad.draw(rng)
+        advice: dict[str, Any] = {} if paradigm is None else {"paradigm": paradigm}
+        if recommendation:
+            advice["recommendation"] = recommendation
         beside = [member.candidate for member in shown]
         prompt = ctx.task.patch_prompt(ctx.problem, parent.candidate, beside, form, **advice)
-        told = "" if paradigm is None else f"{paradigm.title}: {paradigm.plan}"
+        told = recommendation if paradigm is None else f"{paradigm.title}: {paradigm.plan}\n{recommendation}".rstrip()
         return Plan(number, parent, shown, form, model, prompt, told)
 
     def _choose_parent(self, world: _World, number: int, rng: np.random.Generator) -> Member:
@@ -302,7 +321,10 @@ class Islands(PerProblem):
         world.bandit.update(plan.model, fitness, max(plan.parent.fitness, best))
         world.progress[plan.island].visit(fitness, best)
         world.paradigms.record(member is not None and fitness > best)
-        if member is None or fitness <= 0:
+        if member is None:
+            return
+        world.scratchpad.record(member.candidate)
+        if fitness <= 0:
             return
         world.islands[plan.island].add(member, world.features.cell(member.program))
         if world.best is None or fitness > world.best.fitness:

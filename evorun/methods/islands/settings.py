@@ -31,6 +31,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "cross_share": 0.0,
         "max_similarity": 1.0,
         "paradigms": 0,
+        "notes_every": 0,
     },
     # shinka/database and shinka/configs/database/island_small.yaml
     "shinka": {
@@ -51,6 +52,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "cross_share": 0.1,
         "max_similarity": 0.99,
         "paradigms": 0,
+        "notes_every": 10,
     },
     # skydiscover's configs/adaevolve.yaml; 5 of 20 migrate.
     "adaevolve": {
@@ -71,6 +73,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "cross_share": 0.0,
         "max_similarity": 1.0,
         "paradigms": 3,
+        "notes_every": 0,
     },
 }
 
@@ -147,6 +150,10 @@ class IslandsConfig(ResponseSettings):
     """Children that take an approach, each a change to the best program."""
     paradigm_memory: NonNegativeInt
     """Latest approaches, tried before, that the next request shows."""
+    notes_every: NonNegativeInt | None
+    """New programs after which notes and recommendations are written, at a call for each and two more; 0: never."""
+    recommendations: PositiveInt
+    """Recommendations of the notes, of which a child sees one."""
     model_choice: Annotated[str, OneOf(("uniform", "bandit"))]
     """The model of a child, where there are several generators."""
     model_exploration: Annotated[float, Meta(ge=0)]
@@ -165,6 +172,18 @@ class IslandsConfig(ResponseSettings):
         first = 1 + ceil(self.paradigm_window / self.children)
         used_up_after = ceil(self.paradigms * self.paradigm_uses / self.children)
         return max(0, 1 + (generations - first) // used_up_after)
+
+    def max_note_calls(self, generations: int) -> tuple[int, int]:
+        """Return the calls in so many generations that sum up programs, and how often notes come of them.
+
+        The most, where each child parses and is new; the seed program counts, too.
+        """
+        if not self.notes_every:
+            return 0, 0
+        first = 1 + ceil((self.notes_every - 1) / self.children)
+        period = ceil(self.notes_every / self.children)
+        times = max(0, 1 + (generations - first) // period)
+        return (1 + self.children * (first - 1 + (times - 1) * period) if times else 0), times
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from evorun.fields import PositiveInt
 from evorun.runs.candidates import Feedback, Response
 from evorun.runs.scores import Score
 from evorun.sandbox.base import Case, Limits, Program, Suite
-from evorun.tasks.advice import paradigms_schema, read_paradigms
+from evorun.tasks.advice import paradigms_schema, read_paradigms, read_recommendations
 from evorun.tasks.base import (
     DrawHelp,
     Grade,
@@ -202,31 +202,55 @@ class Construction(TextTask):
         form: PatchForm,
         *,
         paradigm: Paradigm | None = None,
+        recommendation: str = "",
     ) -> Prompt:
         shown = self.render_response("candidate", problem, parent)
         blocks = [self.render_response("candidate", problem, other) for other in others]
         hints: dict[str, Any] = {"patch": parent.answer} if form == "diff" else {}
-        if paradigm is not None:
-            hints["advice"] = paradigm.plan
-        seen = [parent, *others]
-        values: dict[str, Any] = {"parent": shown, "others": blocks, "form": form, "paradigm": paradigm}
-        return self.ask("evolve", "patch", problem, seen, hints=hints, **values)
+        advice = recommendation if paradigm is None else f"{paradigm.plan}\n{recommendation}"
+        if advice:
+            hints["advice"] = advice
+        values: dict[str, Any] = {"parent": shown, "others": blocks, "form": form}
+        values |= {"paradigm": paradigm, "recommendation": recommendation}
+        return self.ask("evolve", "patch", problem, [parent, *others], hints=hints, **values)
 
     def paradigms_prompt(
         self, problem: Problem, best: Response, tried: Sequence[tuple[Paradigm, float]], count: int
     ) -> Prompt:
         shown = self.render_response("candidate", problem, best)
-        prompt = self.ask("paradigms", "paradigms", problem, best=shown, tried=tried, count=count)
-        plans = [paradigm.plan for paradigm, _ in tried]
-        # Simulated models reflect on it: it asks for no response to the problem.
-        return replace(
-            prompt,
-            json_schema=paradigms_schema(count),
-            hints={"role": "paradigms", "count": count, "known": plans},
-        )
+        hints = {"count": count, "known": [paradigm.plan for paradigm, _ in tried]}
+        prompt = self._ask_to_reflect("paradigms", problem, hints, best=shown, tried=tried, count=count)
+        return replace(prompt, json_schema=paradigms_schema(count))
 
     def parse_paradigms(self, text: str) -> Sequence[Paradigm]:
         return read_paradigms(text)
+
+    def summary_prompt(self, problem: Problem, program: Response) -> Prompt:
+        shown = self.render_response("candidate", problem, program)
+        return self._ask_to_reflect("program_summary", problem, {}, program=shown)
+
+    def insights_prompt(
+        self, problem: Problem, summaries: Sequence[tuple[Response, str]], insights: str, best: Response
+    ) -> Prompt:
+        found = [(self.response_values(problem, program)["found"], summary) for program, summary in summaries]
+        shown = self.render_response("candidate", problem, best)
+        return self._ask_to_reflect("insights", problem, {}, summaries=found, insights=insights, best=shown)
+
+    def recommendations_prompt(
+        self, problem: Problem, insights: str, earlier: Sequence[str], best: Response, count: int
+    ) -> Prompt:
+        values = {"insights": insights, "earlier": "\n".join(f"- {item}" for item in earlier), "count": count}
+        shown = self.render_response("candidate", problem, best)
+        hints = {"count": count, "known": list(earlier)}
+        return self._ask_to_reflect("recommendations", problem, hints, best=shown, **values)
+
+    def parse_recommendations(self, text: str) -> Sequence[str]:
+        return read_recommendations(text)
+
+    def _ask_to_reflect(self, file: str, problem: Problem, hints: Mapping[str, Any], **values: Any) -> Prompt:
+        """Return a request for free text about programs, which asks for no response to the problem."""
+        prompt = self.ask(file, file, problem, **values)
+        return replace(prompt, json_schema=None, hints={"role": file, **hints})
 
     def read_patch(self, problem: Problem, parent: Response, response: Response, form: PatchForm) -> Response:
         if form != "diff":
@@ -247,8 +271,11 @@ class Construction(TextTask):
         paradigm = Paradigm(title="title", plan="plan", target="target", pitfalls="pitfalls")
         for form in get_args(PatchForm):
             self.patch_prompt(problem, seed, [seed], form)
-            self.patch_prompt(problem, seed, [], form, paradigm=paradigm)
+            self.patch_prompt(problem, seed, [], form, paradigm=paradigm, recommendation="recommendation")
         self.paradigms_prompt(problem, seed, [(paradigm, 1.0), (paradigm, 0.0)], 3)
+        self.summary_prompt(problem, seed)
+        self.insights_prompt(problem, [(seed, "summary")], "insights", seed)
+        self.recommendations_prompt(problem, "insights", ["recommendation"], seed, 5)
 
     def read(self, problem: Problem, text: str) -> str:
         return read_program(text)
