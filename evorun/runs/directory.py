@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from omegaconf import OmegaConf
+import yaml
+from omegaconf._utils import OmegaConfDumper
 
 import evorun
 from evorun.errors import RunDirectoryError
@@ -140,6 +141,18 @@ def refuse_other_version(path: Path, version: str) -> None:
         )
 
 
+class _Dumper(getattr(yaml, "CDumper", yaml.Dumper)):  # type: ignore[misc]
+    """OmegaConf's, which quotes texts that it would read as another type; a tenth of the time, in C."""
+
+
+_Dumper.add_representer(str, OmegaConfDumper.str_representer)
+
+
+def _to_yaml(content: object) -> bytes:
+    written: str = yaml.dump(content, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+    return written.encode()
+
+
 class RunDirectory:
     """An open run directory; holds its lock until `close`."""
 
@@ -224,7 +237,7 @@ class RunDirectory:
         folder = self.path / ".hydra"
         folder.mkdir(exist_ok=True)
         for name, content in (("config", fresh.config), ("overrides", fresh.command[1:])):
-            write_atomically(folder / f"{name}.yaml", OmegaConf.to_yaml(OmegaConf.create(content)).encode())
+            write_atomically(folder / f"{name}.yaml", _to_yaml(content))
         return True
 
     def _refuse_other_run(self, earlier: Manifest, fresh: Manifest) -> None:

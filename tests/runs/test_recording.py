@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from evorun.errors import RunDirectoryError
 from evorun.runs.directory import MANIFEST, RunDirectory, new_manifest
@@ -86,3 +87,16 @@ def test_an_unfinished_replay_does_not_go_on_with_a_model(tmp_path: Path) -> Non
             directory.begin(manifest({"name": "server"}))
         assert directory.begin(replay_of(recorded))
     assert (run / ".hydra" / "overrides.yaml").read_text() == "- engine=server\n"  # as Hydra leaves them
+
+
+def test_hydra_reads_the_configuration_that_a_run_leaves(tmp_path: Path) -> None:
+    engine = {
+        "name": "server",
+        "model": "1e3",
+        "stop": ["true", "\u00e9: \u2028", "0x10"],
+        "timeout": 1e3,
+        "seed": None,
+    }
+    with closing(RunDirectory(tmp_path / "run")) as directory:
+        directory.begin(manifest(engine))
+    assert OmegaConf.load(tmp_path / "run" / ".hydra" / "config.yaml") == {"engine": engine}
