@@ -1,6 +1,7 @@
 """A comparison of runs: its order, names, pairs, refusals, means over seeds and reported figures."""
 
 import csv
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,14 @@ from scipy import stats
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
 from evorun.reports.comparison.names import format_model
-from evorun.reports.comparison.notes import few_seeds_lines, intervals_note, pairs_note, seeds_note, shared_steps_lines
+from evorun.reports.comparison.notes import (
+    few_seeds_lines,
+    intervals_note,
+    pairs_note,
+    seeds_note,
+    shared_steps_lines,
+    width_notes,
+)
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
@@ -265,6 +273,17 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert mean.get_metric("accuracy").ci95 == pytest.approx((interval[0], min(interval[1], 1)))
     middle = np.array(outcomes)[:, 2::3].mean(axis=1)
     assert mean.by_stratum["middle"].value == pytest.approx(middle.mean())
+    # of the variance between seeds and between problems, by sums of squares
+    table = np.array(outcomes, dtype=float)
+    of_seeds, of_problems = (table.mean(axis=axis).var(ddof=1) / n for axis, n in ((1, 3), (0, 6)))
+    assert mean.seed_share == pytest.approx(of_seeds / (of_seeds + of_problems))
+    assert alone.seed_share is None
+    note = intervals_note(comparison)
+    share = f"Seeds make up {100 * mean.seed_share:.1f} % of the variance"
+    assert f"{share} of the intervals over seeds and problems: more problems narrow them most." in note
+    assert "cut there" not in note
+    cut = dataclasses.replace(mean, two_way_ci95={"accuracy": (0.2, 1.0)})
+    assert "An interval over seeds and problems that ends at 100.0 % is cut there." in width_notes([alone, cut])
     assert "Intervals of strata" in intervals_note(comparison)  # beside the page's table of strata, which has them
     assert "strata" not in seeds_note()  # in a terminal, whose tables have none
     assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]

@@ -11,7 +11,7 @@ import msgspec
 from evorun.reports.axes import Axis
 from evorun.reports.comparison.names import BASELINE, SEED, TASK, drop_parts, find_shared_parts, get_setup, join_parts
 from evorun.reports.comparison.runs import Run
-from evorun.runs.crossed import crossed_mean, tabulate
+from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import MIN_SEEDS, clip_interval, t_interval
@@ -92,9 +92,16 @@ class Arm:
 
         None with a single seed, where all values are equal, and where it would be the whole range.
         """
-        seeds = [values for run in self.runs if (values := run.values(score))]
-        found = crossed_mean(tabulate(seeds)) if len(seeds) > 1 else None
+        found = self._crossed_mean(score)
         return None if found is None else clip_interval(found.interval(), score.low, score.high)
+
+    def seed_share(self, score: Score) -> float | None:
+        """Return the share of the seeds in the variance of that interval, in [0, 1]; None without it."""
+        return None if (found := self._crossed_mean(score)) is None else found.seed_weight
+
+    def _crossed_mean(self, score: Score) -> CrossedMean | None:
+        seeds = [values for run in self.runs if (values := run.values(score))]
+        return crossed_mean(tabulate(seeds)) if len(seeds) > 1 else None
 
 
 def group_into_arms(runs: Sequence[Run]) -> list[Arm]:

@@ -9,7 +9,7 @@ from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.groups import same_settings, select_eligible
 from evorun.reports.comparison.names import SEED, find_shared_parts, is_fork, join_parts
 from evorun.reports.comparison.pairs import Pair, Unpaired
-from evorun.reports.comparison.rows import CAVEATS
+from evorun.reports.comparison.rows import CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
 from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.spending import GOLD
@@ -74,12 +74,41 @@ def intervals_note(comparison: ComparedRuns) -> str:
     if not comparison.has_seeds:
         return single
     by_stratum = any(metric.ci95 is not None for row in comparison.rows for metric in row.by_stratum.values())
-    return " ".join([seeds_note(), *([_SEEDS_OF_STRATA] if by_stratum else []), single])
+    seeds = [seeds_note(), *width_notes(comparison.rows)]
+    return " ".join([*seeds, *([_SEEDS_OF_STRATA] if by_stratum else []), single])
 
 
 def seeds_note() -> str:
     """Explain means over seeds and their intervals."""
     return f"{_SEEDS} {_SEEDS_AND_PROBLEMS}"
+
+
+def width_notes(rows: Sequence[Row]) -> list[str]:
+    """Say which of the rows' intervals are cut, and whether seeds or problems make those over both as wide as they are.
+
+    The share of the seeds is the weight of their degrees of freedom: their part in the sum of both variances.
+    """
+    of_seeds = [(row.primary, row.get_interval(row.primary.name)) for row in rows if row.seeds > 1]
+    ends = dict.fromkeys(
+        text.value(score, bound)
+        for score, ci95 in of_seeds
+        if ci95 is not None
+        for bound, end in zip((score.low, score.high), ci95, strict=True)
+        if end == bound
+    )
+    lines = [f"An interval over seeds and problems that ends at {' or '.join(ends)} is cut there."] if ends else []
+    shares = {row.name: row.seed_share for row in rows if row.seed_share is not None and not row.is_baseline}
+    if not shares:
+        return lines
+    low, high = text.percent(min(shares.values())), text.percent(max(shares.values()))
+    by_seeds = [name for name, share in shares.items() if share > 0.5]
+    advice = "more problems narrow them most"
+    if len(by_seeds) == len(shares):
+        advice = "more seeds narrow them most"
+    elif by_seeds:
+        advice = f"more seeds narrow those of {', '.join(by_seeds)} most, more problems the others"
+    share = low if low == high else f"{low} to {high}"
+    return [*lines, f"Seeds make up {share} of the variance of the intervals over seeds and problems: {advice}."]
 
 
 def name_intervals(arms: Sequence[Arm]) -> str:
@@ -209,16 +238,24 @@ def pairs_heading(comparison: ComparedRuns) -> str:
 
 def pairs_note(comparison: ComparedRuns) -> str:
     """Say how the pairs were compared, how many there are, and how their reference was chosen."""
+    return " ".join(pairs_notes(comparison))
+
+
+def pairs_notes(comparison: ComparedRuns) -> list[str]:
+    """Return the same as a line for each column or test that it explains; the reference first."""
     pairs = comparison.pairs.all_pairs
     tested = [pair for pair in pairs if pair.p is not None]
     rates = [pair for pair in pairs if pair.primary.rate]
     units = " in percentage points" if len(rates) == len(pairs) else ", of rates in percentage points" if rates else ""
     alike = "no problem tells the two apart" if len(rates) == len(pairs) else "all problems differ by the same amount"
-    sentences = [
-        f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}.",
-        f"Difference: {primary_words(comparison)} of the run minus that of the reference{units}, with a paired "
-        f"bootstrap interval over problems (missing if {alike}).",
-        "This interval holds the seeds fixed: it is about these very runs on other problems, not about other seeds.",
+    sentences = []
+    if not comparison.reference_given:
+        sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
+    sentences += [
+        f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}. Difference: {primary_words(comparison)} "
+        f"of the run minus that of the reference{units} (below 0, the run has the lower one), with a paired bootstrap "
+        f"interval over problems (missing if {alike}). This interval holds the seeds fixed: it is about these very "
+        "runs on other problems, not about other seeds.",
     ]
     pooled = [pair.compared for pair in comparison.pairs.pooled]
     if any(compared.seeds_ci95 for compared in pooled):
@@ -243,9 +280,7 @@ def pairs_note(comparison: ComparedRuns) -> str:
             "Each run is compared with the reference of its group: the runs that share task, problems, model and, "
             "where the reference has several, the seed."
         )
-    if not comparison.reference_given:
-        sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
-    return " ".join(sentences)
+    return sentences
 
 
 def _describe_tests(pairs: Sequence[Pair]) -> list[str]:

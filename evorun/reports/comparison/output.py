@@ -25,6 +25,9 @@ COMPARISON = "comparison.html"
 _MAX_STRATA = 4
 """Maximum strata with a column in the first table; they always have their own table."""
 
+_MAX_RUNS = 12
+"""Maximum single runs that a terminal lists beside their means (ours)."""
+
 
 def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") -> None:
     """Print the tables of a comparison whose page has been written."""
@@ -33,11 +36,25 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     for line in comparison.study.lines if comparison.study else ():
         console.print(line)
     _print_main_table(notes.shared_line(comparison), comparison, comparison.rows, console)
-    if comparison.has_seeds:
-        _print_main_table("single runs", comparison, comparison.run_rows, console)
-        console.print(notes.seeds_note())
+    for line in [notes.seeds_note(), *notes.width_notes(comparison.rows)] if comparison.has_seeds else []:
+        console.print(line)
     for line in (*notes.few_seeds_lines(comparison), *notes.shared_steps_lines(comparison)):
         console.print(line, style="yellow")
+    pairs = comparison.pairs
+    if pairs.pairs:
+        console.print_table(tables.make_pairs_table(pairs.main_pairs, notes.pairs_heading(comparison)).to_rich())
+        answers = comparison.study.answers if comparison.study else ()
+        for finding in map(describe_finding, pairs.main_pairs):
+            if not any(answer.startswith(finding) for answer in answers):  # which stand above
+                console.print(finding)
+        for line in notes.pairs_notes(comparison):
+            console.print(f"- {line}")
+        scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
+        console.print_table(scores.to_rich())
+        if scores.rows:
+            console.print(notes.SCORE_PAIRS_NOTE)
+    for unpaired in pairs.unpaired:
+        console.print(notes.unpaired_line(unpaired), style="yellow")
     for table in (
         tables.make_scores_table(comparison.rows, comparison.omitted_scores),
         tables.make_search_table(comparison.rows, comparison.step),
@@ -51,28 +68,25 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         console.print(line, style="yellow")
     if (missing := notes.describe_missing_baselines(comparison)) is not None:
         console.print(missing)
-    pairs = comparison.pairs
-    if pairs.pairs:
-        console.print_table(tables.make_pairs_table(pairs.main_pairs, notes.pairs_heading(comparison)).to_rich())
-        console.print_table(tables.make_pairs_table(pairs.seed_pairs, "the same, seed by seed").to_rich())
-        answers = comparison.study.answers if comparison.study else ()
-        for finding in map(describe_finding, pairs.main_pairs):
-            if not any(answer.startswith(finding) for answer in answers):  # which stand above
-                console.print(finding)
-        console.print(notes.pairs_note(comparison))
-        scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
-        console.print_table(scores.to_rich())
-        if scores.rows:
-            console.print(notes.SCORE_PAIRS_NOTE)
-    for unpaired in pairs.unpaired:
-        console.print(notes.unpaired_line(unpaired), style="yellow")
     console.print_table(tables.make_cost_table(comparison).to_rich())
     console.print(notes.cost_note(comparison))
     overhead = make_overhead_table(comparison)
     console.print_table(overhead.to_rich())
     if overhead.rows:
         console.print(OVERHEAD_NOTE)
+    _print_single_runs(comparison, console)
     console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)
+
+
+def _print_single_runs(comparison: ComparedRuns, console: "Terminal") -> None:
+    """Print the runs of several seeds one by one, and their pairs; of more than fit on a screen only where they are."""
+    if not comparison.has_seeds:
+        return
+    if (number := len(comparison.runs)) > _MAX_RUNS:
+        console.print(f"Single runs ({number:,}): on the page below, and as tables with --export=FOLDER.")
+        return
+    _print_main_table("single runs", comparison, comparison.run_rows, console)
+    console.print_table(tables.make_pairs_table(comparison.pairs.seed_pairs, "pairs seed by seed").to_rich())
 
 
 def _print_main_table(title: str, comparison: ComparedRuns, rows: Sequence[Row], console: "Terminal") -> None:

@@ -40,6 +40,8 @@ class Row:
     """Intervals over seeds and problems, by the score's name; of one seed none."""
     two_way_scores: frozenset[str]
     """Names of the scores that single problems have, and so such an interval, unless it would be the whole range."""
+    seed_share: float | None
+    """Share of the seeds in the variance of the primary score's interval over seeds and problems; None without it."""
     trials: Mapping[str, str]
     """The number of trials by the metric's name, of several runs as runs times trials."""
     by_stratum: Mapping[str, Metric]
@@ -130,6 +132,7 @@ def make_row(arm: Arm) -> Row:
         two_way_ci95={
             score.name: ci95 for score in outcome.scores if (ci95 := arm.two_way_interval(score)) is not None
         },
+        seed_share=arm.seed_share(arm.primary),
         two_way_scores=frozenset(score.name for score in outcome.scores if any(run.values(score) for run in arm.runs)),
         trials={
             name: text.trials([run.outcome.metrics[name].n for run in arm.runs if name in run.outcome.metrics])

@@ -366,6 +366,8 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     ]
     columns += [f"{figure}{end}" for figure in figures for end in ("", "_low", "_high")]
     columns += [f"{figure}_{end}_over_seeds" for figure in over_seeds for end in ("low", "high")]
+    shared = any(row.seed_share is not None for row in rows)
+    columns += ["seed_share"] if shared else []
     columns += [f"{figure}_reported" for figure in reported]
     table = make_data_table(name, columns, [])
     for row in rows:
@@ -377,6 +379,7 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
             cells += [row.get_metric(figure).value, *list_ends(row.get_interval(figure))]
         seeds_ci95 = [row.get_metric(figure).ci95 if row.seeds > 1 else None for figure in over_seeds]
         cells += [end for ci95 in seeds_ci95 for end in list_ends(ci95)]
+        cells += [row.seed_share] if shared else []
         table.rows.append([*cells, *(row.get_reported(figure) for figure in reported)])
     return table
 
