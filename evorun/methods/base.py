@@ -178,6 +178,13 @@ class Method(ABC):
         """Return a line for each thing that the method cannot do with `calls` per problem (None: no limit)."""
         return []
 
+    def budget_obstacle(self, calls: int) -> str | None:
+        """Return why these hyperparameters leave nothing to do within `calls` per problem; None when they do not.
+
+        The reason is one line that names the keys.
+        """
+        return None
+
     def incompatibility(self, task: type[Task]) -> str | None:
         """Return why these hyperparameters do not work on an otherwise suitable task; None when they do.
 

@@ -155,6 +155,9 @@ def settle_budget(config: Mapping[str, Any], problems: int) -> tuple[dict[str, A
     if budget.generations is not None and "generations" in method:
         own = method["generations"]
         method["generations"] = budget.generations if own is None else min(own, budget.generations)
+    if method["name"] == "ttt_discover" and limit is not None:  # it makes whole steps only
+        calls = method["states"] * method["group"] * config["task"].get("max_turns", 1)
+        method["steps"] = min(method["steps"], limit // calls)
     for key in ("samples", "comparisons", "rounds", "generations", "steps", "drafts", "nodes"):
         if key in method and method[key] is None and not (key == "steps" and "problems_per_step" in method):
             if limit is None:
@@ -220,7 +223,7 @@ def count_calls(config: Mapping[str, Any], problems: int | None = None, training
     left: float = limit * test
     metered = [part for part in parts if part.role != "gold"]  # its opinions count against no budget
     if method["name"] not in IN_ORDER:
-        share = min(1.0, left / sum(part.calls for part in metered))
+        share = min(1.0, left / max(sum(part.calls for part in metered), 1.0))
         return [part._replace(calls=part.calls * (share if part in metered else 1)) for part in parts]
     kept = []
     for part in parts:

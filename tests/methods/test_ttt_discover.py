@@ -229,6 +229,18 @@ def test_killed_and_resumed_and_replayed_it_is_the_same(tmp_path: Path) -> None:
         plan_weights(whole.path, load_manifest(whole.path), composed(*WORDS, "method.steps=5"), None)
 
 
+def test_a_budget_takes_whole_steps_and_one_without_room_for_a_step_is_refused() -> None:
+    words = ("method=ttt_discover", "task=circle_packing", "task.limit=1", "engine=simulated")
+    for calls, whole in ((50, 48), (150, 144), (450, 448)):
+        sized = composed(*words, f"budget=calls_{calls}")
+        check(sized)
+        assert sum(part.calls for part in count_calls(sized)) == whole
+    part_of_a_step = (*words, "method.states=3", "budget.calls_per_problem=71")
+    assert sum(part.calls for part in count_calls(composed(*part_of_a_step))) == 2 * 3 * 8
+    with pytest.raises(ConfigError, match=r"calls per problem of the budget.*got 512; set method.states=8"):
+        check(composed(*words, "budget.calls_per_problem=71"))
+
+
 ARMS = {"ttt_discover": WORDS[2:6], "best_of_n": ("method=best_of_n", "method.choose=oracle", "method.samples=32")}
 
 

@@ -104,6 +104,19 @@ class TttDiscover(DatasetLevel):
     def make_objective(self, run: Path) -> Objective:
         return self.update_rule.make_objective(self.config.steps)
 
+    def budget_obstacle(self, calls: int) -> str | None:
+        needed = self.config.states * self.config.group
+        if calls >= needed:
+            return None
+        return (
+            f"method.states x method.group: expected at most the {calls} calls per problem of the budget, since a step "
+            f"needs them all, got {needed}; set method.states={max(1, calls // self.config.group)}, or a larger budget"
+        )
+
+    def warnings(self, calls: int | None) -> list[str]:
+        obstacle = None if calls is None else self.budget_obstacle(calls)
+        return [] if obstacle is None else [obstacle]
+
     def information_regime(self, task: type[Task]) -> Regime:
         return "oracle" if self._verifies(task) else super().information_regime(task)
 
