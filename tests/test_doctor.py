@@ -1,6 +1,7 @@
 """`evorun doctor`: missing data in a row each, with what is true of all said once, and drivers too old for CUDA."""
 
 import io
+from importlib import metadata
 
 import pytest
 
@@ -40,3 +41,8 @@ def test_the_driver_is_held_against_the_cuda_libraries(
     found = doctor._driver([driver])
     assert found.ready == ready
     assert ready or "needs a driver R5" in found.remedy
+
+
+def test_a_package_has_its_version_by_whatever_name_it_is_installed() -> None:
+    found = doctor._packages("two", ("msgspec", "yaml"), "")
+    assert found.found == f"msgspec {metadata.version('msgspec')}, yaml {metadata.version('pyyaml')}"

@@ -114,12 +114,14 @@ def _packages(what: str, modules: tuple[str, ...], remedy: str) -> Finding:
     missing = find_missing_packages(modules)
     if missing:
         return Finding(what, False, f"not installed: {', '.join(missing)}", remedy)
-    versions = []
-    for module in modules:
-        distributions = metadata.packages_distributions().get(module, [module])
-        known = filter(None, map(_version, distributions))
-        versions.append(f"{module} {next(known, 'of unknown version')}")
+    versions = [f"{module} {_version(module) or _version_of_module(module)}" for module in modules]
     return Finding(what, True, ", ".join(versions), remedy)
+
+
+def _version_of_module(module: str) -> str:
+    """Return the version of a module whose distribution has another name; reads all that are installed."""
+    distributions = metadata.packages_distributions().get(module, ())
+    return next(filter(None, map(_version, distributions)), "of unknown version")
 
 
 def _version(distribution: str) -> str | None:
