@@ -13,6 +13,7 @@ from building import load_task, make_method, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import solver
+from evorun.tasks.sudoku.instances import SudokuConfig
 from evorun.tasks.tsp.solver import optimal_route
 
 SMALL: list[tuple[str, dict[str, Any]]] = [
@@ -110,3 +111,15 @@ def test_errors_name_the_key_that_the_task_has(config: Any, key: str) -> None:
     for method in (make_method("few_shot"), make_method("gepa")):
         with pytest.raises(ConfigError, match=f"raise {key}"):
             method.check(config.task_class, held_out)
+
+
+def test_a_process_draws_the_same_instances_once() -> None:
+    settings = {"box": 2, "empty_cells": 7, "instances": 3, "validation_instances": 1}
+    first = load_task("sudoku", **settings)
+    with patch.object(SudokuConfig, "draft", side_effect=AssertionError):
+        again = load_task("sudoku", **settings)
+        for other in ({"draw_seed": 5}, {"empty_cells": 6}, {"instances": 4}):
+            with pytest.raises(AssertionError):
+                load_task("sudoku", **{**settings, **other})
+    assert again.problems == first.problems
+    assert again.validation == first.validation

@@ -44,6 +44,10 @@ class Instance(NamedTuple):
     """In canonical form; the best known one where no right one exists."""
 
 
+_drawn: dict[tuple[str, str, int], list[Instance]] = {}
+"""Instances by the settings that they were drawn with."""
+
+
 class Draft(NamedTuple):
     """A generated instance before it is solved."""
 
@@ -128,10 +132,19 @@ class PuzzleConfig(TaskConfig):
         return replace(self, split=TRAINING, validation_instances=0, limit=None).load()
 
     def _draw(self, split: str, limit: int | None = None) -> list[Instance]:
-        """Return a split's first `limit` instances; None: all. Raises DataError for too few distinct ones."""
-        key, splits = _SIZES[split], tuple(_SIZES)
-        size: int = getattr(self, key)
+        """Return a split's first `limit` instances; None: all. Raises DataError for too few distinct ones.
+
+        A process draws the same instances once: the jobs of a sweep share their puzzles.
+        """
+        size: int = getattr(self, _SIZES[split])
         wanted = size if limit is None else min(size, limit)
+        key = repr(replace(self, split=SPLITS[0], limit=None))
+        if (key, split, wanted) not in _drawn:
+            _drawn[key, split, wanted] = self._draw_first(split, wanted)
+        return list(_drawn[key, split, wanted])
+
+    def _draw_first(self, split: str, wanted: int) -> list[Instance]:
+        key, splits = _SIZES[split], tuple(_SIZES)
         instances: dict[bytes, Instance] = {}
         index = last = 0
         while len(instances) < wanted and index - last <= _MAX_MISSES:
