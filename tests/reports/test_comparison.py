@@ -15,6 +15,7 @@ from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
 from evorun.reports.comparison.names import format_model
 from evorun.reports.comparison.notes import (
+    cost_note,
     few_seeds_lines,
     intervals_note,
     pairs_note,
@@ -27,6 +28,7 @@ from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import find_reported
 from evorun.reports.comparison.rows import Row
 from evorun.reports.comparison.tables import make_data_tables, make_main_table, make_pairs_table
+from evorun.reports.facts import SIMULATED_LINE
 from evorun.runs.crossed import crossed_mean, tabulate
 from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
@@ -214,10 +216,15 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     ]
     comparison = compare(runs)
     assert comparison.warnings == [
-        "zero_shot: Simulated model: no language model ran; figures say nothing about any real one.",
+        "zero_shot: Simulated model: no language model ran; figures say nothing about any real one. "
+        "engine.improvement decides the order of methods more than any other setting.",
         "Sample set: generated problems",
     ]
     assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
+    assert "Equal calls are not equal tokens." in cost_note(comparison)
+    alone = compare(runs[:1])
+    assert alone.warnings == [SIMULATED_LINE, "Sample set: generated problems"]
+    assert "equal tokens" not in cost_note(alone)
 
 
 def test_judges_that_sample_differently_on_a_task_are_named_with_both_values(tmp_path: Path) -> None:

@@ -275,10 +275,14 @@ def _deduplicate(scores: Iterable[Score]) -> list[Score]:
     return list(found.values())
 
 
+_ORDER_IS_SIMULATED = " engine.improvement decides the order of methods more than any other setting."
+
+
 def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
     originals: dict[Path | None, str] = {run.outcome.run_dir.resolve(): run.name for arm in arms for run in arm.runs}
+    several_methods = len({arm.method for arm in arms}) > 1
     for run in (run for arm in arms for run in arm.runs):
         early_ends, unevolved = describe_early_ends(run.outcome), describe_unevolved(run.outcome)
         if unevolved is not None:
@@ -292,8 +296,11 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                 step = run.outcome.step_name
                 line = f"The budget, not the number of {step}s, ended the search."
                 line += f" {note_equal_calls(run.outcome)}" if step == "generation" else ""
-            if not (run.is_baseline and line == SIMULATED_LINE):  # a random baseline's name says so
-                holders[line].add(run.name)
+            if line == SIMULATED_LINE:
+                if run.is_baseline:  # whose name says so
+                    continue
+                line += _ORDER_IS_SIMULATED if several_methods else ""
+            holders[line].add(run.name)
         repeated = originals.get(_resolve_recording(run))
         if repeated is not None:
             holders[f"A replay of {repeated}, which is compared, too: no second sample."].add(run.name)

@@ -193,6 +193,8 @@ def cost_note(comparison: ComparedRuns) -> str:
     trained = any(run.outcome.trained for run in comparison.runs)
     gold = ", except for the gold judge that grades" if any(GOLD in row.cost for row in comparison.rows) else ""
     sentences = [f"Calls and tokens are means over problems and include all roles{gold}."]
+    if len(comparison.arms) > 1:
+        sentences.append("Equal calls are not equal tokens.")
     if any(row.sequential_tokens is not None for row in comparison.rows):
         sentences.append(SEQUENTIAL_NOTE)
     if trained:
