@@ -1,5 +1,6 @@
 """`evorun grade`: scores of each response and their means, several responses a problem, tests of programs."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 from building import load_task
 from evorun.cli import grading
 from evorun.cli.grading import grade_file
+from evorun.cli.task_grading import TaskGrading
 from evorun.runner.registry import TASKS
 from evorun.runs.statistics import wilson
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.config import SandboxConfig
+from evorun.tasks.constructions.construction import VALID, Construction
 from evorun.testing.runs import FakeSandbox
 from evorun_process import evorun, evorun_here
 
@@ -189,3 +192,12 @@ def test_a_task_without_strata_has_one_row_of_all_its_responses(tmp_path: Path) 
     done = evorun_here("grade", "task=ethics", "task.source=sample", "responses=r.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len([row for row in rows_of(done.stdout) if row[:1] == ["all"]]) == 1
+
+
+def test_exported_rewards_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages of `evorun export format=verifiers` reward by the score that training uses, where a task names one."""
+    text = "```python\ndef build(n):\n    return [[0.25, 0.5, 0.25], [0.75, 0.5, 0.25]]\n```"
+    for score, reward in ((None, 0.5), (VALID, 1.0)):
+        monkeypatch.setattr(Construction, "reward_score", score)
+        grading = TaskGrading("task=circle_packing", "task.circles=[2]")
+        assert asyncio.run(grading.reward("circles_2", text)) == reward

@@ -32,7 +32,8 @@ class TaskGrading:
             raise ConfigError(f"task={config.name}: expected a task of one turn with ground truth; choose another one")
         self._loaded = config.load_training() if training else config.load()
         self._problems = {problem.id: problem for problem in self._loaded.problems}
-        self._measure = primary_score(self._loaded.task.scores)
+        task = self._loaded.task
+        self._measure = task.reward_score or primary_score(task.scores)  # as in training
         self._tools = MethodTools(LazySandbox(read_sandbox(values, config), config.private_files))
         # A sandbox belongs to one event loop.
         self._loop = asyncio.new_event_loop()
@@ -49,7 +50,7 @@ class TaskGrading:
         return [(name, task.generation_prompt(problem).messages) for name, problem in self._problems.items()]
 
     async def reward(self, problem_id: str, text: str) -> float:
-        """Return a text's primary score, higher for better ones: in [0, 1] where the score has bounds.
+        """Return a text's reward as in training, higher for better ones: in [0, 1] where the score has bounds.
 
         Raises DataError for an unknown problem, and where the grader gives no score.
         """

@@ -101,7 +101,10 @@ def make_figures_table(
 def has_judge(manifest: Manifest) -> bool:
     """Tell whether the method's settings have a judge compare candidates in duels."""
     settings = manifest.config.get("method")
-    return isinstance(settings, Mapping) and "judge_temperature" in settings and settings.get("choose") != "oracle"
+    if not isinstance(settings, Mapping) or "judge_temperature" not in settings:
+        return False
+    # Best-of-N also chooses without a judge: by an oracle, by a rubric, or by votes that other rewards weigh.
+    return settings.get("choose") not in ("oracle", "rubric") and settings.get("reward", "duels") == "duels"
 
 
 def warn_of_indecision(metrics: Mapping[str, Metric]) -> str | None:

@@ -313,14 +313,17 @@ async def test_criteria_of_a_problem_give_rewards_and_unread_judgments_are_left_
     assert not model.of("judge")
 
 
-async def test_votes_are_weighed_by_a_rubrics_points_that_are_not_below_0() -> None:
+@pytest.mark.parametrize(("drawn", "best"), [("ccb", "b"), ("ccd", "d")])
+async def test_votes_are_weighed_by_a_rubrics_points_that_are_not_below_0(drawn: str, best: str) -> None:
+    """A reward of 0 (d) goes before one below it (c), though both give no vote."""
+
     def script(ask: Ask) -> str:
-        return "ccb"[ask.index] if ask.role == "generate" else judges_by_points(ask)
+        return drawn[ask.index] if ask.role == "generate" else judges_by_points(ask)
 
     method = best_of(samples=3, choose="weighted", reward="rubric", score_attempts=1)
     (step,) = await solve(method, Scripted(script), task=CriteriaQuiz())
     assert step.best is not None
-    assert step.best.answer == "b"
+    assert step.best.answer == best
 
 
 async def test_a_rubric_that_nothing_can_be_read_of_leaves_the_first_response() -> None:

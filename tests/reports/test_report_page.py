@@ -164,6 +164,7 @@ def test_a_run_that_tests_no_programs_names_no_sandbox(tmp_path: Path) -> None:
     [
         ({"name": "duel_evolve", "judge_temperature": 0.7}, True),
         ({"name": "best_of_n", "judge_temperature": 0.7, "choose": "oracle"}, False),
+        ({"name": "best_of_n", "judge_temperature": 0.7, "choose": "weighted", "reward": "rubric"}, False),
         ({"name": "few_shot"}, False),
     ],
 )

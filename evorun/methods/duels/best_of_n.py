@@ -243,9 +243,11 @@ class BestOfN(PerProblem):
         elif self.config.choose == "rubric":
             best = max(scored, key=scored.__getitem__)
         else:
-            answers = [ctx.task.signature(ctx.problem, drawn[place]) for place in scored]
-            voted = self.config.choose_by_vote(answers, [max(0.0, reward) for reward in scored.values()])
-            best = None if voted is None else list(scored)[voted]
+            # Votes are at least 0, and the earliest of equal ones wins: those below 0 come last, the worst at the end.
+            places = sorted(scored, key=lambda place: max(0.0, -scored[place]))
+            answers = [ctx.task.signature(ctx.problem, drawn[place]) for place in places]
+            voted = self.config.choose_by_vote(answers, [max(0.0, scored[place]) for place in places])
+            best = None if voted is None else places[voted]
         rated = [
             replace(candidate, mean=reward, survivor=True) for candidate, reward in zip(drawn, rewards, strict=True)
         ]
@@ -257,7 +259,11 @@ class BestOfN(PerProblem):
         )
 
     async def _score_by_rubric(self, ctx: Context, drawn: Sequence[Candidate]) -> tuple[list[float | None], int]:
-        """Return the responses' rewards, None where no judgment could be read, and the number of unread judgments."""
+        """Return the responses' rewards, None where no judgment could be read, and the number of unread judgments.
+
+        The budget admits each attempt by itself, so that one that ends leaves what was read. Training admits a whole
+        step at its maximum before it begins (`evorun.rollouts.rubric_rewards.ask_until_read`).
+        """
         config, items = self.config, ctx.task.rubric_items(ctx.problem)
         scores: list[dict[int, float]] = [{} for _ in drawn]
         # An index is that of the response times MAX_PROBLEM_ITEMS, plus that of the criterion.
