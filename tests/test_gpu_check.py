@@ -26,23 +26,35 @@ def check(out: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], dic
 # Each call takes seconds to import what it checks: the second one is left to the night.
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["once", "again"])
 def test_a_part_that_is_cut_off_is_reported_and_the_next_call_keeps_it(again: bool, tmp_path: Path) -> None:
-    done, found = check(tmp_path, "--parts", "decoding", "--minutes", "0.001")
+    done, found = check(tmp_path, "--parts", "training-ppo", "decoding", "--minutes", "0.001", "--total", "0.0005")
     assert done.returncode == 1
-    assert found["parts"]["decoding"]["problem"] == "cut off after 0.001 minutes"
-    assert "| decoding | **cut off after 0.001 minutes** |" in (tmp_path / "gpu_check.md").read_text()
+    assert found["parts"]["training-ppo"]["problem"] == "cut off after 0.0005 minutes"
+    assert "| training-ppo | **cut off after 0.0005 minutes** |" in (tmp_path / "gpu_check.md").read_text()
+    assert [line for line in done.stdout.splitlines() if line.endswith("no time left")] == [
+        "== decoding-dense: no time left",
+        "== decoding-moe: no time left",
+    ]
     if again and importlib.util.find_spec("vllm") is None:
-        done, found = check(tmp_path, "--parts", "vllm")  # keeps the other part's figures
+        done, found = check(tmp_path, "--parts", "vllm", "memory")  # keeps the other part's figures
         assert done.returncode == 0, done.stderr
-        assert [figure["value"] for figure in found["parts"]["vllm"]["figures"]] == ["not installed"]
-        assert set(found["parts"]) == {"decoding", "vllm"}
+        assert [figure["value"] for figure in found["parts"]["vllm-dense"]["figures"]] == ["not installed"]
+        assert set(found["parts"]) == {"training-ppo", "vllm-dense", "vllm-moe", "memory"}
         assert found["machine"]["packages"]["torch"] in done.stdout
+
+
+@pytest.mark.nightly
+def test_a_part_that_is_unknown_is_refused_with_the_names_of_all(tmp_path: Path) -> None:
+    done, found = check(tmp_path, "--parts", "train")
+    assert done.returncode == 2
+    assert "--parts train: expected some of decoding-dense, " in done.stderr
+    assert not found
 
 
 @pytest.mark.nightly
 def test_the_engine_is_as_near_to_float32_as_a_plain_pass(tmp_path: Path) -> None:
     done, found = check(tmp_path, "--parts", "decoding", "--minutes", "20")
     assert done.returncode == 0, done.stderr
-    figures = found["parts"]["decoding"]["figures"]
+    figures = [figure for part in ("dense", "moe") for figure in found["parts"][f"decoding-{part}"]["figures"]]
     assert not [figure for figure in figures if str(figure["value"]).startswith("failed")]
     distances = [figure for figure in figures if figure["what"].endswith("mean")]
     assert len(distances) == 2
@@ -52,8 +64,10 @@ def test_the_engine_is_as_near_to_float32_as_a_plain_pass(tmp_path: Path) -> Non
 
 @pytest.mark.nightly
 def test_every_way_to_train_and_each_method_is_tried(tmp_path: Path) -> None:
-    done, found = check(tmp_path, "--parts", "training", "runs", "resume", "sharing", "--minutes", "40")
+    groups = ("training", "runs", "resume", "sharing", "memory", "transfer")
+    done, found = check(tmp_path, "--parts", *groups, "--minutes", "40")
     assert done.returncode == 0, (done.stderr, found)
+    assert len(found["parts"]) == 5 + 8 + 1 + 3 + 1 + 4
     figures = [figure for part in found["parts"].values() for figure in part["figures"]]
     assert not [figure for figure in figures if str(figure["value"]).startswith("failed")]
     equal = [figure["value"] for figure in figures if figure["what"].endswith("equal")]

@@ -12,7 +12,7 @@ from evorun.models.base import Reply
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.engine import TransformersConfig
 from figures import Setting, attempt, peak_memory, report
-from random_models import FAMILIES, write_random_model
+from random_models import write_random_model
 
 BATCHES = {"full": (1, 8, 32, 128), "tiny": (1, 4)}
 TOKENS = {"full": 128, "tiny": 8}
@@ -20,14 +20,13 @@ SCORED = 8
 """Completions whose log-probabilities are compared."""
 
 
-def measure(setting: Setting) -> None:
-    """Report the figures of each family of models."""
-    for family in FAMILIES:
-        with attempt(f"{family}: decoding"):
-            folder = str(write_random_model(family, setting.size, setting.scratch / family, setting.device))
-            replies = asyncio.run(_decode(family, folder, setting))
-            _generate(family, folder, setting)
-            _compare_log_probabilities(family, folder, replies, setting)
+def measure(setting: Setting, family: str) -> None:
+    """Report the figures of a family of models."""
+    with attempt(f"{family}: decoding"):
+        folder = str(write_random_model(family, setting))
+        replies = asyncio.run(_decode(family, folder, setting))
+        _generate(family, folder, setting)
+        _compare_log_probabilities(family, folder, replies, setting)
 
 
 def make_request(number: int, tokens: int) -> Request:

@@ -19,7 +19,9 @@ class Setting(NamedTuple):
     size: str
     """full | tiny."""
     scratch: Path
-    """A folder for models and runs, which the check removes."""
+    """A folder for the part's runs, which the check removes."""
+    models: Path
+    """A folder for models, which the parts share; the check removes it at its end."""
 
     @property
     def tiny(self) -> bool:
@@ -66,9 +68,14 @@ def peak_memory(process: int | None = None) -> Iterator[Callable[[], float]]:
         thread.join()
 
 
+def read_gpu_memory() -> float:
+    """Return the memory in use of all GPUs seen, in GiB; 0 without any."""
+    return sum(float(line.split()[0]) for line in query_gpus("memory.used") or ()) / 1024
+
+
 def _read_memory(process: int | None) -> float:
-    if gpus := query_gpus("memory.used"):
-        return sum(float(line.split()[0]) for line in gpus) / 1024
+    if query_gpus("memory.used"):
+        return read_gpu_memory()
     try:
         status = Path(f"/proc/{process or 'self'}/status").read_text()
     except OSError:  # it has ended
@@ -95,6 +102,8 @@ def to_table(found: Mapping[str, Any]) -> str:
             shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else _format(value)
             cells = (part, figure["what"], f"{shown} {figure['unit']}".strip(), figure["beside"])
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        if "held" in of_part:
+            lines.append(f"| {part} | **beside other work** | {of_part['held']} | |")
         if "problem" in of_part:
             last = next((line for line in reversed(of_part["last_lines"]) if line.strip()), "no message")
             said = last.strip().replace("|", "\\|")

@@ -25,7 +25,7 @@ PASSES = (
 a small model often has."""
 
 
-def measure(setting: Setting) -> None:
+def measure(setting: Setting, _: str) -> None:
     """Report whether a run goes on with smaller passes, and what it then learns."""
     if setting.device == "cpu":
         report("a run short of memory", "not tried: needs a GPU")
@@ -35,7 +35,7 @@ def measure(setting: Setting) -> None:
         seconds, peak = _train(roomy, setting)
         # The pass of all completions needs nearly this peak, and that of half of them a little more than half of it.
         with _occupied(leaving=0.75 * peak):
-            tight_seconds, _ = _train(tight, setting)
+            tight_seconds = _train(tight, setting)[0]
         [made] = json.loads((tight / "manifest.json").read_text())["smaller_passes"]
         report("a run with room for its passes", seconds, "s", f"{peak:.3g} GiB at its peak")
         report("the same with three quarters of that memory", tight_seconds, "s", f"{made['reason']}"[:200])

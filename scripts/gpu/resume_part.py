@@ -14,7 +14,7 @@ KILLED = (*SUMS, *ROLLOUTS, "method.steps=4", "method.eval_every=4", "training.s
 """The run that is killed after its second step; PPO learns from equal rewards, too, which a small model often has."""
 
 
-def measure(setting: Setting) -> None:
+def measure(setting: Setting, _: str) -> None:
     """Report whether a killed run's records are those of an undisturbed one."""
     with attempt("a run that was killed and resumed"):
         _kill_and_resume(setting.scratch, f"engine.device={setting.device}")

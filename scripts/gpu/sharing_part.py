@@ -26,6 +26,10 @@ SHARE = 0.7
 """Of the GPU's memory, which the engine takes while it is awake."""
 
 
+LEVELS = {"level1": 1, "level2": 2}
+"""Sleep levels by piece."""
+
+
 class Trained(NamedTuple):
     """The outcome of some steps."""
 
@@ -37,23 +41,27 @@ class Trained(NamedTuple):
     """Digest of the trained adapter."""
 
 
-def measure(setting: Setting) -> None:
-    """Report the figures of a trainer by itself, then beside vLLM where that is installed."""
-    folder = write_random_model("dense", setting.size, setting.scratch / "dense", setting.device)
-    sizes = argparse.Namespace(model=str(folder), device=setting.device, threads=1, **SIZES[setting.size])
-    with attempt("a trainer that leaves the GPU between updates"):
-        staying, leaving = (
-            asyncio.run(_train(setting, sizes, make_job(setting, sizes, offload=offload))) for offload in (False, True)
-        )
-        report("step of a trainer that leaves the GPU", leaving.seconds, "s", f"{staying.seconds:.3g} s staying")
-        report("its memory while it waits", leaving.waiting, "GiB", f"{staying.waiting:.3g} GiB staying")
-        report("its adapter after these steps is that of one that stays", leaving.adapter == staying.adapter)
-    if importlib.util.find_spec("vllm") is None or setting.device == "cpu":
+def measure(setting: Setting, piece: str) -> None:
+    """Report the figures of a trainer by itself, or of one beside a vLLM that sleeps at a level."""
+    if piece != "trainer" and (importlib.util.find_spec("vllm") is None or setting.device == "cpu"):
         report("vLLM on the trainer's GPU", "not tried: needs vLLM and a GPU")
         return
-    for level in (1, 2):
-        with attempt(f"vLLM on the trainer's GPU, sleep level {level}"):
-            asyncio.run(_take_turns(setting, sizes, level))
+    with attempt(f"sharing: {piece}"):
+        sizes = argparse.Namespace(device=setting.device, threads=1, **SIZES[setting.size])
+        sizes.model = str(write_random_model("dense", setting))
+        if piece == "trainer":
+            _leave(setting, sizes)
+        else:
+            asyncio.run(_take_turns(setting, sizes, LEVELS[piece]))
+
+
+def _leave(setting: Setting, sizes: argparse.Namespace) -> None:
+    staying, leaving = (
+        asyncio.run(_train(setting, sizes, make_job(setting, sizes, offload=offload))) for offload in (False, True)
+    )
+    report("step of a trainer that leaves the GPU", leaving.seconds, "s", f"{staying.seconds:.3g} s staying")
+    report("its memory while it waits", leaving.waiting, "GiB", f"{staying.waiting:.3g} GiB staying")
+    report("its adapter after these steps is that of one that stays", leaving.adapter == staying.adapter)
 
 
 def make_job(setting: Setting, sizes: argparse.Namespace, *, offload: bool) -> Job:

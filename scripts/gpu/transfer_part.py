@@ -1,4 +1,4 @@
-"""All weights of an update on their way to vLLM on the trainer's GPU: from memory (CUDA IPC), and by folders."""
+"""All weights of an update on their way to vLLM: from memory (CUDA IPC, NCCL), and by folders."""
 
 import argparse
 import asyncio
@@ -36,77 +36,87 @@ TIMES = 3
 RAM_DISK = Path("/dev/shm")  # noqa: S108 - folders with random names
 
 
-def measure(setting: Setting) -> None:
-    """Report whether vLLM computes with the weights that it was sent, and the seconds of each way."""
+def measure(setting: Setting, piece: str) -> None:
+    """Report whether vLLM computes with the weights that it was sent, and the seconds of a piece's way.
+
+    ipc, nccl: from memory, on one GPU and between two. folders: beside one push by CUDA IPC. level2: to an engine that
+    has slept at level 2.
+    """
     if importlib.util.find_spec("vllm") is None or setting.device == "cpu":
         report("weights from a trainer's memory", "not tried: needs vLLM and a GPU")
         return
-    folder = write_random_model("dense", setting.size, setting.scratch / "dense", setting.device)
-    torch.cuda.empty_cache()
-    sizes = argparse.Namespace(model=str(folder), device=setting.device, threads=1, **SIZES[setting.size])
-    for level in (None, 2):
-        with attempt(f"transfer of weights, sleep level {level}"):
-            asyncio.run(_transfer(setting, sizes, level))
+    if piece == "nccl" and torch.cuda.device_count() < 2:
+        report("weights by NCCL", "not tried: needs two GPUs")
+        return
+    with attempt(f"transfer of weights: {piece}"):
+        sizes = argparse.Namespace(device=setting.device, threads=1, **SIZES[setting.size])
+        sizes.model = str(write_random_model("dense", setting))
+        torch.cuda.empty_cache()
+        asyncio.run(_transfer(setting, sizes, piece))
 
 
-def make_job(setting: Setting, sizes: argparse.Namespace, *, offload: bool) -> Job:
+def make_job(setting: Setting, sizes: argparse.Namespace, piece: str) -> Job:
     """Return what a trainer of all weights is told."""
-    folder = setting.scratch / f"checkpoints-{offload}"
+    folder = setting.scratch / "checkpoints"
     folder.mkdir(exist_ok=True)
     plain = job(sizes, folder)
     training = dataclasses.replace(
-        plain.training, weights="full", learning_rate=LEARNING_RATE, micro_batch=4, offload=offload
+        plain.training,
+        weights="full",
+        learning_rate=LEARNING_RATE,
+        micro_batch=4,
+        offload=piece == "level2",
+        devices=[1] if piece == "nccl" else None,
     )
     return msgspec.structs.replace(plain, training=training)
 
 
-async def _transfer(setting: Setting, sizes: argparse.Namespace, level: int | None) -> None:
+async def _transfer(setting: Setting, sizes: argparse.Namespace, piece: str) -> None:
     """Update all weights, send them, and complete with them, in turns."""
-    named = "level 2" if level else "awake"
+    way = "nccl" if piece == "nccl" else "ipc"
     engine = VllmConfig(
         gpu_memory_utilization=SHARE,
-        sleep=level is not None,
-        sleep_level=level or 1,
+        sleep=piece == "level2",
+        sleep_level=2 if piece == "level2" else 1,
         max_num_seqs=16,
         enforce_eager=True,
-    ).for_transfer("ipc")
+        devices=[0] if piece == "nccl" else None,
+    ).for_transfer(way)
     model: Any = await engine.open(ModelConfig(name="dense", id=sizes.model, dtype="bfloat16", context_length=2048))
     try:
         async with model.asleep():
-            trainer = await TrainerProcess.start(
-                make_job(setting, sizes, offload=level is not None), setting.scratch / "trainer.log"
-            )
+            trainer = await TrainerProcess.start(make_job(setting, sizes, piece), setting.scratch / "trainer.log")
         try:
             updates = Evorun(trainer, sizes)
             before = await model.complete(make_request(0, 64))
-            for step in range(1, 3):
+            for step in (1,) if piece == "folders" else (1, 2):
                 async with model.asleep():
                     await updates.learn(random_completions(sizes.rows, sizes.tokens, step))
-                with timed(f"{named}: push {step} by CUDA IPC"), peak_memory() as peak:
-                    view = await model.receive_weights(f"policy@{step}", sending(trainer, step))
-                report(f"{named}: peak memory of the GPU in this push", peak(), "GiB")
+                with timed(f"{piece}: push {step} from memory"), peak_memory() as peak:
+                    view = await model.receive_weights(f"policy@{step}", sending(trainer, step, way))
+                report(f"{piece}: peak memory of the GPU in this push", peak(), "GiB")
                 after = await view.complete(make_request(0, 64))
-                exported = setting.scratch / f"{named}-{step}"
+                exported = setting.scratch / f"step-{step}"
                 await trainer.ask(Export(str(exported), "dense", step))
-                _compare(f"{named}: after update {step}", exported, Path(sizes.model), after, before)
-            for again in range(TIMES):
-                with timed(f"{named}: push {3 + again} by CUDA IPC"):
-                    await model.receive_weights("policy", sending(trainer, 2))
-            if level is not None:
+                _compare(f"{piece}: after update {step}", exported, Path(sizes.model), after, before)
+            if piece == "folders":
+                for where, place in (("disk", setting.scratch), ("a RAM disk", RAM_DISK)):
+                    await _push_by_folders(trainer, model, where, place, after)
                 return
-            for where, place in (("disk", setting.scratch), ("a RAM disk", RAM_DISK)):
-                await _push_by_folders(trainer, model, where, place, after)
+            for again in range(TIMES):
+                with timed(f"{piece}: push {3 + again} from memory"):
+                    await model.receive_weights("policy", sending(trainer, 2, way))
         finally:
             await trainer.close()
     finally:
         await model.close()
 
 
-def sending(trainer: TrainerProcess, version: int) -> Callable[[WeightReceiver], Any]:
-    """Return what lets a trainer send an update's weights by CUDA IPC."""
+def sending(trainer: TrainerProcess, version: int, way: str) -> Callable[[WeightReceiver], Any]:
+    """Return what lets a trainer send an update's weights. way: ipc or nccl."""
 
     async def send(to: WeightReceiver) -> None:
-        await trainer.send(Send(version=version, transfer="ipc", engine=to.number, processes=to.processes), to.call)
+        await trainer.send(Send(version=version, transfer=way, engine=to.number, processes=to.processes), to.call)
 
     return send
 
@@ -116,7 +126,7 @@ async def _push_by_folders(trainer: TrainerProcess, model: Any, where: str, plac
         for again in range(TIMES):
             folder = Path(scratch) / str(again)
             with timed(f"push by a folder on {where}"):
-                await trainer.ask(Export(str(folder), "dense", 2, for_engine=True))
+                await trainer.ask(Export(str(folder), "dense", 1, for_engine=True))
                 view = await model.with_weights(folder, f"folder@{again}")
             shutil.rmtree(folder)
         read = await view.complete(make_request(0, 64))

@@ -18,42 +18,42 @@ SHARE = 0.6
 """Of the GPU's memory, so that an engine that has ended late leaves room."""
 
 
-def measure(setting: Setting) -> None:
-    """Report the figures, or that vLLM is not installed."""
+def measure(setting: Setting, family: str) -> None:
+    """Report the figures of a family of models, or that vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         report("vLLM", "not installed")
         return
-    folder = str(write_random_model("dense", setting.size, setting.scratch / "dense", setting.device))
+    folder = str(write_random_model(family, setting))
     batch, tokens = max(BATCHES[setting.size]), TOKENS[setting.size]
     prompts: list[Sequence[int]] = []
-    with attempt("engine=vllm"):
-        prompts = asyncio.run(_measure_engine(folder, batch, tokens, setting))
+    with attempt(f"{family}: engine=vllm"):
+        prompts = asyncio.run(_measure_engine(family, folder, batch, tokens, setting))
     gc.collect()
-    with attempt("bare vLLM"):
-        _measure_bare(folder, prompts, tokens, setting)
+    with attempt(f"{family}: bare vLLM"):
+        _measure_bare(family, folder, prompts, tokens, setting)
 
 
-async def _measure_engine(folder: str, batch: int, tokens: int, setting: Setting) -> list[Sequence[int]]:
+async def _measure_engine(family: str, folder: str, batch: int, tokens: int, setting: Setting) -> list[Sequence[int]]:
     sleeps = setting.device == "cuda"  # the CPU build has no sleep mode
     engine = VllmConfig(gpu_memory_utilization=SHARE, sleep=sleeps, cpu_kv_cache_gib=0.5)
     started = time.perf_counter()
-    model: Any = await engine.open(ModelConfig(name="dense", id=folder, dtype="bfloat16", context_length=2048))
-    report("engine=vllm: start", time.perf_counter() - started, "s")
+    model: Any = await engine.open(ModelConfig(name=family, id=folder, dtype="bfloat16", context_length=2048))
+    report(f"{family}: engine=vllm: start", time.perf_counter() - started, "s")
     try:
         await model.complete(make_request(0, tokens))
         started = time.perf_counter()
         replies = await asyncio.gather(*(model.complete(make_request(1 + i, tokens)) for i in range(batch)))
         made = sum(reply.completions[0].tokens for reply in replies)
-        report(f"engine=vllm: tokens per second, batch {batch}", made / (time.perf_counter() - started))
+        report(f"{family}: engine=vllm: tokens per second, batch {batch}", made / (time.perf_counter() - started))
         if sleeps:
             before = await model.complete(make_request(1, tokens))
             started = time.perf_counter()
             async with model.asleep():
-                report("engine=vllm: falling asleep", time.perf_counter() - started, "s")
+                report(f"{family}: engine=vllm: falling asleep", time.perf_counter() - started, "s")
             started = time.perf_counter()
             after = await model.complete(make_request(1, tokens))
-            report("engine=vllm: waking, with one completion", time.perf_counter() - started, "s")
-            report("engine=vllm: the same completion after it has slept", *_compare(before, after))
+            report(f"{family}: engine=vllm: waking, with one completion", time.perf_counter() - started, "s")
+            report(f"{family}: engine=vllm: the same completion after it has slept", *_compare(before, after))
         return [reply.prompt_ids or () for reply in replies]
     finally:
         await model.close()
@@ -67,7 +67,7 @@ def _compare(before: Reply, after: Reply) -> tuple[bool, str, str]:
     return True, "", f"log-probabilities at most {max(distances, default=0.0):.3g} nats apart"
 
 
-def _measure_bare(folder: str, prompts: list[Sequence[int]], tokens: int, setting: Setting) -> None:
+def _measure_bare(family: str, folder: str, prompts: list[Sequence[int]], tokens: int, setting: Setting) -> None:
     from vllm import LLM, SamplingParams
     from vllm.inputs import tokens_input
 
@@ -82,4 +82,4 @@ def _measure_bare(folder: str, prompts: list[Sequence[int]], tokens: int, settin
     started = time.perf_counter()
     outputs = llm.generate([tokens_input(list(prompt)) for prompt in prompts], parameters, use_tqdm=False)
     made = sum(len(output.outputs[0].token_ids) for output in outputs)
-    report(f"bare vLLM: tokens per second, batch {len(prompts)}", made / (time.perf_counter() - started))
+    report(f"{family}: bare vLLM: tokens per second, batch {len(prompts)}", made / (time.perf_counter() - started))
