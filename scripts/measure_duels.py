@@ -5,8 +5,8 @@
 
 One row for all runs that differ by their seeds alone, with Student's 95 % intervals. calls: of a problem. score:
 the task's primary one (accuracy where there is right and wrong), over seeds and problems; in brackets over seeds alone,
-on the very problems that ran. difference: from the arm that has the override of `--against` in place of its own (and no
-settings of its own method, where that is a method), else from the arm with the fewest overrides; seed by seed and
+on the very problems that ran. difference: from the arm that has the overrides of `--against` in place of its own (and
+no settings of its own method, where that is a method), else from the arm with the fewest overrides; seed by seed and
 problem by problem. auc: the chance that a right candidate is estimated above a wrong one; agreement: the share of
 decisive duels of a right and a wrong candidate that the right one won; never judged: the share of candidates without a
 duel; the last three over seeds. --columns budget: a shorter table, methods by budgets, with scores and differences.
@@ -122,20 +122,22 @@ def table_by(key: str, arms: Mapping[str, Mapping[int, Run]], against: str) -> s
     return markdown(columns, {row: [cells.get(value, "-") for value in columns] for row, cells in rows.items()})
 
 
-def _replaced(arm: str, override: str) -> str:
-    """Return the name of the arm that has this override in the place of its own value.
+def _replaced(arm: str, overrides: str) -> str:
+    """Return the name of the arm that has these overrides in the place of its own values.
 
     Another method has none of the settings of this one.
     """
-    key = override.partition("=")[0]
-    kept = [word for word in arm.split() if not word.startswith(f"{key}.")]
-    return " ".join(override if word.startswith(f"{key}=") else word for word in kept)
+    for override in overrides.split():
+        key = override.partition("=")[0]
+        kept = [word for word in arm.split() if not word.startswith(f"{key}.")]
+        arm = " ".join(override if word.startswith(f"{key}=") else word for word in kept)
+    return arm
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--against", help="an override, such as method=duel_evolve, of the arms to compare with")
+    parser.add_argument("--against", help="overrides, such as method=duel_evolve, of the arms to compare with")
     parser.add_argument("--columns", help="a swept key, such as budget, whose values are columns; needs --against")
     options = parser.parse_args()
     found: dict[str, dict[int, Run]] = defaultdict(dict)

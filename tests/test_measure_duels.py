@@ -51,6 +51,15 @@ def test_arms_are_paired_with_the_arm_that_differs_in_one_override_or_with_the_p
         "nothing changed": "-",
         "method.duels=6": "-0.50",
     }
+    both = {
+        "method=rsa k=1 l=false": arm((1, 1)),
+        "method=rsa k=2 l=false": arm((0, 0)),
+        "method=rsa k=2 l=true": arm((1, 0)),
+    }
+    two_keys = cells(script.table(both, against="k=1 l=false"))
+    assert {name: row["difference"][:5] for name, row in two_keys.items()} == {
+        **{"k=1 l=false": "-", "k=2 l=false": "-1.00", "k=2 l=true": "-0.50"}
+    }
     # Of one problem it is over seeds: Student's for scores of 1 and 0
     alone = {"method=rsa": {seed: script.Run({"p": seed}, 10.0, {}) for seed in (0, 1)}}
     assert cells(script.table(alone))["nothing changed"]["score"] == "0.50 ± 6.35"
