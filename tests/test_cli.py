@@ -57,7 +57,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["method=duel_evolv"], "unknown method; did you mean method=duel_evolve? choose one of"),
+        (["method=duel_evolv"], "unknown method; did you mean method=duel_evolve? evorun list methods names all"),
         (
             ["task=nothing"],
             "task=nothing: unknown task; choose one of aime, arithmetic, autocorrelation,",

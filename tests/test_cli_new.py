@@ -19,7 +19,7 @@ from evorun_process import evorun_here
             ("task", "mine", "kind=duels"),
             "expected: evorun new task|method NAME [kind=duels]; got: task mine",
         ),
-        (("method", "mine", "kind=votes"), "expected: evorun new task|method NAME [kind=duels]; got: method mine kind"),
+        (("method", "mine", "kind=duel"), "kind=duel: expected kind=duels, or nothing, after the name"),
         (("task", "my-task"), "my-task: expected a name in lower-case letters, digits and underscores"),
         (("method", "../mine"), "../mine: expected a name in lower-case letters, digits and underscores"),
         (("method", "Mine"), "Mine: expected a name in lower-case letters, digits and underscores"),

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import logging
 import re
 import signal
 import sys
@@ -64,7 +65,9 @@ def test_a_job_keeps_the_folder_that_it_had_and_another_one_does_not_get_it() ->
     beside = [Job("rsa_tsp", ["task.limit=3", "method.k=2", "seed=0"], "full_b"), first]
     assert choose_folders(beside, earlier) == ["rsa_tsp_k-2_seed-0", "rsa_tsp_seed-0"]
     other = Job("rsa_tsp", ["task.limit=4", "seed=0"], "full_c")
-    assert choose_folders([other], earlier) == ["full_c"]
+    assert choose_folders([other], earlier) == ["rsa_tsp_limit-4_seed-0"]
+    unlike = [JobInSweep("rsa_tsp_limit-4_seed-0", ("task.limit=5", "seed=0"))]  # as another sweep named it
+    assert choose_folders([other], unlike) == ["full_c"]
     faster = Job("rsa_tsp", ["task.limit=3", "seed=0", "engine.concurrency=2"], "full_d")
     assert choose_folders([faster], earlier) == ["rsa_tsp_seed-0"]  # a resume may set it, so it is the same job
 
@@ -236,6 +239,7 @@ def test_a_job_that_cannot_begin_has_failed_until_a_resume_begins_it(tmp_path: P
     words = ("-m", *DRY_RUN[1:], "method=best_of_n,zero_shot", "seed=0,1", "hydra.sweep.dir=sweep")
 
     def begin(config: dict[str, Any], folder: Path, *_: object, able: bool = False, **__: object) -> str:
+        logging.getLogger("evorun").warning("of each job")
         if config["method"]["name"] == "best_of_n" and not able:
             raise ConfigError("method.samples: expected\na number")
         (folder / "manifest.json").write_text(json.dumps({"status": "completed"}))
@@ -244,7 +248,7 @@ def test_a_job_that_cannot_begin_has_failed_until_a_resume_begins_it(tmp_path: P
 
     with mock.patch("evorun.cli.running.carry_out", begin):
         done = evorun_here(*words, cwd=tmp_path)
-    assert done.stderr.splitlines() == ["error: method.samples: expected a number"]
+    assert done.stderr.splitlines() == ["warning: of each job", "error: method.samples: expected a number"]
     looked = evorun_here("status", "sweep", cwd=tmp_path)
     failed = "failed: method=best_of_n seed=0; method=best_of_n seed=1: method.samples: expected a number"
     for shown in (done.stdout, looked.stdout):
@@ -314,15 +318,13 @@ def test_an_interrupt_is_never_silent(tmp_path: Path) -> None:
         done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=other", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
     assert not (tmp_path / "other").exists()
-    with mock.patch(
-        "evorun.runs.directory.OmegaConf.to_yaml", side_effect=KeyboardInterrupt
-    ):  # just after the manifest
+    with mock.patch("evorun.runs.directory._to_yaml", side_effect=KeyboardInterrupt):  # just after the manifest
         done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=early", cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "interrupted; continue with: evorun resume early"
     assert json.loads((tmp_path / "early" / "manifest.json").read_text())["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("place", ["evorun.runs.directory.OmegaConf.to_yaml", "evorun.runner.experiment.write_records"])
+@pytest.mark.parametrize("place", ["evorun.runs.directory._to_yaml", "evorun.runner.experiment.write_records"])
 def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(place: str, tmp_path: Path) -> None:
     def compiled(*_: object) -> None:
         try:

@@ -34,8 +34,11 @@ def test_a_name_is_described_with_what_it_goes_with(capsys: pytest.CaptureFixtur
     lines = [" ".join(line.split()) for line in printed.getvalue().splitlines()]
     assert lines[0] == "method=gepa"
     assert f"description {registry.methods()['gepa'].description}" in lines
-    assert any(re.fullmatch(r"keys \S*conf/method/gepa.yaml", line) for line in lines)
-    assert "does not run as it is: essay" in lines
+    assert any(re.fullmatch(r"file \S*conf/method/gepa.yaml", line) for line in lines)
+    assert any(line.startswith("keys ") and {"minibatch,", "train_share,"} <= set(line.split()) for line in lines)
+    [refused] = [line for line in lines if line.startswith("does not run as it is")]
+    assert re.fullmatch(r"does not run as it is \(.+\): essay", refused)
+    assert ("task=essay" not in refused) == ("the task" in refused)
     assert "experiment=lyria/table1" in lines
     listing.print_listing(["sudoku", "--json"], Terminal())
     pairs = json.loads(capsys.readouterr().out)["pairs"]

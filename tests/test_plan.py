@@ -129,6 +129,10 @@ def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_
         == len(task_config("mathbench", source="sample").load().problems)
     )
     assert stated.problems == sum(role.calls for role in stated.roles) == 150  # three strata of 50
+    for limit, says in ((own.problems, False), (own.problems + 1, True)):
+        notes = make_plan(compose_jobs([*words, "task.source=sample", f"task.limit={limit}"]), tmp_path).notes
+        said = f"task.limit={limit}: task=mathbench has {own.problems} problems with these settings, and all are used"
+        assert (said in notes) is says
 
 
 @pytest.mark.parametrize(

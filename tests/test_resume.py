@@ -90,6 +90,9 @@ def test_nothing_recorded_is_asked_for_twice(undisturbed: tuple[Path, float], tm
     assert after[: len(before)] == before
     assert len(after) > len(before)
     assert records(run) == records(undisturbed[0])
+    replayed = len(before)
+    new = json.loads((run / "results.json").read_text())["cost"]["total"]["calls"] - replayed
+    assert f"\n{replayed} calls came from the journal, {new} are new\n" in resumed.stdout
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:

@@ -27,21 +27,26 @@ class Job(NamedTuple):
 def choose_folders(jobs: Sequence[Job], earlier: Sequence[JobInSweep] = ()) -> list[str]:
     """Return a folder for each job: `METHOD_TASK_KEY-VALUE...` with its seed and the keys in which the jobs differ.
 
-    A job with the overrides of an earlier one gets its folder, whatever else differs now. Where two jobs would share a
-    name, each has its full one. earlier: the jobs in the folder's manifest.
+    A job with the overrides of an earlier one, or with those that decide its results, gets its folder, whatever else
+    differs now. Where two jobs would share a name, each has its full one. earlier: the jobs in the folder's manifest.
     """
-    common = set.intersection(*(set(job.overrides) for job in jobs)) if jobs else set()
+    given = [set(job.overrides) for job in jobs] + [set(job.overrides) for job in earlier]
+    common = set.intersection(*given) if given else set()
     folders = {frozenset(job.overrides): job.folder for job in earlier}
     deciding = {job.folder: _list_deciding(job.overrides) for job in earlier}
+    alike = {overrides: folder for folder, overrides in deciding.items()}
+    asked = Counter(_list_deciding(job.overrides) for job in jobs)
     names = [
         _name(job, [word for word in job.overrides if word not in common or read_key(word) == "seed"]) for job in jobs
     ]
     count = Counter(names)
     chosen = []
     for job, name in zip(jobs, names, strict=True):
+        own = _list_deciding(job.overrides)
         shared = count[name] > 1 or len(name) > LONGEST
-        taken = deciding.get(name, _list_deciding(job.overrides)) != _list_deciding(job.overrides)
-        chosen.append(folders.get(frozenset(job.overrides), job.full_name if shared or taken else name))
+        taken = deciding.get(name, own) != own
+        kept = folders.get(frozenset(job.overrides), alike.get(own) if asked[own] == 1 else None)
+        chosen.append(kept or (job.full_name if shared or taken else name))
     return chosen
 
 

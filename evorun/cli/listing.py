@@ -2,7 +2,9 @@
 
 import difflib
 import inspect
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -47,6 +49,9 @@ TITLES = {
     EXPERIMENTS: "experiments",
 }
 
+
+_NO_KEYS = ("name", "description")
+"""Fields of settings that say what they are the settings of."""
 
 _REFUSED = "does not run as it is"
 
@@ -115,21 +120,33 @@ def _list_names(names: Sequence[str], console: Terminal, *, as_json: bool) -> No
         for key, cell in entry.items():
             if key != "name":
                 table.add_row(key, f"{cell:,}" if isinstance(cell, int) else cell)
-        table.add_row("keys", _find_keys(kind, name))
+        if keys := _list_keys(kind, name):
+            table.add_row("keys", ", ".join(keys))
+        table.add_row("file", _find_file(kind, name))
         other = "task" if kind == "method" else "method"
-        for number, (words, others) in enumerate(_group_fits(pairs.get((section, name), ()), other).items()):
+        fits = _group_fits(pairs.get((section, name), ()), other, with_reasons=True)
+        for number, (words, others) in enumerate(fits.items()):
             table.add_row("" if number else f"with {other}s", f"{words}: {', '.join(others)}")
         console.print_table(table)
 
 
-def _find_keys(kind: str, name: str) -> str:
+def _find_file(kind: str, name: str) -> str:
     """Return the file that states the keys of a choice and their values: YAML, or the module of a plug-in."""
     file = config_folder() / kind / f"{name}.yaml"
-    if file.exists():
-        return display(file)
-    owners = registry.methods() if kind == "method" else registry.task_configs() if kind == "task" else {}
-    module = inspect.getsourcefile(owners[name]) if name in owners else None
-    return "none" if module is None else display(Path(module))
+    if not file.exists():
+        owners = registry.methods() if kind == "method" else registry.task_configs() if kind == "task" else {}
+        module = inspect.getsourcefile(owners[name]) if name in owners else None
+        if module is None:
+            return "none"
+        file = Path(module)
+    return display(Path(os.path.normpath(file)))
+
+
+def _list_keys(kind: str, name: str) -> list[str]:
+    """Return the keys of a method or a task that a command line may set, as `KEY` of `method.KEY`."""
+    owners: Mapping[str, Any] = registry.methods() if kind == "method" else {}
+    settings = owners[name].Config if name in owners else registry.task_configs().get(name) if kind == "task" else None
+    return [] if settings is None else [field.name for field in fields(settings) if field.name not in _NO_KEYS]
 
 
 def _entries(section: str) -> Iterator[dict[str, Any]]:
@@ -206,12 +223,18 @@ def _pairs() -> Table:
     return table
 
 
-def _group_fits(fits: Iterable[Mapping[str, Any]], other: str) -> dict[str, list[str]]:
-    """Return the names of tasks (or methods: `other`), by the information regime with them, or by what is lacking."""
+def _group_fits(fits: Iterable[Mapping[str, Any]], other: str, *, with_reasons: bool = False) -> dict[str, list[str]]:
+    """Return the names of tasks (or methods: `other`), by the information regime with them, or by what is lacking.
+
+    with_reasons: those that are refused are by the reason.
+    """
     names: dict[str, list[str]] = {}
     for fit in fits:
         needs = f"needs {fit['needs']}" if fit["needs"] else None
-        names.setdefault(needs or (_REFUSED if fit["obstacle"] else fit["regime"]), []).append(fit[other])
+        refused = _REFUSED if fit["obstacle"] else None
+        if refused and with_reasons:  # in words that hold for several tasks
+            refused += f" ({fit['obstacle'].replace('task=' + fit['task'], 'the task')})"
+        names.setdefault(needs or refused or fit["regime"], []).append(fit[other])
     return names
 
 

@@ -31,6 +31,8 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     """Write the package into the folder NAME. Raises ConfigError for a bad name or a folder that is in use."""
     kind = next((kind for kind in _WRITTEN if [kind] == list(arguments[:1])), None)
     by_duels = kind == "method" and list(arguments[2:]) == [BY_DUELS]
+    if kind == "method" and len(arguments) == 3 and not by_duels:
+        raise ConfigError(f"{arguments[2]}: expected {BY_DUELS}, or nothing, after the name")
     if kind is None or len(arguments) != 2 + by_duels:
         raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     name = arguments[1]

@@ -128,8 +128,13 @@ class _Warnings(logging.Handler):
     """Prints warnings as they are logged; errors end the command, which prints them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno == logging.WARNING:
-            say("warning", record.getMessage(), "bold yellow")
+        from evorun.cli import invocation
+
+        if record.levelno != logging.WARNING:
+            return
+        message = record.getMessage()
+        if invocation.current.sweep is None or not invocation.current.is_said(message):  # jobs often warn alike
+            say("warning", message, "bold yellow")
 
 
 _WARNINGS = _Warnings(logging.WARNING)

@@ -33,6 +33,7 @@ from evorun.runner.served import (
 )
 from evorun.runner.settings import RunConfig, require_useful_lag
 from evorun.runner.stages import with_student
+from evorun.runner.task_settings import describe_short_task
 from evorun.runner.training_runs import (
     grades_own_reward,
     open_policy,
@@ -182,8 +183,10 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
 
 
 def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest) -> list[str]:
-    """Return what a user must know of the models, the training and the sandbox before the run's results."""
-    lines = role_warnings(config.others, config.method, config.task)
+    """Return what a user must know of task, models, training and sandbox before the run's results."""
+    short = describe_short_task(config.raw["task"], len(loaded.problems))
+    lines = [] if short is None else [short]
+    lines += role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
     lines += samples_from_other_weights(config)
@@ -260,6 +263,10 @@ async def _run(
                 {times.gpu: times.waiting for times in gpus},
             )
     log.info("%s; %s", progress.title, progress.fields())
+    traffic = effects.traffic
+    if traffic.replayed and directory.manifest is not None and directory.manifest.resumes and not of_sweep:
+        replayed = f"{traffic.replayed:,} calls came from the journal"
+        console.print(f"{replayed}, {traffic.calls:,} are new", soft_wrap=True)
 
 
 def _about(directory: RunDirectory) -> dict[str, str]:

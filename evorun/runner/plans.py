@@ -52,6 +52,7 @@ from evorun.runner.planned_stages import PlannedStudent, describe_tuning, list_s
 from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
+from evorun.runner.task_settings import describe_short_task
 from evorun.runner.trials import Trial, try_out
 from evorun.runs.directory import identity, iterate_differences
 from evorun.runs.prices import find_rate, oldest_date
@@ -163,8 +164,9 @@ class _Planner:
             data = f"Fine-tuning: on {len(measure_conversations(method)):,} conversations of {method['data']}"
             self.notes[describe_tuning(config, data, tokens)] = None
         arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step, tuned_tokens=tokens)
-        if (never := _describe_unevolved(config, problems)) is not None:
-            self.notes[never] = None
+        for note in (_describe_unevolved(config, problems), describe_short_task(members[0]["task"], problems)):
+            if note is not None:
+                self.notes[note] = None
         difference = plan_difference(config, problems, len(members), self._recorded, methods)
         own_limit = find_limit(config.budget, "price", problems)
         return replace(

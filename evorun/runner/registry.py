@@ -218,10 +218,19 @@ def training_splits() -> dict[str, str]:
     return {name: task.training_split for name, task in task_configs().items() if task.training_split is not None}
 
 
+_MAX_NAMED = 25
+"""Choices that an error names one by one (ours)."""
+
+
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not among the choices."""
+    """Return the error for a name that is not among the choices; of many, it names those near it."""
     choices, key = sorted(choices), key_of(kind)
-    close = difflib.get_close_matches(name, choices, n=1)
+    many = kind in ("method", "task", "model", "experiment") and len(choices) > _MAX_NAMED
+    close = difflib.get_close_matches(name, choices, n=3, cutoff=0.85) if many else []
+    close = close or difflib.get_close_matches(name, choices, n=1)
+    if close and many:
+        near = " or ".join(f"{key}={choice}" for choice in close)
+        return ConfigError(f"{key}={name}: unknown {kind}; did you mean {near}? evorun list {kind}s names all")
     hint = f"did you mean {key}={close[0]}? " if close else ""
     offered = f"choose one of {', '.join(choices)}" if choices else f"no {kind} is installed (evorun.{kind}s)"
     return ConfigError(f"{key}={name}: unknown {kind}; {hint}{offered}")

@@ -24,7 +24,10 @@ def run_folders(arguments: Sequence[Path]) -> list[Path]:
         if argument.name == "multirun.yaml" and argument.is_file():
             continue
         if not argument.is_dir():
-            raise RunDirectoryError(f"expected a run directory, found none at {display(argument)}")
+            raise RunDirectoryError(
+                f"expected a run directory, found none at {display(argument)}; a sweep's folder stands for its runs, "
+                "and evorun status lists those below outputs"
+            )
         for folder in _find_runs(argument):
             folders.setdefault(folder.resolve(), folder)
     return list(folders.values())

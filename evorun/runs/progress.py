@@ -85,6 +85,8 @@ PLAIN_INTERVAL_S = 10.0
 
 WRITE_INTERVAL_S = 2.0
 """The same between two records of the progress for other processes (ours), as `evorun status --watch` reads them."""
+_FIRST_INTERVAL_S = 0.5
+"""Seconds until the first record of progress (ours); each later interval is twice as long."""
 
 # Budgets are spent between steps, too; summing them over all problems at every step would be quadratic in problems.
 _RECOUNT_INTERVAL_S = 0.2
@@ -370,12 +372,17 @@ def _displayed(progress: Progress, console: Terminal, mode: str, *, title_first:
 
 @contextmanager
 def _repeatedly(action: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call a function at this interval while the block runs, and once at its end, however it ends."""
+    """Call a function at this interval while the block runs, and once at its end, however it ends.
+
+    The first intervals are shorter: a process that is killed early leaves something, too.
+    """
     ended = threading.Event()
 
     def repeat() -> None:
-        while not ended.wait(seconds):
+        pause = min(_FIRST_INTERVAL_S, seconds)
+        while not ended.wait(pause):
             action()
+            pause = min(2 * pause, seconds)
 
     repeating = threading.Thread(target=repeat, daemon=True)
     repeating.start()

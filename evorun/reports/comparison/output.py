@@ -170,6 +170,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "runs": _make_runs_table(comparison),
         "tables": {table.name: table for table in tables.make_data_tables(comparison)},
         "sources": [notes.source_line(source, note) for source, note in comparison.sources],
+        "differs_from_reported": tables.can_differ(comparison.rows),
         "links": links,
         "legend": legend,
         "swatches": {

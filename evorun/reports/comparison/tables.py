@@ -65,7 +65,7 @@ def make_main_table(
     columns += figure_columns("sequential\ntokens", format=text.compact) if sequential else []
     columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
     reported = comparison.has_reported and rows is not comparison.run_rows  # a paper's figure is of no single run
-    columns += figure_columns("reported", *(["difference"] if _can_differ(rows) else [])) if reported else []
+    columns += figure_columns("reported", *(["difference"] if can_differ(rows) else [])) if reported else []
     table = Table(columns, title=title)
     for row in rows:
         cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
@@ -84,7 +84,7 @@ def make_main_table(
         if reported:
             metric, of_paper = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
             beside = _beside_reported(row, row.primary, metric.value, of_paper)
-            cells += list(beside.values())[: 1 + _can_differ(rows)]
+            cells += list(beside.values())[: 1 + can_differ(rows)]
         table.rows.append(cells)
     return table
 
@@ -151,7 +151,7 @@ def _beside_reported(row: Row, score: Score, measured: float | None, reported: f
     return {"reported": text.value(score, reported), "difference": shown}
 
 
-def _can_differ(rows: Sequence[Row]) -> bool:
+def can_differ(rows: Sequence[Row]) -> bool:
     """Tell whether any row's figures may be compared with a paper's."""
     return any(row.has_reported and row.incomparable_reason is None for row in rows)
 
