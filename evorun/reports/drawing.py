@@ -111,15 +111,18 @@ def percent_axis(axes: "Axes") -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
 
 
-def legend_above(axes: "Axes") -> None:
-    """Name the lines above the axes, where no line runs through a name, in a figure that is higher by as much."""
+def legend_above(axes: "Axes", panels: int = 1) -> None:
+    """Name the lines above the axes, where no line runs through a name, in a figure that is higher by as much.
+
+    panels: those that share the figure's width.
+    """
     figure = axes.get_figure(root=True)
     names = axes.get_legend_handles_labels()[1]
     if figure is None or not names:
         return
     # in points: a line's sample and the longest name, beside the numbers of the vertical axis
     across = 42 + 0.6 * _LEGEND_SIZE * max(map(len, names))
-    columns = min(max(int((72 * figure.get_figwidth() - 60) / across), 1), len(names))
+    columns = min(max(int((72 * figure.get_figwidth() / panels - 60) / across), 1), len(names))
     rows = -(-len(names) // columns)
     figure.set_figheight(figure.get_figheight() + 1.4 * _LEGEND_SIZE / 72 * rows)
     axes.legend(

@@ -14,6 +14,7 @@ from evorun.reports.evolution.section import load_sections
 from evorun.reports.facts import list_facts, list_settings, list_tiles, list_warnings
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, has_judge, make_figures_table, warn_of_indecision
 from evorun.reports.generators import draw_generators
+from evorun.reports.island_grid import draw_grid
 from evorun.reports.islands import draw_islands
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
@@ -115,6 +116,7 @@ def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, An
     plots_drawn = _draw_plots(outcome, curves, aggregates, axes)
     answered_by = outcome.manifest.answered_by
     plots_drawn["islands"] = draw_islands(steps, answered_by)
+    plots_drawn["grid"] = draw_grid(aggregates.placed, steps)
     plots_drawn["generators"] = draw_generators(aggregates.by_generator, outcome.cost, answered_by, measure)
     return {
         "title": f"{outcome.manifest.method} on {outcome.manifest.task}",

@@ -60,5 +60,5 @@ def draw_islands(steps: Sequence[StepRecord], answered_by: Mapping[str, str]) ->
             axes.set_xlabel("generation")
             axes.set_ylabel(title)
             integer_axis(axes)
-            legend_above(axes)
+            legend_above(axes, len(panels))
         return make_drawing(figure, "islands", "Islands by generation")

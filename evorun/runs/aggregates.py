@@ -45,6 +45,20 @@ class Bin:
     """The mean of their scores; for right and wrong, the share that is right. Its interval resamples problems."""
 
 
+@dataclass(frozen=True)
+class Placed:
+    """A program in a grid."""
+
+    length: float
+    """In characters."""
+    difference: float
+    """From the programs seen first."""
+    fitness: float
+    """In [0, 100]."""
+    held: bool
+    """True where an island holds it at the end."""
+
+
 @dataclass
 class Aggregates:
     """Counts and scores of a run's candidates and duels, without their texts."""
@@ -62,6 +76,8 @@ class Aggregates:
     decisive_by_step: dict[int, Metric] = field(default_factory=dict)
     by_generator: dict[str, Metric] = field(default_factory=dict)
     """Mean scores of the responses of each of several generators, by call role."""
+    placed: dict[str, list[Placed]] = field(default_factory=dict)
+    """The programs that a grid placed, by problem; empty without a grid."""
 
 
 def read_aggregates(run_dir: Path, manifest: Manifest) -> Aggregates | None:
@@ -108,6 +124,9 @@ class AggregateCounter:
         aggregates.unparsable.add(candidate.answer is None)
         aggregates.retried.add(candidate.attempts > 1)
         aggregates.by_problem[candidate.problem] += 1
+        if candidate.features is not None and candidate.fitness is not None:
+            programs = aggregates.placed.setdefault(candidate.problem, [])
+            programs.append(Placed(*candidate.features, candidate.fitness, candidate.survivor))
         value = self._measure.value_in(candidate)
         if value is None:
             return

@@ -69,6 +69,9 @@ class Candidate(Response, frozen=True, kw_only=True):
     confidence: float | UnsetType = UNSET
     """Confidence of the model in the tokens of its text, in nats: their mean, or the measure that the method names.
     Unset where the method asks for none."""
+    features: tuple[float, float] | UnsetType = UNSET
+    """Length of a program in characters, and its difference from those seen first, by which a grid places it. Unset
+    outside of a grid."""
     survivor: bool = False
     """True while the method still considers it."""
     reflection: str = ""

@@ -23,6 +23,9 @@ class CountedCandidate(msgspec.Struct):
     call: str | None = None
     mean: float | None = None
     sd: float | None = None
+    fitness: float | None = None
+    features: tuple[float, float] | None = None
+    survivor: bool = False
     correct: bool | None = None
     scores: dict[str, float | None] = {}
 

@@ -6,10 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from building import make_budget, make_config, make_method
 from construction_worlds import pack_circles, sum_of_radii
@@ -23,7 +25,15 @@ from evorun.methods.islands.choices import (
     shinka_weights,
 )
 from evorun.methods.islands.islands import Islands
-from evorun.methods.islands.population import Features, Island, Member, find_similar, migrate, split_words
+from evorun.methods.islands.population import (
+    Features,
+    Island,
+    Member,
+    find_similar,
+    migrate,
+    rough_difference,
+    split_words,
+)
 from evorun.methods.islands.settings import POLICIES
 from evorun.models.base import Message
 from evorun.runs.candidates import Candidate, Response
@@ -262,6 +272,28 @@ async def test_a_policy_gives_what_is_null_and_a_run_asks_for_generations_times_
         known = {candidate.id: candidate.answer for candidate in last.candidates}
         for ask in generated:
             assert known[parents[f"{ask.step}.{ask.index}"]] == ask.shown["parent"]
+
+
+async def test_the_programs_of_a_grid_have_their_length_and_difference() -> None:
+    for policy in ("openevolve", "shinka"):
+        (*_, last) = await solve(islands(policy=policy, max_similarity=1.0), Scripted(rising_or_bad), task=Values())
+        measured = {candidate.id: candidate.features for candidate in last.candidates}
+        placed = {candidate.id for candidate in last.candidates if (candidate.fitness or 0) > 0}
+        grid = policy == "openevolve"
+        assert {name for name, features in measured.items() if features is not UNSET} == (placed if grid else set())
+        assert last.extra.get("grid_bins") == (10 if grid else None)
+        if grid:
+            texts = [candidate.answer or "" for candidate in last.candidates if candidate.id in placed]
+            # Here few enough programs are seen that each is measured against all before it, the seed against itself.
+            expected = [0.0] + [
+                fmean(rough_difference(text, o) for o in texts[:k]) for k, text in enumerate(texts) if k
+            ]
+            found = [measured[candidate.id] for candidate in last.candidates if candidate.id in placed]
+            assert found == [(len(text), pytest.approx(mean)) for text, mean in zip(texts, expected, strict=True)]
+
+
+def rising_or_bad(ask: Ask) -> str:
+    return f"bad {ask.step}" if ask.index == 1 else rising(ask)
 
 
 async def test_shares_decide_the_form_of_changes() -> None:

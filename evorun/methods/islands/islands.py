@@ -9,6 +9,7 @@ Calls per problem: generations x children, one for each retry of a text that did
 for advice (`IslandsConfig.max_paradigm_calls` and `max_note_calls`).
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,6 +151,8 @@ class Islands(PerProblem):
         world = _World([], [], Features(config.grid_bins or 1), bandit, Paradigms(config), Scratchpad(config))
         start = ctx.task.starting_response(ctx.problem)
         (seed,) = await self._score(ctx, [Candidate.from_response(start, id="0.seed", generation=0, operator="seed")])
+        if config.grid_bins:
+            seed = _with_features(seed, world.features.measure(seed.program))
         everything.extend([seed.candidate])
         world.scratchpad.record(seed.candidate)
         for _ in range(config.islands):
@@ -170,9 +173,9 @@ class Islands(PerProblem):
             )
             refused = 0
             for (child, answer), member in zip(answers.items(), scored, strict=True):
-                everything.extend([member.candidate])
                 refused += answer.response.answer is not None and not answer.is_new
-                self._settle(world, plans[child], member if answer.is_new else None)
+                settled = self._settle(world, plans[child], member if answer.is_new else None)
+                everything.extend([(settled or member).candidate])
             migrants = self._exchange(world, seed, len(answers))
             counts = {"migrants": migrants, "similar": refused, **advised, **texts.diagnostics()}
             if len(ctx.generators) > 1:
@@ -312,8 +315,11 @@ class Islands(PerProblem):
 
     # --- placing ---
 
-    def _settle(self, world: _World, plan: Plan, member: Member | None) -> None:
-        """Place a scored child on its island; None, or one without a valid program, only counts as a visit."""
+    def _settle(self, world: _World, plan: Plan, member: Member | None) -> Member | None:
+        """Place a scored child on its island and return it, with its features where there is a grid.
+
+        None, or one without a valid program, only counts as a visit.
+        """
         world.made += 1
         world.children[plan.parent.candidate.id] += 1
         fitness = 0.0 if member is None else member.fitness
@@ -322,13 +328,17 @@ class Islands(PerProblem):
         world.progress[plan.island].visit(fitness, best)
         world.paradigms.record(member is not None and fitness > best)
         if member is None:
-            return
+            return None
         world.scratchpad.record(member.candidate)
         if fitness <= 0:
-            return
-        world.islands[plan.island].add(member, world.features.cell(member.program))
+            return member
+        measured = world.features.measure(member.program)
+        if self.config.grid_bins:
+            member = _with_features(member, measured)
+        world.islands[plan.island].add(member, world.features.find_cell(measured))
         if world.best is None or fitness > world.best.fitness:
             world.best = member
+        return member
 
     def _exchange(self, world: _World, seed: Member, made: int) -> int:
         """Migrate where a multiple of `migration_every` was passed; start an island where the others stagnate.
@@ -374,6 +384,8 @@ class Islands(PerProblem):
         if best is not None and best.id in alive:
             best = replace(best, survivor=True)
         figures = {"islands": float(len(world.islands)), **counts}
+        if self.config.grid_bins:
+            figures["grid_bins"] = float(self.config.grid_bins)
         for number, (island, progress) in enumerate(zip(world.islands, world.progress, strict=True)):
             figures[f"island_{number}_best"] = 0.0 if island.best is None else island.best.fitness
             figures[f"island_{number}_programs"] = float(len(island.members))
@@ -387,6 +399,11 @@ class Islands(PerProblem):
             pool=len(alive),
             extra=figures,
         )
+
+
+def _with_features(member: Member, measured: tuple[float, float]) -> Member:
+    """Return a member whose candidate has the features by which a grid places it."""
+    return dataclasses.replace(member, candidate=replace(member.candidate, features=measured))
 
 
 def _make_candidate(plan: Plan, answer: Answer, step: int, child: int) -> Candidate:

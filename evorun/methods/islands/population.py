@@ -64,8 +64,8 @@ class Features:
         self._references: list[str] = []
         self._spans: list[tuple[float, float]] = [(float("inf"), float("-inf"))] * 2
 
-    def cell(self, program: str) -> Cell:
-        """Return the cell of a program, which counts among those seen from now on."""
+    def measure(self, program: str) -> tuple[float, float]:
+        """Return a program's length and its mean difference from those seen first, of which it may become one."""
         others = self._references or [program]
         values = float(len(program)), mean(rough_difference(program, other) for other in others)
         if len(self._references) < REFERENCES and program not in self._references:
@@ -73,11 +73,19 @@ class Features:
         self._spans = [
             (min(low, value), max(high, value)) for (low, high), value in zip(self._spans, values, strict=True)
         ]
+        return values
+
+    def find_cell(self, measured: tuple[float, float]) -> Cell:
+        """Return the cell of what was measured, by the spans of now."""
         length, difference = (
             min(self._bins - 1, int((value - low) / (high - low) * self._bins)) if high > low else 0
-            for value, (low, high) in zip(values, self._spans, strict=True)
+            for value, (low, high) in zip(measured, self._spans, strict=True)
         )
         return length, difference
+
+    def cell(self, program: str) -> Cell:
+        """Return the cell of a program, which counts among those seen from now on."""
+        return self.find_cell(self.measure(program))
 
 
 @dataclass
