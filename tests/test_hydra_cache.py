@@ -1,5 +1,6 @@
 """What is composed faster is what Hydra composes by itself."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -88,3 +89,20 @@ def test_a_choice_that_changes_is_merged_again(tmp_path: Path, monkeypatch: pyte
     assert composed() == {"a": 1, "of_files": {"c": 22}, "of_store": {"b": 2}}
     chosen.unlink()
     assert composed("of_store.b=5") == {"a": 1, "of_store": {"b": 5}}
+
+
+@pytest.mark.parametrize("value", [1, lambda: None], ids=["a pickle", "without one"])
+def test_a_copy_has_the_parent_and_flags_of_what_it_copies(value: object) -> None:
+    register()
+    values = {"group": {"key": value, "same": "${other}", "inner": {"a": 1}}, "other": 2}
+    root = OmegaConf.create(values, flags={"allow_objects": True})
+    OmegaConf.set_readonly(root.group, True)
+    OmegaConf.set_struct(root.group.inner, True)
+    copied = copy.deepcopy(root.group)
+    assert copied == root.group
+    assert (copied.same, copied._get_parent()) == (2, root)
+    assert [OmegaConf.is_readonly(copied), OmegaConf.is_struct(copied.inner)] == [True, True]
+    OmegaConf.set_readonly(copied, False)
+    copied.key = 3
+    assert OmegaConf.is_readonly(root.group)
+    assert root.group.key is value

@@ -54,8 +54,7 @@ LIKE = {
 
 def choices(group: str) -> list[str]:
     """Return the choices of a config group in alphabetical order; a file in a subfolder is FOLDER/NAME."""
-    folder = config_folder() / group
-    files = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
+    files = _files(config_folder() / group)
     if group in LIKE:
         files |= set(choices(LIKE[group]))
     if group in registry.GROUPS:
@@ -63,6 +62,12 @@ def choices(group: str) -> list[str]:
     if group == "tracker":
         files |= set(plugin_trackers())
     return sorted(files)
+
+
+@cache
+def _files(folder: Path) -> frozenset[str]:
+    """Return the names of the YAML files in a folder of evorun's own, which stay."""
+    return frozenset(file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml"))
 
 
 PARTS = "/method_parts@_here_"
