@@ -60,8 +60,9 @@ def test_programs_are_contained_in_full_isolation_for_an_ordinary_user_too(names
     tests = Path(__file__).parents[1]
     paths = [str(tests.parent), str(tests), sysconfig.get_path("purelib")]
     done = subprocess.run(
-        [SYSTEMS_OWN, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", tests.parent / "pyproject.toml",
-         __file__, "-k", f"is_contained and not rlimits and ({' or '.join(names) or 'is_contained'})"],
+        [SYSTEMS_OWN, "-m", "pytest", "-q", "--assert=plain", "-p", "no:cacheprovider",
+         "-c", tests.parent / "pyproject.toml", __file__,
+         "-k", f"is_contained and not rlimits and ({' or '.join(names) or 'is_contained'})"],
         capture_output=True, text=True, check=False, cwd="/", user=65534, group=65534, extra_groups=[],
         env={"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
     )  # fmt: skip

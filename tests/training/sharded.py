@@ -39,9 +39,9 @@ policy gradients in bfloat16, with the divergence from a reference policy."""
 ASKED = tuple(
     # of different lengths, so that processes decode at paces of their own
     Request(
-        messages=(Message(role="user", content=f"Count to {n}."),), sampling=Sampling(temperature=0.0, max_tokens=4 + n)
+        messages=(Message(role="user", content=f"Count to {n}."),), sampling=Sampling(temperature=0.0, max_tokens=3 + n)
     )
-    for n in range(5)
+    for n in range(3)
 )
 
 

@@ -123,6 +123,8 @@ def assert_the_same(run: Path, reference: Path) -> None:
     assert "repeated, gives" not in (run / "evorun.log").read_text()
 
 
+# By day, test_tinker_fine_tuning.py replays without asking the server, and test_training_runs.py without torch.
+@pytest.mark.nightly
 def test_it_repeats_without_server_package_or_key(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:

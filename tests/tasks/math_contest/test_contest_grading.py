@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +132,8 @@ async def test_a_stranger_is_refused() -> None:
 
 # --- hostile answers ---
 
+ENDLESS = ["(9!)!!!", r"\sum_{k=1}^{10^{12}} \sin(k^{k})"]
 HOSTILE = [
-    "(9!)!!!",
-    r"\sum_{k=1}^{10^{12}} \sin(k^{k})",
     "(" * 200 + "1" + ")" * 200,
     r"\frac{" * 60 + "1" + "}{2}" * 60,
     "1" * 499,
@@ -146,9 +145,17 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.timeout(600)  # some would be computed without end
-async def test_hostile_answers_are_wrong_in_time(impatient: Verifier) -> None:
-    for answer in HOSTILE:
+@pytest.mark.parametrize(
+    "answers",
+    [
+        HOSTILE,
+        # computed without end: by day one is in test_an_answer_that_takes_too_long_says_so_...
+        pytest.param(ENDLESS, marks=[pytest.mark.nightly, pytest.mark.timeout(600)]),
+    ],
+    ids=["odd", "endless"],
+)
+async def test_hostile_answers_are_wrong_in_time(answers: Sequence[str], impatient: Verifier) -> None:
+    for answer in answers:
         grade = await graded(HMMT, impatient, (r"\frac{1}{3}",), boxed(answer))
         assert not grade.correct, answer
     assert (await impatient.compare(r"\sqrt{12}", r"2\sqrt{3}")).equal
