@@ -16,7 +16,7 @@ from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, make_figures
 from evorun.reports.comparison.plots import assign_styles
-from evorun.reports.drawing import Drawing
+from evorun.reports.drawing import GREY, Drawing
 from evorun.runs.scores import ACCURACY, Score
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
@@ -108,7 +108,7 @@ def test_methods_of_one_step_stand_beside_the_generations(sweep: Figures, tmp_pa
     assert not any(word and re.fullmatch(r"[\d.]+", word) for word in words)
 
 
-def test_a_method_has_one_colour_in_all_figures_and_its_floor_dashes_in_it(sweep: Figures) -> None:
+def test_a_method_has_one_colour_in_all_figures_and_a_floor_grey_dashes(sweep: Figures) -> None:
     figures = _figures(sweep)
     colours = [
         {figures[f"accuracy-{x}"].style(name)["stroke"] for x in ("step", "calls", "tokens")
@@ -116,8 +116,8 @@ def test_a_method_has_one_colour_in_all_figures_and_its_floor_dashes_in_it(sweep
         for arm in range(7)
     ]  # fmt: skip
     assert [len(found) for found in colours] == [1] * 7
-    assert len(set.union(*colours)) == 6
-    assert colours[6] == colours[METHODS.index("lyria")]
+    assert len(set.union(*colours)) == 7
+    assert colours[6] == {GREY}
     floor, first = (figures["accuracy-step"].style(f"accuracy-step-{arm}") for arm in (6, 0))
     assert "stroke-dasharray" in floor
     assert "stroke-dasharray" not in first
@@ -145,6 +145,7 @@ def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(tmp_pat
         for i in range(9)
         for seed in range(2)
     ]
+    runs += [_run(tmp_path, f"m0{i}", 0, [j < i for j in range(20)], steps=3, **RANDOM) for i in (1, 2)]
     for svg in (
         figure for name, figure in _figures(make_figures(compare(runs))).items() if name.startswith("accuracy-")
     ):
@@ -154,6 +155,8 @@ def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(tmp_pat
         clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
         assert {texts[f"m{i:02}"][0] for i in range(9)} == {texts["m00"][0]}
         assert texts["m00"][0] > float(clip["x"]) + float(clip["width"])
+        floors = [text for text in texts if re.fullmatch(r"(.*, )?random baselines?", text or "")]
+        assert floors == ["random baselines"]  # a name for both
         assert not svg.find(".*-seed-.*")  # of so many, thin lines would only cover each other
 
 
@@ -186,6 +189,14 @@ def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) 
     short, long = (svg.points(name)[:, 0] for name in svg.find("accuracy-step-[01]"))
     one, most = sorted((np.ptp(short), np.ptp(long)))
     assert one / most == pytest.approx(1 / (1 + 9 / 10 * np.log10(59)), rel=0.02)
+
+
+def test_a_method_that_asks_once_does_not_squeeze_the_curves_of_others(tmp_path: Path) -> None:
+    runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (1, 60)]
+    svg = _figures(make_figures(compare(runs)))["accuracy-calls"]
+    places = max((svg.points(name)[:, 0] for name in svg.find("accuracy-calls-[01]")), key=len)
+    assert len(places) > 50
+    assert np.diff(places) == pytest.approx(np.diff(places).mean(), rel=0.01)  # a linear axis
 
 
 def test_a_method_has_its_colour_on_every_page_whatever_its_rank(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from evorun.runs.paths import display
 from evorun.runs.scores import Score
 from evorun.runs.sweeps import describe_unfinished
 
-MAX_BANDS = 8
+MAX_BANDS = 6
 """Maximum arms with bands, and with their runs as thin lines."""
 
 

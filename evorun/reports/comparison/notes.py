@@ -165,7 +165,8 @@ def shared_steps_lines(comparison: ComparedRuns) -> list[str]:
 def lines_note(comparison: ComparedRuns) -> str:
     """Explain the lines of the curves."""
     crowded = any(not panel.has_bands for panel in comparison.panels)
-    bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
+    without = "; figures of many methods have neither bands nor thin lines" if crowded else ""
+    bands = f"Bands and bars are 95 % intervals{without}."
     sentences = [
         bands,
         f"A method with a single step is a mark; against {comparison.axes['step'].label}s it stands beside them, on a "
@@ -182,9 +183,7 @@ def lines_note(comparison: ComparedRuns) -> str:
             "bars are over seeds and problems."
         )
     if any(row.is_baseline for row in comparison.rows):
-        sentences.append(
-            "Dashed levels are random baselines, each in its method's colour: the final scores of random answers."
-        )
+        sentences.append("Grey dashed levels are random baselines: the final scores of random answers.")
     return " ".join([*sentences, "Calls and tokens so far include all roles."])
 
 

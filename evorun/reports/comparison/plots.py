@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
 _BASELINE_DASHES = (0, (2, 2))
 _LOG_SPAN = 30
-"""Costs are drawn on a logarithmic axis if the largest is at least so many times the smallest."""
+"""Costs are drawn on a logarithmic axis if an arm's is at least so many times another's, of arms with a curve."""
 _STEPS_SPAN = 10
 """Steps are drawn on a logarithmic axis if one method has at least so many times those of another."""
 _MAX_NAME_LENGTH = 60
@@ -67,7 +68,7 @@ class Curve:
 
 
 def assign_styles(comparison: ComparedRuns) -> dict[str, Style]:
-    """Return each arm's style, by its name: a colour for each method, dashes in it for the method's random baseline.
+    """Return each arm's style, by its name: a colour for each method, grey dashes for random baselines.
 
     Names decide, not ranks: the same methods have the same colours on every page.
     """
@@ -76,14 +77,16 @@ def assign_styles(comparison: ComparedRuns) -> dict[str, Style]:
 
 
 def _style(index: int, *, is_baseline: bool) -> Style:
+    if is_baseline:
+        return {"color": GREY, "linestyle": _BASELINE_DASHES, "marker": "", "markersize": 5, "linewidth": 1.0}
     # with more methods than colours, dashes and other marks tell a colour's methods apart, in print too
     rounds = index // len(RUNS)
     return {
         "color": RUNS[index % len(RUNS)],
-        "linestyle": _BASELINE_DASHES if is_baseline else _DASHES[rounds % len(_DASHES)],
-        "marker": "" if is_baseline else _MARKS[index % len(_MARKS)],
+        "linestyle": _DASHES[rounds % len(_DASHES)],
+        "marker": _MARKS[index % len(_MARKS)],
         "markersize": 5,
-        "linewidth": 1.3 if is_baseline else 1.8,
+        "linewidth": 1.8,
     }
 
 
@@ -146,7 +149,7 @@ def draw_lines(
     """Draw arms as lines with their names at their ends; None without any. labels: of both axes, and the title.
 
     An arm of several runs is their mean with its band and a thin line per run; if there are many arms, the mean alone.
-    A random baseline is one level: its final score. An arm of one point is a mark with its interval. Unless it is
+    A random baseline is one grey level: its final score. An arm of one point is a mark with its interval. Unless it is
     `placed`, the mark stands right of the axis, and a dotted line extends its level: so is a method of one step drawn
     against generations.
     """
@@ -158,8 +161,11 @@ def draw_lines(
     marks = [curve for curve in curves if len(curve.points) == 1 and not curve.arm.is_baseline]
     baselines = [curve for curve in curves if curve.arm.is_baseline]
     with_bands = len(lines) + len(marks) <= MAX_BANDS
-    names = {curve.index: wrap_name(curve.arm.label) for curve in curves}
-    height = max(_HEIGHT, compute_names_height(list(names.values())))
+    names = {curve.index: wrap_name(curve.arm.label) for curve in (*lines, *marks)}
+    # several levels share a name: which is whose, the table says
+    level_names = [wrap_name(curve.arm.label) for curve in baselines]
+    level_names = level_names if len(baselines) < 2 else ["random baselines"]
+    height = max(_HEIGHT, compute_names_height([*names.values(), *level_names]))
     gids = {curve.index: f"{file_stem(name)}-{curve.index}" for curve in curves}
     ends = []
     with open_figure(_WIDTH, height + 0.6) as figure:
@@ -178,10 +184,11 @@ def draw_lines(
             style, (point,) = styles[curve.arm.name], curve.points
             _draw_mark(axes, curve, at, style, gids[curve.index], with_bands=with_bands)
             ends.append(LineEnd(point.x if at is None else math.inf, point.value, names[curve.index], style))
-        for curve in baselines:
-            level, style = curve.points[-1].value, styles[curve.arm.name]
-            axes.axhline(level, **style, zorder=1, gid=gids[curve.index])
-            ends.append(LineEnd(math.inf, level, names[curve.index], style))
+        levels = [curve.points[-1].value for curve in baselines]
+        for curve, level in zip(baselines, levels, strict=True):
+            axes.axhline(level, **styles[curve.arm.name], zorder=1, gid=gids[curve.index])
+        for level_name in level_names:
+            ends.append(LineEnd(math.inf, median_low(levels), level_name, styles[baselines[0].arm.name]))
         if rate:
             # from and to the nearest tenths: lines are read by their distances, not from zero
             low, high = axes.dataLim.intervaly
@@ -191,7 +198,8 @@ def draw_lines(
         axes.set_ylabel(labels[1])
         drawn = [curve for curve in curves if not curve.arm.is_baseline] or curves
         axes.set_xlabel(labels[0])
-        _format_x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_list_seed_points(curve))], against)
+        costs = [point.x for curve in drawn for point in (*curve.points, *(p for seed in curve.seeds for p in seed))]
+        _format_x_axis(axes, costs, [curve.points[-1].x for curve in lines or drawn], against)
         if marks and not placed:
             _end_axis(axes, first, last)
         right = axes.get_xlim()[1]
@@ -295,11 +303,8 @@ def _end_axis(axes: "Axes", first: float, last: float) -> None:
     axes.axvline(last, color=GREY, linewidth=0.6)
 
 
-def _list_seed_points(curve: Curve) -> list[Point]:
-    return [point for seed in curve.seeds for point in seed]
-
-
-def _format_x_axis(axes: "Axes", values: Sequence[float], against: AxisName) -> None:
+def _format_x_axis(axes: "Axes", values: Sequence[float], totals: Sequence[float], against: AxisName) -> None:
+    """Choose scale and ticks. values: of all points. totals: of each arm with a curve, where it ended."""
     from matplotlib.ticker import FormatStrFormatter, NullFormatter, SymmetricalLogLocator
 
     if against == "step" and axes.get_xscale() == "symlog":
@@ -309,8 +314,8 @@ def _format_x_axis(axes: "Axes", values: Sequence[float], against: AxisName) -> 
         return axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
     if against == "step":
         return integer_axis(axes)
-    # methods differ in cost by orders of magnitude: on a linear axis the cheap ones would share one pixel
-    if min(values) > 0 and max(values) >= _LOG_SPAN * min(values):
+    # where curves differ in cost by orders of magnitude, the cheap ones would share one pixel on a linear axis
+    if min(values) > 0 and max(totals) >= _LOG_SPAN * min(totals):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
