@@ -139,10 +139,13 @@ def _make_table(made: Plan) -> Table:
         title="plan: runs of each arm together, tokens of prompts and completions",
         total=len(made.arms) if len(made.arms) > 1 else None,
     )
+    stand_ins = {arm.model for arm in asked if _stands_in(arm)}
     for arm in made.arms:
+        model = "simulated" if _stands_in(arm) and len(stand_ins) == 1 else arm.model
         price = ("unknown" if arm.price is None else arm.price) if arm.billed else None
         settings = [setting.removeprefix("method.") for setting in arm.settings]
-        name = arm.stage or ", ".join([*(getattr(arm, part) for part in named), *settings]) or arm.method
+        parts = [model if part == "model" else getattr(arm, part) for part in named]
+        name = arm.stage or ", ".join([*parts, *settings]) or arm.method
         row: list[Cell] = [name, arm.runs, arm.problems, arm.calls, arm.prompt_tokens, arm.completion_tokens]
         table.rows.append([*row, *([price] if billed else []), *_list_expected(made, arm.expected_completion_tokens)])
     if len(made.arms) > 1:
@@ -151,6 +154,11 @@ def _make_table(made: Plan) -> Table:
         expected = _list_expected(made, made.expected_completion_tokens)
         table.rows.append([*row, *([price] if billed else []), *expected])
     return table
+
+
+def _stands_in(arm: PlannedArm) -> bool:
+    """Return whether a simulated model answers in place of the arm's model, whose name then decides no answer."""
+    return arm.engine == "simulated" and arm.model != "random"
 
 
 def _name_expected(made: Plan) -> list[str]:

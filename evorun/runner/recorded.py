@@ -89,7 +89,7 @@ class Recorded(NamedTuple):
         simulated: runs of simulated models count, too, as they do for a plan of such runs alone.
         """
         known = [
-            (metric, f"{manifest.method} with {manifest.models['policy'].short}")
+            (metric, f"{manifest.method} with {manifest.models['policy'].kind}")
             for _, manifest, results in self.runs
             if manifest.task == task
             and "policy" in manifest.models

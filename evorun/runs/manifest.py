@@ -33,6 +33,11 @@ class ModelInRun(msgspec.Struct, omit_defaults=True):
         return f"simulated {self.name}" if self.engine == "simulated" else self.name
 
     @property
+    def kind(self) -> str:
+        """The name, or `simulated` alone: which model a simulated one stands in for decides none of its answers."""
+        return self.short.removesuffix(f" {self.name}")
+
+    @property
     def label(self) -> str:
         """The name, with the id where they differ, or a note that the model is simulated."""
         if self.replayed_engine == "simulated":

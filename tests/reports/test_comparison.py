@@ -13,7 +13,7 @@ from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
-from evorun.reports.comparison.names import format_model
+from evorun.reports.comparison.names import format_model, name_models
 from evorun.reports.comparison.notes import (
     cost_note,
     few_seeds_lines,
@@ -164,6 +164,12 @@ def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> 
     manifest.models = {"policy": simulated, "judge": ModelInRun("gpt_4o", "gpt-4o", "server")}
     assert format_model(manifest) == "simulated gemma3_4b (judge: gpt_4o)"
     assert simulated.label == "simulated (gemma3_4b, the configured model, is not loaded)"
+    other = load_manifest(write_method(tmp_path / "other", GOOD, simulated=True))
+    other.models = {**manifest.models, "policy": ModelInRun("smollm2_135m", "smollm2", "simulated")}
+    assert name_models([manifest, manifest]) == ["simulated (judge: gpt_4o)"] * 2
+    assert name_models([manifest, other]) == [
+        f"simulated {name} (judge: gpt_4o)" for name in ("gemma3_4b", "smollm2_135m")
+    ]
     manifest.models = {"policy": ModelInRun("random", "random", "simulated")}
     assert format_model(manifest) == "random"
     assert manifest.models["policy"].label == "random"

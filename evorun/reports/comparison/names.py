@@ -50,7 +50,7 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     # in the order in which a reader asks; the folder last, for it is unique and says least
     aspects: dict[str, Callable[[list[Outcome]], list[str]]] = {
         TASK: lambda runs: [run.manifest.task for run in runs],
-        "model": lambda runs: [format_model(run.manifest) for run in runs],
+        "model": lambda runs: name_models([run.manifest for run in runs]),
         "engine": lambda runs: [format_engine(run.manifest) for run in runs],
         "settings": lambda runs: _describe_settings([run.manifest for run in runs]),
         SEED: lambda runs: [f"seed {run.manifest.seed}" for run in runs],
@@ -94,11 +94,21 @@ def is_fork(manifest: Manifest) -> bool:
     return manifest.origin is not None and manifest.origin.first_own_step is not None
 
 
-def format_model(manifest: Manifest) -> str:
-    """Name the run's model, and those of other roles where they differ from it; of a fork by models, its first step."""
+def name_models(manifests: Sequence[Manifest]) -> list[str]:
+    """Name the models of runs; those that simulated ones stand in for only where they tell runs apart."""
+    kinds, names = ([format_model(manifest, named=named) for manifest in manifests] for named in (False, True))
+    return kinds if len(set(kinds)) == len(set(names)) else names
+
+
+def format_model(manifest: Manifest, *, named: bool = True) -> str:
+    """Name the run's model, and those of other roles where they differ from it; of a fork by models, its first step.
+
+    named: with the names of models that simulated ones stand in for.
+    """
     model, origin = get_policy(manifest), manifest.origin
     others = {role: other for role, other in manifest.models.items() if other.id != model.id}
-    words = [model.short, *(f"({role}: {other.short})" for role, other in others.items())]
+    own, *theirs = ((each.short if named else each.kind) for each in (model, *others.values()))
+    words = [own, *(f"({role}: {name})" for role, name in zip(others, theirs, strict=True))]
     if origin is not None and origin.at is not None and any(change.startswith(_MODELS) for change in origin.changes):
         words.append(f"from step {origin.at}")
     return " ".join(words).strip()

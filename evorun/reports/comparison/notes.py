@@ -7,7 +7,7 @@ from evorun.reports import text
 from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.groups import same_settings, select_eligible
-from evorun.reports.comparison.names import SEED, find_shared_parts, is_fork, join_parts
+from evorun.reports.comparison.names import SEED, find_shared_parts, format_model, is_fork, join_parts, name_models
 from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.rows import CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
@@ -60,6 +60,9 @@ def search_note(comparison: ComparedRuns) -> str:
 def shared_line(comparison: ComparedRuns) -> str:
     """Say what all arms share, except for the caveats, which the warnings spell out."""
     facts = {name: value for name, value in find_shared_facts(comparison.rows).items() if value and name != CAVEATS}
+    if "model" in facts:
+        sharing = (run.manifest for run in comparison.runs if format_model(run.manifest) == facts["model"])
+        facts["model"] = name_models([next(sharing)])[0]
     line = "; ".join(f"{name}{'s' if name == SEED and ',' in value else ''} {value}" for name, value in facts.items())
     baselines = [row.is_baseline for row in comparison.rows]
     return f"{line} (random baselines aside)" if line and any(baselines) and not all(baselines) else line
