@@ -27,7 +27,7 @@ from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
 from evorun.simulation.loopholes import strengths
-from evorun.tasks import judging, patches, score_forms, tool_calls, verdicts
+from evorun.tasks import advice, judging, patches, score_forms, tool_calls, verdicts
 from evorun.tasks.billsum.worker import put_sentences_on_lines
 from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed, without_placeholders
 from evorun.tasks.capabilities import Diagnosis, Individual
@@ -170,6 +170,11 @@ def functions() -> dict[str, Reader]:
         "tasks.reasoning_gym.families": {
             "lists": lambda text: is_accepted("n_queens", text),
             "formulas": lambda text: is_accepted("simple_integration", text),
+        },
+        "tasks.advice": {
+            "paradigms": advice.read_paradigms,
+            "note": advice.read_note,
+            "recommendations": advice.read_recommendations,
         },
         "tasks.patches": {"apply": _or_error(lambda text: patches.apply_patch("x = 1\ny = 2", text))},
         "tasks.tool_calls": {"calls": tool_calls.read_calls, "around": tool_calls.without_calls},
