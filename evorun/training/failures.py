@@ -118,11 +118,12 @@ class Evidence:
         working = [status for status in statuses if not status.waits] or statuses
         # Ranks in the same pass wait for the one that is behind.
         behind = min((status.notes for status in working), default=0)
+        found = {status: read_position(self._folder, status.rank) for status in working if status.notes == behind}
+        # One that waits for others can still say where it is; a process that is stopped, or in a driver, cannot.
+        silent = {status: at for status, at in found.items() if not at}
         named = [
-            f"{self._name(status.rank)} in {status.doing}{f' (at {at})' if at else ''}"
-            for status in working
-            if status.notes == behind
-            for at in [read_position(self._folder, status.rank)]
+            f"{self._name(status.rank)} in {status.doing} ({f'at {at}' if at else 'it answers no signal'})"
+            for status, at in (silent or found).items()
         ]
         return TrainingError(
             f"the trainer hangs: no progress for {seconds:g} s (training.hang_timeout) of {'; '.join(named)}; "

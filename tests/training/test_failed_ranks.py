@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -29,7 +30,7 @@ from evorun.training.failures import Evidence, OutOfMemory
 from evorun.training.launching import WORKER
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.ranks import read_position, read_statuses
+from evorun.training.ranks import Status, read_position, read_statuses
 from evorun.training.reductions import Reductions
 from evorun.training.wire import Figures, FineTuning, Generate, Job, Train
 from tiny_llama import write_tiny_llama
@@ -80,6 +81,18 @@ def test_a_rank_that_collects_garbage_says_where_it_is(tmp_path: Path) -> None:
     stack = '(most recent call first):\n  Garbage-collecting\n  File "/a/model.py", line 12 in forward\n'
     (tmp_path / "stack-1").write_text(f"Thread 0x1 {stack.replace('12', '3')}\nCurrent thread 0x2 {stack}")
     assert read_position(tmp_path, 1) == "model.py:12 in forward"
+
+
+def test_of_ranks_at_the_same_place_the_one_that_answers_no_signal_is_named(tmp_path: Path) -> None:
+    for rank in range(2):
+        status = Status(rank=rank, pid=1, notes=7, doing="update 4, sums of figures", waits=True)
+        (tmp_path / f"status-{rank}").write_bytes(msgspec.json.encode(status))
+    (tmp_path / "stack-0").write_text('Thread 0x1 (most recent call first):\n  File "/a/reduce.py", line 3 in reduce\n')
+    said = str(Evidence(tmp_path, tmp_path / "trainer.log", 2).explain_hang(9.0))
+    assert "of rank 1 of 2 in update 4, sums of figures (it answers no signal); its" in said
+    (tmp_path / "stack-1").write_text('Thread 0x1 (most recent call first):\n  File "/a/reduce.py", line 3 in reduce\n')
+    said = str(Evidence(tmp_path, tmp_path / "trainer.log", 2).explain_hang(9.0))
+    assert "of rank 0 of 2 in update 4, sums of figures (at reduce.py:3 in reduce); rank 1 of 2 in " in said
 
 
 async def test_a_rank_is_killed(tmp_path: Path) -> None:
