@@ -123,6 +123,11 @@ GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
             "^training: qwen2_5_7b takes 28.1 GiB of each of 1 GPU .*; no smaller batch fits: lower method.",
         ),
         (
+            (*ESPL, "training.quantise=nf4"),
+            "1x12",
+            "lower method.max_tokens, try training.shard=fsdp2 without training.q",
+        ),
+        (
             MPO,
             "1x24",
             "^reward_engine: qwen2_5_32b_awq takes 29.4 GiB of each of 1 GPU .weights 18.0, cache 8.0, work ",

@@ -299,8 +299,13 @@ def _advise(
                     "engine.max_batch_size": (engine.max_batch_size, sequences),
                 }
                 return " ".join(f"{key}={to}" for key, (was, to) in named.items() if to != was) + " would fit"
-    others = "training.shard=fsdp2" if training.weights == "full" else "training.quantise=nf4, training.shard=fsdp2"
-    return f"no smaller batch fits: lower method.max_tokens, try {others}, or train a smaller model"
+    others = []
+    if training.weights != "full" and training.quantise is None and training.shard is None:
+        others.append("training.quantise=nf4")
+    if training.shard is None:
+        others.append(f"training.shard=fsdp2{' without training.quantise' if training.quantise else ''}")
+    tried = "".join(f"try {other}, " for other in others)
+    return f"no smaller batch fits: lower method.max_tokens, {tried}or train a smaller model"
 
 
 def _longest_sequence(config: RunConfig, context: int) -> int:
