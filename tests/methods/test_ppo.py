@@ -42,9 +42,11 @@ async def test_rows_have_the_rewards_of_single_episodes(tmp_path: Path) -> None:
 
 async def test_advantages_that_the_trainer_reports_are_recorded_with_their_episodes(tmp_path: Path) -> None:
     class Reporting(NotedPolicy):
+        fails = True
+
         async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
             noted = await super().update(step, rows, rewards_changed=rewards_changed)
-            if step == 2:
+            if step == 2 and self.fails:
                 raise TrainingError("diverged")
             return Figures(noted.figures, (TokenAdvantages(0.5, 1.0), None, TokenAdvantages(-0.25, 0.0)))
 
@@ -54,8 +56,11 @@ async def test_advantages_that_the_trainer_reports_are_recorded_with_their_episo
     rollouts = read_rollouts(tmp_path)
     assert [one.advantage for one in rollouts[:5]] == [0.5, None, UNSET, -0.25, None]
     assert [one.advantage_sd for one in rollouts[:5]] == [1.0, UNSET, UNSET, 0.0, UNSET]
-    # The second update failed: its episodes are recorded all the same.
-    assert [one.advantage for one in rollouts[5:]] == [UNSET, None, UNSET, UNSET, None]
+    assert len(rollouts) == 5  # those of the failed update come with the advantages of the one that succeeds
+    resumed = Reporting()
+    resumed.fails = False
+    await train(tmp_path, script, steps=2, policy=resumed, **SINGLE)
+    assert [one.advantage for one in read_rollouts(tmp_path)] == [0.5, None, UNSET, -0.25, None] * 2
 
 
 async def test_equal_rewards_are_learned_from_and_a_batch_without_any_is_not(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from evorun.runs.candidates import Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import SupportsGeneration, SupportsRubrics, SupportsSystemPrompts
 from evorun.training.divergence import Divergence
-from evorun.training.wire import Figures, Objective, Row
+from evorun.training.wire import Figures, Objective, Row, TokenAdvantages
 
 
 class Learning(DatasetLevel):
@@ -244,18 +244,24 @@ class Updates:
                     # Without a gradient the optimizer's momentum alone would move the weights.
                     equal = "in each group all rewards are equal"
                     ctx.warn(f"step {step}: {equal}, so there is nothing to learn: no update")
-        finally:  # also after a failed update
-            # The trainer estimates advantages only where it is given none.
-            trainer_advantages = dict(zip(rows, figures.advantages, strict=False))
-            ctx.record_rollouts(
-                [
-                    episode.record(
-                        step,
-                        rows.get(at),
-                        trainer_advantages.get(at),
-                        self._rewards.candidate_id(episode.asked.problem, step),
-                    )
-                    for at, episode in enumerate(episodes)
-                ]
-            )
+        except BaseException:
+            # A trainer's own estimates of advantages, which are lost now, are part of the records that a resume makes.
+            if all(row.advantage is not None for row in rows.values()):
+                self._record(batch, rows, {})
+            raise
+        self._record(batch, rows, dict(zip(rows, figures.advantages, strict=False)))
         return figures.figures | lag
+
+    def _record(self, batch: Batch, rows: Mapping[int, Row], estimated: Mapping[int, TokenAdvantages | None]) -> None:
+        """Record a batch's episodes. estimated: advantages by the trainer, which was given none."""
+        self._ctx.record_rollouts(
+            [
+                episode.record(
+                    batch.step,
+                    rows.get(at),
+                    estimated.get(at),
+                    self._rewards.candidate_id(episode.asked.problem, batch.step),
+                )
+                for at, episode in enumerate(batch.episodes)
+            ]
+        )
