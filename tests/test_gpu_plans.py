@@ -123,8 +123,8 @@ GRPO = ("method=grpo", "task=arithmetic", "engine=vllm")
             "^training: qwen2_5_7b takes 28.1 GiB of each of 1 GPU .*; no smaller batch fits: lower method.",
         ),
         (
-            (*ESPL, "training.quantise=nf4"),
-            "1x12",
+            (*GRPO, "model=gpt_oss_120b", "training.quantise=nf4"),
+            "8x80",
             "lower method.max_tokens, try training.shard=fsdp2 without training.q",
         ),
         (
