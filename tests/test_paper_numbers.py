@@ -413,6 +413,7 @@ def test_an_experiment_carries_what_the_paper_reports(
     assert swept["sweeper"]["params"]["method"].split(",") == list(ALL)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("method", ["grpo", "cispo", "rloo"])
 @pytest.mark.parametrize("task", ["aime", "beyond_aime", "dapo_aime25", "hmmt", "arithmetic"])
 def test_reinforcement_learning_has_the_e_spl_papers_numbers(method: str, task: str) -> None:
@@ -454,6 +455,7 @@ def test_self_reflection_is_mutation_alone_on_a_population_of_one() -> None:
     assert selected(expected, "method=espl_self_reflection", "task=hmmt") == expected
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("task", PUZZLES)
 @pytest.mark.parametrize("method", BY_LYRIAS_METHODS)
 def test_lyria_laft_and_their_baselines_have_the_papers_numbers(method: str, task: str) -> None:
