@@ -18,7 +18,7 @@ from evorun.reports.island_grid import draw_grid
 from evorun.reports.islands import draw_islands
 from evorun.reports.overview import Curves, Outcome, load_aggregates, load_curves, load_outcome
 from evorun.reports.packing import script_json
-from evorun.reports.page import content_hash, export, markup, own_file, render, write_page
+from evorun.reports.page import content_hash, export, linked_drawings, markup, own_file, render, write_page
 from evorun.reports.rejudged import load_rejudgings
 from evorun.reports.rubrics.section import find_drawn_figures, load_rubric_section
 from evorun.reports.run_tables import (
@@ -91,7 +91,10 @@ def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> li
         if table.rows
     ]
     drawings = filter(None, (*context["plots"].values(), *sections.plots.values(), *rubrics.plots.values()))
-    return export(folder, drawings, tables, overwrite=overwrite)
+    with linked_drawings() as captioned:
+        render("run.html.j2", context)
+    shown = [captioned.get(drawing.name, drawing) for drawing in drawings]
+    return export(folder, shown, tables, overwrite=overwrite)
 
 
 def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -81,8 +83,24 @@ def download(name: str, media: str, content: str) -> "Markup":
     return link.format(name, media, data, name.rpartition(".")[2].upper())
 
 
+_linked: ContextVar[dict[str, Drawing] | None] = ContextVar("linked", default=None)
+
+
+@contextmanager
+def linked_drawings() -> Iterator[dict[str, Drawing]]:
+    """Collect, by name, the drawings that pages offer while they are rendered: with their captions."""
+    found: dict[str, Drawing] = {}
+    token = _linked.set(found)
+    try:
+        yield found
+    finally:
+        _linked.reset(token)
+
+
 def svg_link(drawing: Drawing) -> "Markup":
     """Return a link that saves a drawing as SVG."""
+    if (linked := _linked.get()) is not None:
+        linked[drawing.name] = drawing
     return download(f"{text.file_stem(drawing.name)}.svg", "image/svg+xml", drawing.svg)
 
 

@@ -8,11 +8,13 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from comparison_fixture import write_method
 from matplotlib.figure import Figure
 
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports import drawing
 from evorun.reports.axes import PER_PROBLEM_AXES
+from evorun.reports.html import export_report
 from evorun.reports.page import export, own_file
 from evorun.reports.plots import RunPlots
 from evorun.reports.tables import make_data_table
@@ -52,6 +54,14 @@ def test_a_caption_stands_below_an_exported_figure_line_by_line() -> None:
     heights = [int.from_bytes(one.png()[20:24], "big") for one in (plain, said)]
     assert heights[0] < heights[1]
     assert said.png() == said.png()  # the figure itself keeps no caption
+
+
+def test_an_exported_figure_of_a_run_has_the_caption_that_its_page_gives_it(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [True, False, True], method="duel_evolve", steps=2)
+    (figure,) = [path for path in export_report(run, tmp_path / "files") if path.name == "accuracy-step.svg"]
+    assert "By generation. Best candidate of each generation, with 95 % intervals" in " ".join(
+        ElementTree.fromstring(figure.read_text()).itertext()
+    )
 
 
 def test_no_file_is_replaced_unasked(tmp_path: Path) -> None:
