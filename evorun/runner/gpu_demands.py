@@ -304,7 +304,7 @@ def _advise(
         others.append("training.quantise=nf4")
     if training.shard is None:
         others.append(f"training.shard=fsdp2{' without training.quantise' if training.quantise else ''}")
-    tried = "".join(f"try {other}, " for other in others)
+    tried = f"try {', '.join(others)}, " if others else ""
     return f"no smaller batch fits: lower method.max_tokens, {tried}or train a smaller model"
 
 
