@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import evorun
 from evorun.cli.plain import FOLDERS_OR_NAMES, FUNCTIONS, PATHS, RUN_PATHS, with_absolute_paths
+from evorun.runs.paths import display
 from evorun_process import evorun_here, reopen
 
 HANDLED = {
@@ -105,3 +107,15 @@ def test_a_run_with_a_file_of_prompts_resumes_from_another_folder(tmp_path: Path
     resumed = evorun_here("resume", "../run", cwd=tmp_path / "elsewhere")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "completed"
+
+
+def test_a_path_is_shown_as_a_user_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "far" / "inner").mkdir(parents=True)
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "far" / "inner")
+    monkeypatch.chdir(tmp_path / "here")
+    assert display(tmp_path / "here" / "runs" / ".." / "run") == "run"
+    assert display(Path("../far")) == "../far"
+    assert display(tmp_path / "here" / ".." / "far") == str(tmp_path / "far")
+    above = tmp_path / "here" / "link" / ".." / ".." / "run"  # of far/inner
+    assert os.path.realpath(display(above)) == os.path.realpath(above)

@@ -42,7 +42,7 @@ FOLDERS_OR_NAMES = {"task": ("embeddings", "prompt_tokenizer", "retriever_model"
 """Keys, by group, whose texts name a folder where there is one, else something elsewhere, as on the hub."""
 FUNCTIONS = {"task": ("environment", "function")}
 """Keys, by group, whose texts name a function of a module or of a file: FILE.py:NAME."""
-RUN_PATHS = {"run": ("stages",), "training": ("accelerate_config", "sync_folder")}
+RUN_PATHS = {"run": ("stages",), "sandbox": ("cache",), "training": ("accelerate_config", "sync_folder")}
 """The same as `PATHS`, of how a run is carried out."""
 # By role: the key of the engine that serves it.
 _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}, "teacher": "teacher_engine"}
