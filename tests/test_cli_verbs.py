@@ -138,8 +138,12 @@ def test_a_report_shows_the_named_problem(finished: Path, tmp_path: Path, form: 
 def test_no_report_is_written_when_one_cannot(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (finished / "report.html").unlink(missing_ok=True)
-    complaint("report", finished, tmp_path / "empty", cwd=tmp_path)
-    complaint("report", finished, finished, "--problem=nobody", cwd=tmp_path)
+    for words in ((finished, tmp_path / "empty"), (finished, finished, "--problem=nobody")):
+        done = evorun_here("report", *words, cwd=tmp_path)
+        assert done.returncode == 1
+        begun, refused = done.stderr.splitlines()
+        assert begun.startswith("comparing 2 runs")
+        assert refused.startswith("error: ")
     assert not (finished / "report.html").exists()
 
 
