@@ -51,6 +51,9 @@
   // What it was played under or scored by.
   const word = (rollout) => (members[rollout.member].kind === "rubric" ? "rubric" : "prompt");
 
+  // Its last 120 characters, from a whole word on.
+  const showEnd = (text) => (text.length > 120 ? `… ${text.slice(-120).replace(/^\S*\s+/, "")}` : text);
+
   const number = (value) => (value === null ? "–" : signed(Number(value.toPrecision(3))));
 
   function item(rollout) {
@@ -62,7 +65,7 @@
       element("span", { class: outcome }, { right: "✓", wrong: "✗", ungraded: "·" }[outcome]),
       ` step ${rollout.step}  ${rollout.problem}${prompt}  reward ${number(rollout.reward)}`,
     );
-    if (rollout.text) head.append(element("span", { class: "note end" }, rollout.text.slice(-120)));
+    if (rollout.text) head.append(element("span", { class: "note end" }, showEnd(rollout.text)));
     const details = element("details", { "data-call": rollout.call }, head);
     details.addEventListener("toggle", () => fill(details, rollout));
     return element("li", {}, details);
