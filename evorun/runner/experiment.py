@@ -184,7 +184,7 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
 
 def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest) -> list[str]:
     """Return what a user must know of task, models, training and sandbox before the run's results."""
-    short = describe_short_task(config.raw["task"], len(loaded.problems))
+    short = describe_short_task(config.raw.get("task", {}), len(loaded.problems))
     lines = [] if short is None else [short]
     lines += role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
