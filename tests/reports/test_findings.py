@@ -51,8 +51,8 @@ def test_a_difference_is_claimed_with_its_interval_design_and_adjusted_test() ->
 
 def test_nothing_is_claimed_where_the_adjusted_test_finds_nothing() -> None:
     said = describe_finding(_pair(_seeds(0.3, 0.05), 0.06, comparisons=4))
-    assert said.startswith("No difference in accuracy between duel_evolve and best_of_n is shown: p is not below 0.05")
-    assert "although the interval excludes 0" in said
+    assert said.startswith("No difference in accuracy between duel_evolve and best_of_n is shown: Holm-adjusted p is")
+    assert " p is not below 0.05, although the interval excludes 0" in said
     assert "Holm-adjusted p = 0.060 over 4 comparisons" in said
     assert " above " not in said
 

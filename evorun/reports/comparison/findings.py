@@ -21,7 +21,8 @@ def describe_finding(pair: Pair) -> str:
     if pair.compared.crossed is None:
         same = "each problem has the same outcome" if not difference else "all problems differ by the same amount"
         return f"{none}: {same} ({_describe_design(pair)})."
-    reason = f"p is not below 0.05, although the interval excludes 0 ({point}, {interval}"
+    adjusted = "Holm-adjusted p" if pair.comparisons > 1 else "p"
+    reason = f"{adjusted} is not below 0.05, although the interval excludes 0 ({point}, {interval}"
     if pair.ci95 is None:
         reason = f"the interval is the whole range ({point}, {_describe_design(pair)}"
     elif pair.ci95[0] <= 0 <= pair.ci95[1]:
