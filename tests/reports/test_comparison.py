@@ -292,8 +292,8 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert mean.seed_share == pytest.approx(of_seeds / (of_seeds + of_problems))
     assert alone.seed_share is None
     note = intervals_note(comparison)
-    share = f"Seeds make up {100 * mean.seed_share:.1f} % of the variance"
-    assert f"{share} of the intervals over seeds and problems: more problems narrow them most." in note
+    share = f"seeds make up {100 * mean.seed_share:.1f} % of the variance, problems the rest."
+    assert f"In the intervals of accuracy over seeds and problems, {share}" in note
     assert "cut there" not in note
     cut = dataclasses.replace(mean, two_way_ci95={"accuracy": (0.2, 1.0)})
     assert "An interval over seeds and problems that ends at 100.0 % is cut there." in width_notes([alone, cut])

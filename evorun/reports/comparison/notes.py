@@ -15,10 +15,14 @@ from evorun.runs.crossed import LEVEL, POWER
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
 
-_SEEDS = "With several seeds, a figure is the mean over the seeds, with an interval over seeds and problems."
+_SEEDS = (
+    "With several seeds, a figure is the mean over the seeds, with an interval over seeds and problems; n is seeds x "
+    "problems."
+)
 _SEEDS_AND_PROBLEMS = (
     "Over seeds and problems: about other seeds on similar problems. Seeds and problems are crossed random effects; "
-    "the interval weighs Student's quantiles for both. It is missing if it would span the whole range."
+    "the interval weighs Student's quantiles for both. It is missing if it would span the whole range, or if "
+    "all values are equal."
 )
 _SEEDS_OF_STRATA = (
     "Intervals of strata are Student's t over the seeds, about other seeds on these problems; they are missing if all "
@@ -87,9 +91,10 @@ def seeds_note() -> str:
 
 
 def width_notes(rows: Sequence[Row]) -> list[str]:
-    """Say which of the rows' intervals are cut, and whether seeds or problems make those over both as wide as they are.
+    """Say which of the rows' intervals are cut, and how much of the variance of those over both is the seeds'.
 
-    The share of the seeds is the weight of their degrees of freedom: their part in the sum of both variances.
+    The share is of the primary score, and the weight of the seeds' degrees of freedom: their part in the sum of both
+    variances.
     """
     of_seeds = [(row.primary, row.get_interval(row.primary.name)) for row in rows if row.seeds > 1]
     ends = dict.fromkeys(
@@ -100,18 +105,18 @@ def width_notes(rows: Sequence[Row]) -> list[str]:
         if end == bound
     )
     lines = [f"An interval over seeds and problems that ends at {' or '.join(ends)} is cut there."] if ends else []
-    shares = {row.name: row.seed_share for row in rows if row.seed_share is not None and not row.is_baseline}
-    if not shares:
-        return lines
-    low, high = text.percent(min(shares.values())), text.percent(max(shares.values()))
-    by_seeds = [name for name, share in shares.items() if share > 0.5]
-    advice = "more problems narrow them most"
-    if len(by_seeds) == len(shares):
-        advice = "more seeds narrow them most"
-    elif by_seeds:
-        advice = f"more seeds narrow those of {', '.join(by_seeds)} most, more problems the others"
-    share = low if low == high else f"{low} to {high}"
-    return [*lines, f"Seeds make up {share} of the variance of the intervals over seeds and problems: {advice}."]
+    shares: dict[str, list[float]] = {}
+    for row in rows:
+        if row.seed_share is not None and not row.is_baseline:
+            shares.setdefault(row.primary.name, []).append(row.seed_share)
+    for name, known in shares.items():
+        low, high = text.percent(min(known)), text.percent(max(known))
+        share = low if low == high else f"{low} to {high}"
+        lines.append(
+            f"In the intervals of {text.words(name)} over seeds and problems, seeds make up {share} of the variance, "
+            "problems the rest."
+        )
+    return lines
 
 
 def name_intervals(arms: Sequence[Arm]) -> str:
