@@ -18,6 +18,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig
 from evorun.models.devices import read_inventory
 from evorun.reports.text import dollars
+from evorun.runner import planned_differences
 from evorun.runner.memory import estimate_memory
 from evorun.runner.planned_roles import extrapolate_prompt
 from evorun.runner.plans import make_plan
@@ -117,6 +118,13 @@ def test_earlier_runs_give_tokens_hours_and_the_score(tmp_path: Path) -> None:
     plan = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs")
     right = run.json("results.json")["metrics"]["accuracy"]["value"]
     assert plan.arms[0].smallest_difference == smallest_difference(worst_spread(mean=right), 3)
+    file = run.path / "results.json"
+    results = json.loads(file.read_text())
+    results["metrics"]["accuracy"]["value"] = 0.0
+    file.write_text(json.dumps(results))
+    arm = make_plan(compose_jobs(["method=zero_shot", *SMALL, *API]), tmp_path / "outputs").arms[0]
+    assert arm.smallest_difference is None  # zeros tell no spread, least of all that of a perfect power
+    assert arm.difference_note.startswith("since the recorded score is 0.0 %, of ")
 
 
 def test_problems_are_those_that_the_task_has_else_those_that_its_configuration_states(tmp_path: Path) -> None:
@@ -171,7 +179,7 @@ def test_a_run_that_is_too_dear_does_not_begin(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["method=self_consistency,zero_shot", "method.samples=3", "task=arithmetic", "task.limit=6"]
     words.append("engine=simulated")
@@ -194,6 +202,15 @@ def test_recorded_pairs_of_runs_give_the_spread_of_their_differences(
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Smallest difference")]
     assert "on arithmetic, 6 problems x 3 seeds: " in line
     assert " between self_consistency and zero_shot (paired test" in line
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            planned_differences, "smallest_difference", lambda *_: 0.0
+        )  # as where all differences are equal
+        arm = make_plan(compose_jobs(["-m", *words]), tmp_path / "outputs").arms[0]
+    assert (arm.smallest_difference, arm.difference_note) == (
+        None,
+        "since earlier runs at this budget on 6 problems x 2 seeds all differ by the same amount",
+    )
     # of other methods, or under another budget, these runs are no pair
     for others in (["method=zero_shot,best_of_n", *words[1:]], [*words, "budget.calls_per_problem=9"]):
         arms = make_plan(compose_jobs(["-m", *others]), tmp_path / "outputs").arms

@@ -304,7 +304,7 @@ def _describe_differences(arms: Sequence[PlannedArm]) -> list[str]:
             [arm for arm in known if arm.difference_pair] or known, key=lambda arm: arm.smallest_difference or 0.0
         )
         ends = {tuple(arm.difference_pair): arm for arm in (known[0], known[-1])}.values()
-        size = " to ".join(map(_describe_size, ends))
+        size = " to ".join(dict.fromkeys(map(_describe_size, ends)))
         lines.append(f"{about}: {size} (paired test at .05, power .8; {known[-1].difference_note}).")
     return lines
 

@@ -17,7 +17,7 @@ class PlannedDifference(NamedTuple):
     """The smallest difference between two planned arms."""
 
     size: float | None
-    """In the primary score; None where it is unknown."""
+    """In the primary score; None where it is unknown, also since no recorded values differ."""
     note: str
     """What it assumes."""
     pair: tuple[str, ...] = ()
@@ -40,10 +40,12 @@ def plan_difference(
     )
     if paired is not None:
         known_seeds, known_problems = paired.differences.shape
-        note = f"from earlier runs at this budget on {known_problems} problems x {counted(known_seeds, 'seed')}"
+        earlier = f"earlier runs at this budget on {known_problems} problems x {counted(known_seeds, 'seed')}"
         size = smallest_difference(estimate_spread(paired.differences), problems, seeds)
+        if size == 0.0:
+            return PlannedDifference(None, f"since {earlier} all differ by the same amount")
         agree = SEEDS_AGREE if seeds > 1 and known_seeds == 1 else ""
-        return PlannedDifference(size, note + agree, tuple(sorted((paired.ours, paired.theirs))))
+        return PlannedDifference(size, f"from {earlier}{agree}", tuple(sorted((paired.ours, paired.theirs))))
     spread, note = _find_spread(score, config, recorded)
     if spread is None:
         return PlannedDifference(None, note)
@@ -57,9 +59,10 @@ def _find_spread(score: Score, config: RunConfig, recorded: Recorded) -> tuple[S
     if earlier is not None:
         metric, about = earlier
         if score.rate and metric.value is not None:
-            return worst_spread(
-                mean=metric.value
-            ), f"by the spread at {100 * metric.value:.1f} %, of {about} on {metric.n} problems"
+            known = f"{100 * metric.value:.1f} %, of {about} on {metric.n} problems"
+            if metric.value in (0.0, 1.0):
+                return None, f"since the recorded score is {known}, and says nothing about how much runs differ"
+            return worst_spread(mean=metric.value), f"by the spread at {known}"
         if metric.ci95 is not None:
             variance = ((metric.ci95[1] - metric.ci95[0]) / (2 * 1.96)) ** 2 * metric.n
             return Spread(problem=2 * variance), f"by the interval of {about} on {metric.n} problems"
