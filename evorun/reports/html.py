@@ -210,7 +210,7 @@ def _find_flat(curves: Curves) -> list[Score]:
 def _describe_browser(browser: list[BrowserProblem], aggregates: Aggregates, measure: Score) -> str:
     total, shown = len(aggregates.by_problem), len(browser)
     if shown == total:
-        return f"All {total} problems with candidates."
+        return f"All {total} problems with candidates." if total > 1 else "The only problem, with its candidates."
     outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.words(measure.name)}"
     return (
         f"{shown} of {total} problems with candidates, spread over strata and over {outcomes} unless named; "

@@ -267,7 +267,7 @@ def _make_row(number: str, sweep: str | None, status: JobStatus, seen: _Seen) ->
         rejudged=seen.rejudged,
         method=cut(facts.method, _MAX_LINE),
         task=cut(facts.task, _MAX_LINE),
-        model=None if model is None else cut(model.short, _MAX_LINE),
+        model=None if model is None else cut(model.kind, _MAX_LINE),
         seed=facts.seed,
         started=cut(facts.started, _MAX_LINE),
         seconds=facts.seconds,
