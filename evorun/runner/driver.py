@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from evorun.errors import DataError
+from evorun.errors import DataError, PluginError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
@@ -273,6 +273,10 @@ class _Account:
         return cost
 
 
+MAX_IDLE_STEPS = 1_000
+"""Steps without a call after which a search counts as endless (ours): no method makes more than a few."""
+
+
 @dataclass
 class _Search:
     """A method's work on one problem, which may pause between two steps."""
@@ -283,6 +287,8 @@ class _Search:
     _begun: tuple[AsyncIterator[Step], ProblemRecorder] | None = None
     _largest: int = 0
     """Calls of the step that took most."""
+    _idle: int = 0
+    """Latest steps that made no call."""
 
     async def advance(self, pausing: bool) -> None:
         """Take steps to the end; pausing: or until the calls left are fewer than a step has taken."""
@@ -295,6 +301,12 @@ class _Search:
             async for step in steps:
                 recorder.offer(step, self.account.cost())
                 self._largest = max(self._largest, own.total.calls - made)
+                self._idle = 0 if own.total.calls > made else self._idle + 1
+                if self._idle >= MAX_IDLE_STEPS:
+                    raise PluginError(
+                        f"the method made no call in {MAX_IDLE_STEPS:,} steps on a problem; without a limit of its own, it "
+                        "must end where the budget gives no reply (`ctx.affordable`, `ctx.out_of_budget`)"
+                    )
                 made = own.total.calls
                 if pausing and own.calls_left is not None and own.calls_left < self._largest and not own.exhausted:
                     break

@@ -1,6 +1,8 @@
 """Assertions whose messages say what was expected, even without a test runner that rewrites `assert`."""
 
+import traceback
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -39,3 +41,13 @@ def _differences(found: Any, expected: Any, place: str) -> Iterator[tuple[str, A
             yield from _differences(actual, wanted, f"{place}[{index}]")
     elif found != expected:
         yield place, found, expected
+
+
+def locate(error: BaseException, owner: type) -> str:
+    """Return an error and, where a method of `owner` raised it or called what did, that method's name and line."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if isinstance(frame.f_locals.get("self"), owner):
+            code = frame.f_code
+            found = f" from its `{code.co_name}` ({Path(code.co_filename).name}, line {line})"
+    return f"{error!r}{found}"

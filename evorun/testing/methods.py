@@ -18,7 +18,7 @@ from evorun.runs.replay import ReplayConfig
 from evorun.runs.spending import GOLD
 from evorun.simulation.engine import SimulatedConfig
 from evorun.tasks.base import Problem, TaskConfig
-from evorun.testing.expectations import expect, expect_equal, expect_same
+from evorun.testing.expectations import expect, expect_equal, expect_same, locate
 from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out, role_asked
 
 # Information regimes in which a method must not see the validation split.
@@ -36,14 +36,21 @@ def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_pr
     config: an instance of the method's `Config`, small enough for a few dozen calls. task: a task with a few problems
     and available data. real_programs: run the programs of a task that has any; otherwise they get fake verdicts.
     """
+    make: Any = method
+    unlimited = copy.deepcopy(config)
+    for key, limit in make(copy.deepcopy(config)).optional_limits.items():
+        expect(
+            limit is not None, f"{key}: expected a number, since the first run has no budget, got null; give {key}=N"
+        )
+        setattr(unlimited, key, None)
     with tempfile.TemporaryDirectory() as folder:
 
-        def run(name: str, breaks_after: int | None = None, **changes: Any) -> Run:
-            made = _run_config(method, config, task, changes)
+        def run(name: str, breaks_after: int | None = None, *, limited: bool = True, **changes: Any) -> Run:
+            made = _run_config(method, config if limited else unlimited, task, changes)
             return carry_out(made, Path(folder) / name, breaks_after=breaks_after, real_programs=real_programs)
 
         finished = run("finished")
-        expect_equal(finished.outcome, COMPLETED, "how an undisturbed run ends")
+        _expect_completed(finished, "how an undisturbed run ends")
         _check_predictions(finished)
         _check_references(finished)
         _check_costs(finished)
@@ -59,10 +66,6 @@ def _run_config(method: type[Method], config: Any, task: TaskConfig, changes: Ma
     refuse_impossible_pair(method, task)
     make: Any = method
     made, engine = make(copy.deepcopy(config)), SimulatedConfig(name="simulated")
-    for key, limit in made.optional_limits.items():
-        expect(
-            limit is not None, f"{key}: expected a number, since the first run has no budget, got null; give {key}=N"
-        )
     incompatibility = made.incompatibility(task.task_class)
     expect(incompatibility is None, f"expected a task that suits the method: {incompatibility}")
     regime = made.information_regime(task.task_class)
@@ -155,8 +158,16 @@ def _check_regime(finished: Run, config: TaskConfig) -> None:
         expect(not seen, f"regime {regime}: expected no prompt to show the validation split, found {line!r}")
 
 
+def _expect_completed(run: Run, what: str) -> None:
+    """Raise AssertionError with the place of the method's error unless a run has completed."""
+    error = run.outcome.error
+    if run.outcome.status == "failed" and error is not None:
+        raise AssertionError(f"{what}: expected it to complete, got {locate(error, Method)}") from error
+    expect_equal(run.outcome, COMPLETED, what)
+
+
 def _check_same_records(again: Run, finished: Run, what: str) -> None:
-    expect_equal(again.outcome, COMPLETED, f"how {what} ends")
+    _expect_completed(again, f"how {what} ends")
     for name, content in finished.files().items():
         expect_same(again.records(name), finished.records(name), f"{name}.jsonl of {what}", FROM_RNG)
         expect_equal(again.files()[name], content, f"{name}.jsonl of {what}")
@@ -164,7 +175,7 @@ def _check_same_records(again: Run, finished: Run, what: str) -> None:
 
 
 def _check_same(again: Run, finished: Run, what: str) -> None:
-    expect_equal(again.outcome, COMPLETED, f"how {what} ends")
+    _expect_completed(again, f"how {what} ends")
     # Calls before records: what a method asks decides what it records.
     expect_same(_requests(again), _requests(finished), f"calls of {what}", FROM_RNG)
     _check_same_records(again, finished, what)
@@ -227,8 +238,8 @@ def _check_budgets(finished: Run, run: RunOnce) -> None:
         ("calls", whole, BudgetConfig(calls=whole)),
         ("calls_per_problem", each, BudgetConfig(calls_per_problem=each)),
     ):
-        try:
-            limited = run(key, budget=budget)
+        try:  # a budget for each problem, as most are, with all else left to it
+            limited = run(key, limited=key == "calls", budget=budget)
         except ConfigError as error:  # too small for a response of several turns
             expect("\n" not in str(error), "expected a refusal of one line")
             continue
@@ -239,7 +250,7 @@ def _check_budgets(finished: Run, run: RunOnce) -> None:
             expect_equal(limited.asked, [], "calls of a run that was refused")
             expect("\n" not in str(limited.outcome.error), "expected a refusal of one line")
             continue
-        expect_equal(limited.outcome, COMPLETED, f"how a run under budget.{key}={limit} ends")
+        _expect_completed(limited, f"how a run under budget.{key}={limit} ends")
         costs = [sum(spent["calls"] for spent in p["cost"].values()) for p in limited.records("predictions")]
         expect_equal(sum(costs), charged, "calls of all problems together")
         if key == "calls_per_problem":

@@ -3,12 +3,10 @@
 import asyncio
 import json
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -55,7 +53,7 @@ from evorun.tasks.capabilities import (
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
 from evorun.tasks.text_task import TextTask
-from evorun.testing.expectations import expect, expect_equal
+from evorun.testing.expectations import expect, expect_equal, locate
 
 ODD_TEXTS = (
     *("", " \r\n\t", "\x00", "\ud800 lone", "```", "```\n```", "~~~\n[[1, 2]]\n~~~", "\\boxed{", "\\boxed{}"),
@@ -102,6 +100,7 @@ def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = 
     _check_hidden_answers(loaded, cases, picked_answers)
     _check_parsers(loaded.task, cases[0].problem)
     for case in cases:
+        _check_random_answer(loaded.task, case.problem)
         _check_prompts(loaded, case)
     sandbox = config.add_to_sandbox(SandboxConfig())
     asyncio.run(_check_grading(loaded, cases, sandbox))
@@ -174,22 +173,12 @@ async def _check_scores(loaded: LoadedTask) -> None:
     except Exception as error:
         raise AssertionError(
             f"problem {loaded.problems[0].id}: expected a grade of a response without an answer (its `answer` is "
-            f"None), got {_locate(error)}"
+            f"None), got {locate(error, TextTask)}"
         ) from error
     finally:
         await tools.close()
     violation = find_violation(loaded.task.scores, grade)
     expect(violation is None, f"problem {loaded.problems[0].id}: {violation}; `scores` and `score` name the same ones")
-
-
-def _locate(error: Exception) -> str:
-    """Return an error and, where a method of a task raised it, that method's name and line."""
-    found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if isinstance(frame.f_locals.get("self"), TextTask):
-            code = frame.f_code
-            found = f" from its `{code.co_name}` ({Path(code.co_filename).name}, line {line})"
-    return f"{error!r}{found}"
 
 
 def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
@@ -227,8 +216,8 @@ def _parse(task: Any, problem: Problem, text: str) -> Response:
         response: Response = task.parse(problem, text)
     except Exception as error:
         raise AssertionError(
-            f"expected parsers that never raise, got {_locate(error)} for {text[:50]!r}; of errors, `read` raises "
-            "ValueError"
+            f"expected parsers that never raise, got {locate(error, TextTask)} for {text[:50]!r}; of errors, `read` "
+            "raises ValueError"
         ) from error
     return response
 
@@ -248,8 +237,8 @@ def simulate_reply(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: 
             text = simulator.respond(request, np.random.default_rng(turn))
         except Exception as error:  # it reads its own mistakes
             raise AssertionError(
-                f"problem {problem.id}: expected no error while the simulator wrote a reply, got {_locate(error)}; of "
-                "errors, `read` alone raises one: ValueError"
+                f"problem {problem.id}: expected no error while the simulator wrote a reply, got "
+                f"{locate(error, TextTask)}; of errors, `read` alone raises one: ValueError"
             ) from error
         said = Message(role="assistant", content=text)
         said_so_far.append(text)
@@ -308,7 +297,8 @@ def _check_parsers(task: Any, problem: Problem) -> None:
         try:
             read = list(_readings(task, problem, text))
         except Exception as error:
-            raise AssertionError(f"expected parsers that never raise, got {error!r} for {text[:50]!r}") from error
+            told = f"expected parsers that never raise, got {locate(error, TextTask)} for {text[:50]!r}"
+            raise AssertionError(told) from error
         for what, value, holds in read:
             expect(holds, f"{what}: found {value!r} for {text[:50]!r}")
     if isinstance(task, HasTools):
@@ -325,6 +315,17 @@ async def _check_tools(task: HasTools, problem: Problem) -> None:
             continue
         tools = answer is None or (answer["role"] == "tool" and isinstance(answer["content"], str))
         expect(tools, f"answer_tools: expected a message of the role tool or None, found {answer!r} for {text[:50]!r}")
+
+
+def _check_random_answer(task: Any, problem: Problem) -> None:
+    """Check that model=random, the floor of every comparison, is not lost to its reader."""
+    drawn = task.random_answer(problem, np.random.default_rng(0)) if isinstance(task, TextTask) else None
+    if drawn is not None:
+        read = _parse(task, problem, task.write(problem, drawn))
+        expect(
+            read.answer is not None,
+            f"problem {problem.id}: expected a random_answer that the task reads, found {drawn[:50]!r}: {read.error}",
+        )
 
 
 def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any, object]]:

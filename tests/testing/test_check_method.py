@@ -1,5 +1,6 @@
 """Every method of evorun's own passes the suite; what each can be paired with; and methods that break a rule do not."""
 
+import itertools
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -232,6 +233,25 @@ class AsksOtherwiseEachTime(Asks):
         return msgspec.structs.replace(prompt, messages=(*prompt.messages, *told))
 
 
+class FailsByMistake(Asks):
+    def text(self, reply: str) -> str:
+        return reply.splitlines()[1_000]
+
+
+class NeverEnds(Asks):
+    """Does not notice that its budget is used up."""
+
+    optional_limits = {"retries": 1}  # noqa: RUF012 - null in the check of a budget
+
+    def __init__(self, config: Any) -> None:
+        self.steps = range(2) if config.retries is not None else itertools.count()
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        for step in self.steps:
+            await ctx.generate([self.prompt(ctx)], role="generate", step=step, sampling=Sampling(max_tokens=99))
+            yield Step(step=step, best=None, candidates=[])
+
+
 class KeepsAnUnknownRegime(Asks):
     regime: Any = "problem-only"
 
@@ -248,7 +268,7 @@ class ReportsWhatItDoesNotHave(Asks):
         (
             IsOtherwiseEachTime,
             r"^\w+\.jsonl of a run with one problem in flight: \[0\]\.[\w.]+ from character \d+: "
-            r"expected '.{,30} in run 1', found '.{,30} in run 2'; random choices come from ctx\.rng$",
+            r"expected '.{,30} in run 2', found '.{,30} in run 3'; random choices come from ctx\.rng$",
         ),
         (
             AsksOtherwiseEachTime,
@@ -258,6 +278,11 @@ class ReportsWhatItDoesNotHave(Asks):
             KeepsAnUnknownRegime,
             "^regime: expected one of problem_only, demonstrations, public_tests, oracle, labels, found 'problem-only'",
         ),
+        (
+            FailsByMistake,
+            r"^how an undisturbed run ends: .*IndexError.* from its `text` \(test_check_method.py, line \d+\)",
+        ),
+        (NeverEnds, r"^how a run under budget.calls_per_problem=\d+ ends: .*made no call in 1,000 steps on a problem"),
         (ReportsWhatItDoesNotHave, "text of the best candidate of step 0"),
     ],
 )

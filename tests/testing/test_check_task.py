@@ -271,9 +271,22 @@ class Unsteady(JsonSums):
         return {}[text]
 
 
+class Mumbles(JsonSums):
+    """Draws random answers that its reader does not know."""
+
+    def random_answer(self, problem: Problem, rng: Any) -> str:
+        return "zz"
+
+    def read(self, problem: Problem, text: str) -> Any:
+        if "zz" in text:
+            raise ValueError("no_number: expected one")
+        return super().read(problem, text)
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
+        (Mumbles(), "problem q0: expected a random_answer that the task reads, found 'zz': no_number: expected one"),
         (Halves(), "score share: expected a better one of the right answer"),
         (Undeclared(), "scores: expected accuracy among them"),
         (
