@@ -304,8 +304,8 @@ class _Search:
                 self._idle = 0 if own.total.calls > made else self._idle + 1
                 if self._idle >= MAX_IDLE_STEPS:
                     raise PluginError(
-                        f"the method made no call in {MAX_IDLE_STEPS:,} steps on a problem; without a limit of its own, it "
-                        "must end where the budget gives no reply (`ctx.affordable`, `ctx.out_of_budget`)"
+                        f"the method made no call in {MAX_IDLE_STEPS:,} steps on a problem; without a limit of its "
+                        "own, it must end where the budget gives no reply (`ctx.affordable`, `ctx.out_of_budget`)"
                     )
                 made = own.total.calls
                 if pausing and own.calls_left is not None and own.calls_left < self._largest and not own.exhausted:
