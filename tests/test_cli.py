@@ -89,7 +89,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["engine=replay", "engine.run=/no/such/run"], "/no/such/run"),
         (["model=local"], "model.id: expected a value, none was given; set model.id=VALUE"),
         (["method.duels=[1"], "method.duels=[1"),
-        (["budget=5"], "budget=5: unknown budget; choose one of calls_150, "),
+        (["budget=5"], "budget=5: unknown budget; did you mean budget.calls_per_problem=5? choose one of calls_150, "),
         (["method=5"], "method=5: unknown method; choose one of"),
         (
             ["task=null"],

@@ -304,9 +304,11 @@ def _describe_tests(pairs: Sequence[Pair]) -> list[str]:
     if len(single) < len(tested):
         sentences.append("p of several seeds: two-sided, by the interval over seeds and problems.")
     if any(pair.primary.rate for pair in pairs):
-        sentences.append("Gained: only the run has the problem right; lost: only the reference has.")
+        sentences.append(
+            "Gained: only the run has the problem right; lost: only the reference; with several seeds, each counts."
+        )
     else:
-        sentences.append("Better, worse: the number of problems on which the run's score is better or worse.")
+        sentences.append("Better, worse: on how many problems the run's score is; with several seeds, each counts.")
     if any(pair.compared.crossed for pair in pairs):
         sentences.append(
             f"Could show: the smallest true difference that such data show with probability {POWER:g} at a two-sided "
