@@ -1,7 +1,7 @@
 """The tables of one run: scores and cost, as a page and a terminal show them, and figures for other programs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from evorun.reports import text
 from evorun.reports.axes import XAxes
@@ -70,11 +70,20 @@ def find_repeated_scores(outcomes: Sequence[Outcome]) -> dict[str, str]:
     }
 
 
-def describe_repeated_scores(outcomes: Sequence[Outcome]) -> str | None:
-    """Say which scores are left out because they repeat another one; None where none does."""
-    repeated = find_repeated_scores(outcomes)
-    pairs = [f"{text.words(name)} (as {text.words(before)})" for name, before in repeated.items()]
-    return f"Left out, since equal to another score on each problem: {', '.join(pairs)}." if pairs else None
+def describe_repeated_scores(outcomes: Sequence[Outcome], reported: Collection[str] = ()) -> str | None:
+    """Say which scores are left out because they repeat another one; None where none does.
+
+    reported: names of scores of which a paper has figures; their means are shown beside these.
+    """
+    left_out: dict[str, list[str]] = {}
+    for name, before in find_repeated_scores(outcomes).items():
+        where = "Shown only beside reported figures" if name in reported else "Left out"
+        left_out.setdefault(where, []).append(f"{text.words(name)} (as {text.words(before)})")
+    lines = [
+        f"{where}, since equal to another score on each problem: {', '.join(names)}."
+        for where, names in left_out.items()
+    ]
+    return " ".join(lines) or None
 
 
 def find_constant_scores(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -87,9 +96,16 @@ def find_constant_scores(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def describe_constant_scores(outcomes: Sequence[Outcome]) -> str | None:
-    """Say which scores are left out because they are everywhere the same; None where none is."""
-    shown = [f"{text.words(name)} ({text.number(value)})" for name, value in find_constant_scores(outcomes).items()]
+def describe_constant_scores(outcomes: Sequence[Outcome], reported: Collection[str] = ()) -> str | None:
+    """Say which scores are left out because they are everywhere the same; None where none is.
+
+    reported: names of scores that are not left out, since a paper has figures of them.
+    """
+    shown = [
+        f"{text.words(name)} ({text.number(value)})"
+        for name, value in find_constant_scores(outcomes).items()
+        if name not in reported
+    ]
     return f"Left out, since the same on all problems of all runs: {', '.join(shown)}." if shown else None
 
 

@@ -228,6 +228,8 @@ def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     ]
     assert [row.facts["caveats"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
     assert "Equal calls are not equal tokens." in cost_note(comparison)
+    (runs[1] / "training.jsonl").write_text('{"step":1,"calls":1,"tokens":1,"figures":{"loss":0.5},"problem":"*"}\n')
+    assert compare(runs).warnings[0] == f"zero_shot: {SIMULATED_LINE}"  # which decides nothing where one is trained
     alone = compare(runs[:1])
     assert alone.warnings == [SIMULATED_LINE, "Sample set: generated problems"]
     assert "equal tokens" not in cost_note(alone)
@@ -372,6 +374,8 @@ def test_the_head_of_an_interval_says_what_it_is_over_where_all_rows_agree(tmp_p
     }
     for head, rows in heads.items():
         assert head in make_main_table(comparison, rows, [], []).headings
+    headings = make_pairs_table(comparison.pairs.main_pairs).headings
+    assert all(head.startswith("95 % interval\n") for head in headings if "over" in head)
 
 
 def test_a_mean_over_seeds_and_problems_has_no_interval_of_the_whole_range(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The comparison's tables in a terminal and its page's markup; test_comparison_chromium.py opens it in a browser."""
 
+import dataclasses
 import io
 import re
 from pathlib import Path
@@ -13,8 +14,9 @@ from scipy import stats
 from evorun.errors import RunDirectoryError
 from evorun.reports.comparison import compare, print_comparison, write_comparison
 from evorun.reports.comparison.notes import WORDING
-from evorun.reports.comparison.tables import make_scores_table
+from evorun.reports.comparison.tables import make_main_table, make_scores_table
 from evorun.reports.overview import load_outcome
+from evorun.reports.run_tables import describe_repeated_scores
 from evorun.reports.run_tables import make_scores_table as run_scores_table
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE
@@ -227,7 +229,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(two: list[Path], tmp_p
 
 @pytest.fixture(name="scored")
 def _scored(tmp_path: Path) -> list[Path]:
-    rows = [{"method": "lyria", "accuracy": 0.04, "metrics": {"penalised_score": 95.0}}]
+    rows = [{"method": "lyria", "model": "smollm2_135m", "accuracy": 0.04, "metrics": {"penalised_score": 95.0}}]
     config = {"reported": {"source": "A paper, Table 1", "rows": rows}}
     good, poor = [100.0, 90.0, 80.0, 95.0, 85.0, 70.0], [50.0, 40.0, 80.0, 35.0, 25.0, 70.0]
     return [
@@ -256,6 +258,14 @@ def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[P
     text = " ".join(rows)
     assert "the highest accuracy, then the highest penalised score, chosen on these problems" in text
     assert "whichever is better" in text
+
+
+def test_reported_figures_name_their_model_where_the_runs_do_not(scored: list[Path]) -> None:
+    comparison = compare(scored)
+    simulated = [dataclasses.replace(row, facts={**row.facts, "model": "simulated"}) for row in comparison.rows]
+    for rows, heading in ((comparison.rows, "reported"), (simulated, "reported\n(smollm2_135m)")):
+        for table in (make_main_table(comparison, rows, [], []), make_scores_table(rows)):
+            assert table.headings[-2:] == [heading, "difference"]
 
 
 def test_scores_are_not_cut_in_a_narrow_terminal(scored: list[Path]) -> None:
@@ -328,6 +338,9 @@ def test_a_score_that_repeats_another_is_left_out_and_named(tmp_path: Path) -> N
     assert [{row[1] for row in table.rows} for table in tables] == [{"rougeL", "format", "style"}] * 2
     left_out = "Left out, since equal to another score on each problem: rougeLsum (as rougeL)."
     assert left_out in compared.remarks
+    outcomes = [run.outcome for run in compared.runs]
+    beside = "Shown only beside reported figures, since equal to another score on each problem: rougeLsum (as rougeL)."
+    assert describe_repeated_scores(outcomes, {"rougeLsum"}) == beside
     runs = [
         write_method(
             tmp_path / f"{method} constant", [True] * 4, method=method, scores={"format": [1] * 4, "style": style}

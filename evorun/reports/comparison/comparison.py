@@ -227,6 +227,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
     )
     pairs = pair_all(make_groups(runs, reference), arms)
     outcomes = [run.outcome for run in runs]
+    reported = {name for run in runs if run.reported for name in run.reported.metrics}
     return ComparedRuns(
         arms=arms,
         pairs=pairs,
@@ -238,7 +239,7 @@ def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> Comp
         ],
         remarks=[
             *unread,
-            *filter(None, (describe_repeated_scores(outcomes), describe_constant_scores(outcomes))),
+            *filter(None, (describe_repeated_scores(outcomes, reported), describe_constant_scores(outcomes, reported))),
             *(f"No difference to reported figures is shown where {reason}." for reason in incomparable),
             *([ELO_LINE] if any(has_reported_elo(run.manifest.config) for run in runs) else []),
             *describe_reported_means([(run.manifest, run.outcome.metrics) for run in runs]),
@@ -282,7 +283,8 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' warnings, each once, with the names of the runs that it concerns unless it concerns all."""
     holders: dict[str, set[str]] = defaultdict(set)
     originals: dict[Path | None, str] = {run.outcome.run_dir.resolve(): run.name for arm in arms for run in arm.runs}
-    several_methods = len({arm.method for arm in arms}) > 1
+    # what a simulated model gains by training is another setting's
+    several_searches = len({arm.method for arm in arms if not arm.runs[0].outcome.trained}) > 1
     for run in (run for arm in arms for run in arm.runs):
         early_ends, unevolved = describe_early_ends(run.outcome), describe_unevolved(run.outcome)
         if unevolved is not None:
@@ -299,7 +301,7 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
             if line == SIMULATED_LINE:
                 if run.is_baseline:  # whose name says so
                     continue
-                line += _ORDER_IS_SIMULATED if several_methods else ""
+                line += _ORDER_IS_SIMULATED if several_searches else ""
             holders[line].add(run.name)
         repeated = originals.get(_resolve_recording(run))
         if repeated is not None:

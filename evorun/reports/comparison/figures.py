@@ -14,6 +14,7 @@ from evorun.reports.comparison.evolution import (
 from evorun.reports.comparison.notes import lines_note, name_intervals
 from evorun.reports.comparison.pareto import draw_front
 from evorun.reports.comparison.plots import Style, assign_styles, draw_bars, draw_curves, draw_lines_over_seeds
+from evorun.reports.comparison.rows import find_reported_model
 from evorun.reports.drawing import Drawing
 from evorun.runs.scores import Score
 
@@ -149,7 +150,8 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     if any(len(arm.runs) > 1 for arm in panel.arms):
         notes.append("small circles are single runs")
     if comparison.has_reported:
-        notes.append("hollow diamonds are the paper's figures")
+        of_model = f" of {model}" if (model := find_reported_model(comparison.rows)) is not None else ""
+        notes.append(f"hollow diamonds are the paper's figures{of_model}")
     if any(arm.is_baseline for arm in panel.arms):
         notes.append("dashed outlines are random baselines")
     caption = f"Final {text.words(score.name)}{on}"

@@ -40,8 +40,11 @@ SEQUENTIAL_NOTE = (
     "longest."
 )
 """Explains a column of the first table."""
-WORDING = "The runs' prompts are evorun's own wording, or the user's, not the paper's texts."
-"""Stands beside every reported figure: prompts alone can move a score by more than many a method does."""
+WORDING = (
+    "The runs' prompts are evorun's own wording, or the user's, not the paper's texts; budget and number of "
+    "problems may differ from the paper's, too."
+)
+"""Stands beside every reported figure: each of these can move a score by more than many a method does."""
 
 
 def search_note(comparison: ComparedRuns) -> str:

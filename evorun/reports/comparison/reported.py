@@ -38,6 +38,8 @@ class ReportedFigures:
     """Accuracies."""
     steps: Mapping[str, Sequence[tuple[int, float]]]
     """Training figures by name: (step, value) each."""
+    model: str | None = None
+    """The paper's, where the row names it."""
 
     def get_stratum(self, stratum: str) -> float | None:
         """Return the accuracy in a stratum, whatever the case of its name."""
@@ -67,7 +69,7 @@ def find_reported(
         return None
     row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None) + len(row.overrides))
     accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
-    return ReportedFigures({**accuracy, **row.metrics}, row.sd, row.by_stratum, row.steps)
+    return ReportedFigures({**accuracy, **row.metrics}, row.sd, row.by_stratum, row.steps, row.model)
 
 
 def find_reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float | None, float | None]:

@@ -109,6 +109,16 @@ class Row:
         return None if measured is None or reported is None or self.incomparable_reason else measured - reported
 
 
+def find_reported_model(rows: Sequence[Row]) -> str | None:
+    """Return the model of which papers report the figures beside the rows.
+
+    None where it is not the same for all, or is the rows' own, which they name anyway; simulated models have no names.
+    """
+    beside = [row for row in rows if row.reported is not None]
+    models = {row.reported.model for row in beside if row.reported is not None}
+    return models.pop() if len(models) == 1 and not any(row.facts["model"] in models for row in beside) else None
+
+
 def make_row(arm: Arm) -> Row:
     """Return the row of an arm: of several runs their means over the seeds, each seed with the same weight."""
     first = arm.runs[0]

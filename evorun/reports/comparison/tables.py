@@ -8,7 +8,7 @@ from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair
-from evorun.reports.comparison.rows import Row
+from evorun.reports.comparison.rows import Row, find_reported_model
 from evorun.reports.comparison.runs import ANSWERED
 from evorun.reports.run_tables import format_score, list_ends
 from evorun.reports.tables import Cell, Table, figure_columns, make_data_table, make_table, word_columns
@@ -31,8 +31,8 @@ _SEARCH = {
 ARMS = "arms"
 """Name of the table of arms, which every comparison has."""
 _TOTAL = "total"
-_TWO_WAY = "over seeds\nand problems"
 _INTERVAL = "95 % interval"
+_TWO_WAY = f"{_INTERVAL}\nover seeds\nand problems"
 
 
 def make_main_table(
@@ -65,7 +65,8 @@ def make_main_table(
     columns += figure_columns("sequential\ntokens", format=text.compact) if sequential else []
     columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
     reported = comparison.has_reported and rows is not comparison.run_rows  # a paper's figure is of no single run
-    columns += figure_columns("reported", *(["difference"] if can_differ(rows) else [])) if reported else []
+    of_model = _head_reported(rows)
+    columns += figure_columns(of_model, *(["difference"] if can_differ(rows) else [])) if reported else []
     table = Table(columns, title=title)
     for row in rows:
         cells: list[Cell] = [row.name, *(row.facts[name] or None for name in facts), row.n]
@@ -83,7 +84,7 @@ def make_main_table(
             cells += [(UNKNOWN if total.price is None else total.price) if total else None] if priced else []
         if reported:
             metric, of_paper = row.get_metric(row.primary.name), row.get_reported(row.primary.name)
-            beside = _beside_reported(row, row.primary, metric.value, of_paper)
+            beside = _beside_reported(row, row.primary, metric.value, of_paper, of_model)
             cells += list(beside.values())[: 1 + can_differ(rows)]
         table.rows.append(cells)
     return table
@@ -130,7 +131,7 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
                     "mean": text.value(score, metric.value),
                     heading: text.value_interval(score, row.get_interval(score.name)),
                     "n": row.trials.get(score.name),
-                    **_beside_reported(row, score, metric.value, row.get_reported(score.name)),
+                    **_beside_reported(row, score, metric.value, row.get_reported(score.name), _head_reported(rows)),
                 }
             )
     return make_table(records, words=("run", "score"), title="scores", grouped=1)
@@ -142,13 +143,21 @@ def _head_interval(rows: Sequence[Row], scores: Sequence[Score]) -> str:
     return f"{_INTERVAL}\n{over.pop()}" if len(over) == 1 else _INTERVAL
 
 
-def _beside_reported(row: Row, score: Score, measured: float | None, reported: float | None) -> dict[str, Cell]:
-    """Return the cells of a reported figure and of the difference to it; None for both without one."""
+def _head_reported(rows: Sequence[Row]) -> str:
+    """Return the heading of reported figures, with the model that they are of unless that differs."""
+    model = find_reported_model(rows)
+    return "reported" if model is None else f"reported\n({model})"
+
+
+def _beside_reported(
+    row: Row, score: Score, measured: float | None, reported: float | None, heading: str
+) -> dict[str, Cell]:
+    """Return the cells of a reported figure, under its heading, and of the difference to it; None for both without."""
     if reported is None:
-        return {"reported": None, "difference": None}
+        return {heading: None, "difference": None}
     difference = row.subtract_reported(measured, reported)
     shown = None if difference is None else text.difference(score, difference)
-    return {"reported": text.value(score, reported), "difference": shown}
+    return {heading: text.value(score, reported), "difference": shown}
 
 
 def can_differ(rows: Sequence[Row]) -> bool:
@@ -180,7 +189,7 @@ def make_reported_strata_table(comparison: ComparedRuns) -> Table:
             "run": row.name,
             "stratum": stratum,
             primary_words(comparison): text.value(row.primary, metric.value),
-            **_beside_reported(row, row.primary, metric.value, reported),
+            **_beside_reported(row, row.primary, metric.value, reported, _head_reported(comparison.rows)),
         }
         for row in comparison.rows
         for stratum, metric in row.by_stratum.items()
@@ -191,6 +200,7 @@ def make_reported_strata_table(comparison: ComparedRuns) -> Table:
 
 def make_reported_steps_table(comparison: ComparedRuns) -> Table:
     """Return training figures beside those that a paper reports of the same steps."""
+    heading = _head_reported(comparison.rows)
     records: list[dict[str, Cell]] = []
     for run in comparison.runs:
         for figure, points in run.reported.steps.items() if run.reported else ():
@@ -201,7 +211,7 @@ def make_reported_steps_table(comparison: ComparedRuns) -> Table:
                     "figure": text.words(figure),
                     "step": text.count(step),
                     "measured": text.precise(measured.get(step)),
-                    "reported": text.precise(value),
+                    heading: text.precise(value),
                 }
                 for step, value in points
             ]
@@ -252,7 +262,9 @@ def make_score_pairs_table(pairs: Sequence[Pair], left_out: Collection[str] = ()
         for score, compared in pair.others.items()
         if score.name not in left_out
     ]
-    return make_table(records, words=("reference", "run", "score"), title="their scores", grouped=2 if several else 1)
+    return make_table(
+        records, words=("reference", "run", "score"), title="other scores of these pairs", grouped=2 if several else 1
+    )
 
 
 def _has_references(pairs: Sequence[Pair]) -> bool:
@@ -262,11 +274,8 @@ def _has_references(pairs: Sequence[Pair]) -> bool:
 
 def _describe_differences(all_compared: Sequence[PairedScores]) -> Callable[[Score, PairedScores], dict[str, Cell]]:
     """Return the function that makes the cells of a difference, for a table of all these."""
-    over_problems = _INTERVAL
-    if any(compared.seeds_ci95 for compared in all_compared):
-        over_problems = "over\nproblems"
-    elif any(compared.problems_per_seed for compared in all_compared):
-        over_problems = f"{_INTERVAL}\nover problems"
+    of_seeds = any(compared.seeds_ci95 or compared.problems_per_seed for compared in all_compared)
+    over_problems = f"{_INTERVAL}\nover problems" if of_seeds else _INTERVAL
 
     def describe(score: Score, compared: PairedScores) -> dict[str, Cell]:
         def format_interval(ci95: Interval) -> str | None:
