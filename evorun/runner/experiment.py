@@ -36,6 +36,7 @@ from evorun.runner.stages import with_student
 from evorun.runner.task_settings import describe_short_task
 from evorun.runner.training_runs import (
     grades_own_reward,
+    never_refines,
     open_policy,
     samples_from_other_weights,
     serving,
@@ -189,7 +190,7 @@ def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest) -> list
     lines += role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
-    lines += samples_from_other_weights(config)
+    lines += [*never_refines(config), *samples_from_other_weights(config)]
     if (lack := find_lack_of_skill(config.engine, config.model, loaded)) is not None:
         lines.append(lack)
     if manifest.sandbox is not None and not manifest.sandbox.full:

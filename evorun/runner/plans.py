@@ -53,6 +53,7 @@ from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.task_settings import describe_short_task
+from evorun.runner.training_runs import never_refines
 from evorun.runner.trials import Trial, try_out
 from evorun.runs.directory import identity, iterate_differences
 from evorun.runs.prices import find_rate, oldest_date
@@ -164,7 +165,8 @@ class _Planner:
             data = f"Fine-tuning: on {len(measure_conversations(method)):,} conversations of {method['data']}"
             self.notes[describe_tuning(config, data, tokens)] = None
         arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step, tuned_tokens=tokens)
-        for note in (_describe_unevolved(config, problems), describe_short_task(members[0]["task"], problems)):
+        short = describe_short_task(members[0]["task"], problems)
+        for note in (_describe_unevolved(config, problems), short, *never_refines(config)):
             if note is not None:
                 self.notes[note] = None
         difference = plan_difference(config, problems, len(members), self._recorded, methods)
