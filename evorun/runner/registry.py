@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import itertools
 import logging
-import re
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
@@ -232,8 +231,8 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
     if close and many:
         near = " or ".join(f"{key}={choice}" for choice in close)
         return ConfigError(f"{key}={name}: unknown {kind}; did you mean {near}? evorun list {kind}s names all")
-    if kind == "budget" and (number := re.fullmatch(r"(?:calls_)?(\d+)", name)):
-        hint = f"did you mean budget.calls_per_problem={number[1]}? "
+    if kind == "budget" and (number := name.removeprefix("calls_")).isdecimal():
+        hint = f"did you mean budget.calls_per_problem={number}? "
     else:
         hint = f"did you mean {key}={close[0]}? " if close else ""
     offered = f"choose one of {', '.join(choices)}" if choices else f"no {kind} is installed (evorun.{kind}s)"

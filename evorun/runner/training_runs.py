@@ -178,10 +178,11 @@ def trains_too_little(config: RunConfig) -> list[str]:
 
 def never_refines(config: RunConfig) -> list[str]:
     """Return a warning if the training ends before any batch would be scored by a refined rubric."""
-    settings, last = config.raw["method"], config.method.last_step
-    if config.training is None or last is None or settings.get("rubric") is None:
+    last = config.method.last_step
+    if config.training is None or last is None:
         return []
-    if settings.get("refine_schedule") not in ("fixed", "adaptive"):
+    settings = config.raw["method"]
+    if settings.get("rubric") is None or settings.get("refine_schedule") not in ("fixed", "adaptive"):
         return []
     first = settings["refine_every"]
     needed = first + 1 + config.training.max_lag
