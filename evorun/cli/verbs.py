@@ -137,8 +137,8 @@ def report(arguments: Sequence[str], console: Terminal) -> int:
         refuse_replacing("--export", Path(path) / f"{comparison.ARMS}.csv", overwrite=overwrite, how="--overwrite")
     file = Path(output[0]) if output else comparison.choose_folder(folders) / comparison.COMPARISON
     outdated = [folder for folder in folders if problems or not is_up_to_date(folder)]
-    drawing = f" and drawing the pages of {len(outdated)}" if outdated else ""
-    say_without_terminal(f"comparing {len(folders)} runs{drawing}")
+    extra = f" and drawing the pages of {len(outdated)}" if outdated else ""
+    say_without_terminal(f"comparing {len(folders)} runs{extra}")
     # Render all pages before writing the first: an error then leaves every report unchanged.
     with showing_progress() as progress:  # the comparison first, as a wrong reference is found by then
         comparing = progress.add_task("comparing the runs", total=None)
