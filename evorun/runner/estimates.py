@@ -6,6 +6,7 @@ for repeats. docs/guides/costs.md has the formulas.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -473,9 +474,17 @@ def measure_conversations(method: Mapping[str, Any]) -> list[int]:
     """
     if method["data"] is None:
         raise ConfigError("method.data: expected a file of conversations, got null; set method.data=FILE")
-    split = read_split(Path(method["data"]).expanduser(), limit=method["limit"], held_out=method["held_out"])
-    characters = (sum(len(message["content"]) for message in conversation.messages) for conversation in split.train)
+    file = Path(method["data"]).expanduser()
+    written = file.stat().st_mtime_ns if file.exists() else 0
+    characters = _count_characters(file, written, method["limit"], method["held_out"])
     return [min(method["max_length"], ceil(count / CHARACTERS_PER_TOKEN)) for count in characters]
+
+
+@cache
+def _count_characters(file: Path, written: int, limit: int | None, held_out: float) -> list[int]:
+    """Return the characters of each conversation: a plan asks several times for those of a file as it was written."""
+    split = read_split(file, limit=limit, held_out=held_out)
+    return [sum(len(message["content"]) for message in conversation.messages) for conversation in split.train]
 
 
 def count_tuning_calls(method: Mapping[str, Any], model: str, problems: int, conversations: int) -> Part:

@@ -19,7 +19,7 @@ class PlannedDifference(NamedTuple):
     size: float | None
     """In the primary score; None where it is unknown, also since no recorded values differ."""
     note: str
-    """What it assumes."""
+    """Its assumptions."""
     pair: tuple[str, ...] = ()
     """The two methods whose recorded runs give it; empty where it is no pair's."""
 

@@ -83,11 +83,11 @@ class Paradigm(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     plan: str
-    """How a program carries it out."""
+    """The steps by which a program carries it out."""
     target: str = ""
-    """What gets better by it."""
+    """The aspect that gets better by it."""
     pitfalls: str = ""
-    """What to mind in writing it."""
+    """Difficulties in writing it."""
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     model: int
     prompt: Prompt
     advice: str
-    """What the prompt advises; empty where it advises nothing."""
+    """The advice in the prompt; empty where there is none."""
 
 
 class Answer(NamedTuple):

@@ -24,7 +24,7 @@ class Paradigms:
     def __init__(self, config: IslandsConfig) -> None:
         self._config: Any = config
         self._improved: deque[bool] = deque(maxlen=config.paradigm_window)
-        """Whether each of the last children was the best so far."""
+        """For each of the last children: True where it was the best so far."""
         self._active: Sequence[Paradigm] = ()
         self._uses: list[int] = []
         self._fitness_before = 0.0
