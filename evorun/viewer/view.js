@@ -7,6 +7,7 @@
   const drawnRows = new Map(); // by id: the row's element and what it shows
   let shown = []; // ids, in the order on the page
   let cursor = null;
+  let hint = ""; // why the last key did nothing: stays until the next one, whatever comes from the server
 
   /* ---- columns ---- */
 
@@ -200,7 +201,8 @@
       ...(ticked.size ? [`${ticked.size} ticked`] : []),
       ...unknown.map((key) => `no key ${key} differs among these runs`),
     ];
-    byId("said").textContent = visible(all.length ? [...parts, ...fit(columns)].join(" · ") : "No runs yet.");
+    const room = fit(columns);
+    byId("said").textContent = hint || visible(all.length ? [...parts, ...room].join(" · ") : "No runs yet.");
     drawPanel();
     remember();
   }
@@ -434,7 +436,10 @@
     End: () => moveTo(shown.length - 1),
     " ": () => tick(cursor),
     Enter: () => { if (cursor && runs.get(cursor).opens) location.href = `run/${cursor}`; },
-    c: () => { if (comparable().length > 1) location.href = comparison(comparable()); else byId("said").textContent = "Tick two runs or more to compare them."; },
+    c: () => {
+      if (comparable().length > 1) location.href = comparison(comparable());
+      else { hint = "Tick two runs or more to compare them."; draw(); }
+    },
     "/": () => byId("filter").focus(),
   };
   Object.assign(KEYS, { ArrowDown: KEYS.j, ArrowUp: KEYS.k });
@@ -452,9 +457,11 @@
     const act = KEYS[event.key];
     if (!act) return;
     event.preventDefault();
+    hint = "";
     act();
   });
 
+  document.addEventListener("click", () => { hint = ""; }, true);
   byId("runs").addEventListener("click", (event) => {
     const row = event.target.closest("tr[data-id]");
     if (!row) return;

@@ -153,6 +153,8 @@ def test_the_keyboard_does_it_all(page: Any, served: str) -> None:
     press(page, "j", Keys.ARROW_DOWN, "j", "k")
     assert chosen(page) == "seed=1"
     press(page, "c")
+    redraw = "document.querySelector('#runs').parentElement.style.width = '600px'"
+    page.execute_script(f"{redraw}; return new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     assert texts(page, "#said") == ["Tick two runs or more to compare them."]
     press(page, " ", "j", "j", " ", "k", " ", " ")
     assert texts(page, "#runs tr:has(input:checked) .name") == ["seed=1", "seed=3"]
