@@ -6,7 +6,7 @@ import evorun
 from evorun.sandbox import Limits
 
 _SIZES = {"memory_mib": 160, "output_kib": 64, "file_mib": 1, "processes": 8, "open_files": 32}
-SHORT = Limits(cpu_seconds=0.4, wall_seconds=1.2, **_SIZES)
+SHORT = Limits(cpu_seconds=0.1, wall_seconds=1.2, **_SIZES)
 LONG = Limits(cpu_seconds=60.0, wall_seconds=120.0, **_SIZES)
 """Times out of reach, for programs that must meet another end: none may depend on the machine's speed."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evorun.cli.doctor import findings
+from evorun.cli import doctor
 from evorun.sandbox import Limits, Program, Sandbox, SandboxConfig, cgroups
 
 LIMITS = Limits(cpu_seconds=60.0, memory_mib=200, file_mib=3, output_kib=2048)
@@ -82,9 +82,10 @@ def test_without_a_group_there_is_none(mount: Path, file: str, text: str) -> Non
     assert (mount / "cgroup.subtree_control").read_text() == "\n"
 
 
-def test_doctor_says_how_to_get_a_group(mount: Path) -> None:
+def test_doctor_says_how_to_get_a_group(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_data", list)
     (mount / "cgroup.controllers").write_text("cpu pids\n")
-    (line,) = (finding for finding in findings() if finding.what == "sandbox memory")
+    (line,) = (finding for finding in doctor.findings() if finding.what == "sandbox memory")
     assert not line.ready
     assert "systemd-run --user --scope -p Delegate=yes" in line.remedy
 

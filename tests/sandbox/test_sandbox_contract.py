@@ -207,7 +207,7 @@ async def test_megabytes_in_and_out(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("source", "limits", "end", "said"),
     [
-        ("while True: pass", Limits(cpu_seconds=0.25), "time_limit", "0.25 s of CPU time"),
+        ("while True: pass", Limits(cpu_seconds=0.05), "time_limit", "0.05 s of CPU time"),
         ("import time\ntime.sleep(900)", Limits(wall_seconds=0.2), "time_limit", "0.2 s of wall time"),
         ("x = [0] * 10**8", LOW_MEMORY, "memory_limit", "100 MiB"),
         ("x = []\nwhile True: x.append([0] * 10**5)", LOW_MEMORY, "memory_limit", "100 MiB"),
@@ -243,11 +243,11 @@ async def test_an_allowed_program_stays_below_its_limits(sandbox: Sandbox) -> No
 async def test_time_is_the_programs_own(sandbox: Sandbox) -> None:
     asleep = await script(sandbox, "import time\ntime.sleep(1)")
     assert asleep.cpu_seconds < 1 <= asleep.wall_seconds
-    busy = await script(sandbox, "import time\nwhile time.process_time() < 0.3: pass")
-    assert 0.29 < busy.cpu_seconds < 3
+    busy = await script(sandbox, "import time\nwhile time.process_time() < 0.1: pass")
+    assert 0.09 < busy.cpu_seconds < 3
     children = "import os\nfor _ in range(3):\n    if os.fork() == 0:\n        t = os.times()\n" \
-               "        while sum(os.times()[:2]) < 0.1: pass\n        os._exit(0)\n    os.wait()"  # fmt: skip
-    assert 0.25 < (await script(sandbox, children)).cpu_seconds < 3
+               "        while sum(os.times()[:2]) < 0.05: pass\n        os._exit(0)\n    os.wait()"  # fmt: skip
+    assert 0.12 < (await script(sandbox, children)).cpu_seconds < 3
 
 
 async def test_signals_write_into_no_file_of_the_program(sandbox: Sandbox) -> None:
@@ -333,7 +333,7 @@ async def test_verdicts_come_in_order(sandbox: Sandbox) -> None:
         "print('x' * 10**6 if n == 6 else n)"
     )
     cases = suite("lines", ("1", "1"), ("2", "7"), ("3", "3"), ("4", "4"), ("12", "12"), ("6", "6"),
-                  limits=Limits(cpu_seconds=1, wall_seconds=60, output_kib=1))  # fmt: skip
+                  limits=Limits(cpu_seconds=0.3, wall_seconds=60, output_kib=1))  # fmt: skip
     results = await test(sandbox, Program(source), cases, stop_at_failure=False)
     assert [r.verdict for r in results] == [
         "accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "output_limit"

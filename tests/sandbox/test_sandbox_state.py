@@ -48,8 +48,8 @@ async def bits_passed(sandbox: Sandbox, means: Means) -> float:
     write, read = sources(means, name)
     right = 0
     draw = random.Random(0)
-    # Of 64 bits two numbers tell enough, and to run at once takes seconds.
-    some = [draw.getrandbits(means.bits) for _ in range(1 if means.at_once else PAIRS)]
+    # Of many bits two numbers tell enough, and to run at once takes seconds.
+    some = [draw.getrandbits(means.bits) for _ in range(1 if means.at_once or means.bits >= 20 else PAIRS)]
     # With each number its complement: who always guesses the same is right in half of all bits.
     numbers = [number ^ mask for number in some for mask in (0, (1 << means.bits) - 1)]
     for number in numbers:
