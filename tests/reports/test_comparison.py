@@ -187,6 +187,8 @@ def test_a_replay_of_a_compared_run_is_no_second_sample(tmp_path: Path) -> None:
     comparison = compare([first, other, again])
     names = {run.outcome.run_dir.name: run.name for run in comparison.runs}
     assert f"{names['again']}: A replay of {names['first']}, {said}" in comparison.warnings
+    assert [pair.name for pair in comparison.pairs.main_pairs] == [names["other"]]
+    assert _reasons(comparison) == {names["again"]: "a replay of a run that is compared, too"}
     assert not any(said in line for line in compare([other, again]).warnings)
 
 

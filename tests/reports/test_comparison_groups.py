@@ -100,8 +100,8 @@ def test_speed_does_not_make_another_simulated_model(tmp_path: Path) -> None:
         _write(tmp_path, "gepa", FAIR, engine={"skill": 0.5, "slots": 9}, seed=1),
     ]
     comparison = compare(runs)
-    assert _reasons(comparison) == {}
-    assert len(comparison.pairs.pairs) == 2
+    assert _reasons(comparison) == {"gepa, seed 1": "the reference has no finished run with seed 1"}
+    assert len(comparison.pairs.pairs) == 1
     assert [(arm.name, len(arm.runs)) for arm in comparison.arms] == [("lyria", 1), ("gepa", 2)]
 
 
@@ -254,14 +254,28 @@ def test_seeds_that_draw_their_own_problems_are_pooled_too(tmp_path: Path) -> No
     assert (pooled.compared.crossed.seeds, pooled.compared.crossed.problems) == (2, 9)
 
 
-def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) -> None:
-    runs = [*_seeded(tmp_path), _write(tmp_path, "gepa", POOR[:6], seed=7)]
-    comparison = compare(runs)
-    assert _pairs(comparison)["gepa, seed 7"] == "lyria, seed 0"
-    remarks = {pair.name: pair.remark for pair in comparison.pairs.all_pairs}
-    assert remarks["gepa, seed 7"] == "seed 7, not 0"
-    assert _pooled(comparison).compared.n == 12
-    assert remarks["gepa"] == ""
+def test_pairs_share_the_seed_or_are_left_out(tmp_path: Path) -> None:
+    """Seed 2 lacks the reference's end, seed 7 the reference; gepa has begun seed 1 a second time."""
+    runs = [
+        *_seeded(tmp_path),
+        _write(tmp_path, "lyria", OURS[0], seed=2, ended=4),
+        _write(tmp_path, "gepa", THEIRS[0], seed=2),
+        _write(tmp_path, "gepa", POOR[:6], seed=7),
+        _write(tmp_path, "gepa", THEIRS[1], seed=1, ended=5),
+    ]
+    for against in (None, runs[0]):
+        comparison = compare(runs, against)
+        assert _reasons(comparison) == {
+            "lyria, seed 2": "method and settings are the reference's, with another seed",
+            "gepa, seed 2": "the reference has no finished run with seed 2",
+            "gepa, seed 7": "the reference has no finished run with seed 7",
+        }
+        pooled = _pooled(comparison)
+        assert (pooled.name, pooled.compared.n, pooled.p_holm) == ("gepa", 12, pooled.p)
+        assert comparison.pairs.main_pairs == [pooled]
+    first, second = (_write(tmp_path, method, FAIR, seed=seed) for method, seed in (("lyria", 3), ("gepa", 4)))
+    (single,) = compare([first, second]).pairs.pairs
+    assert single.remark.startswith("seed ")  # single runs are paired all the same
 
 
 def test_seeds_of_one_method_alone_have_nothing_to_be_paired_with(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import msgspec
-
 from evorun.reports.axes import Axis
-from evorun.reports.comparison.names import BASELINE, SEED, TASK, drop_parts, find_shared_parts, get_setup, join_parts
+from evorun.reports.comparison.names import BASELINE, SEED, TASK, drop_parts, find_shared_parts, join_parts
 from evorun.reports.comparison.runs import Run
 from evorun.runs.crossed import CrossedMean, crossed_mean, tabulate
 from evorun.runs.schema import Metric
@@ -106,14 +104,10 @@ class Arm:
 
 def group_into_arms(runs: Sequence[Run]) -> list[Arm]:
     """Group runs that differ in nothing but the seed, and in what the seed decides; by task, the best first."""
-    groups: dict[bytes, list[Run]] = defaultdict(list)
+    groups: dict[tuple[bytes, int | None], list[Run]] = defaultdict(list)
     for index, run in enumerate(runs):
-        manifest = run.manifest
-        source = manifest.provenance.source
         # an unfinished run covers other problems than its siblings
-        alone = None if run.outcome.finished else index
-        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, get_setup(manifest), alone)
-        groups[msgspec.json.encode(same, order="deterministic")].append(run)
+        groups[run.arm_key, None if run.outcome.finished else index].append(run)
     arms = []
     for members in groups.values():
         members.sort(key=lambda run: run.manifest.seed)

@@ -36,7 +36,6 @@ from evorun.reports.run_tables import (
     find_repeated_scores,
     is_flat,
 )
-from evorun.runs.directory import find_recording
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 from evorun.runs.sweeps import describe_unfinished
@@ -303,19 +302,13 @@ def _collect_warnings(arms: Sequence[Arm]) -> list[str]:
                     continue
                 line += _ORDER_IS_SIMULATED if several_searches else ""
             holders[line].add(run.name)
-        repeated = originals.get(_resolve_recording(run))
+        repeated = originals.get(run.recording)
         if repeated is not None:
             holders[f"A replay of {repeated}, which is compared, too: no second sample."].add(run.name)
     everyone = {run.name for arm in [arm for arm in arms if not arm.is_baseline] or arms for run in arm.runs}
     return [
         line if runs >= everyone else f"{'; '.join(_name_runs(arms, runs))}: {line}" for line, runs in holders.items()
     ]
-
-
-def _resolve_recording(run: Run) -> Path | None:
-    """Return the folder of the run that a run replays; None for a run of its own."""
-    recording = find_recording(run.manifest.config)
-    return None if recording is None else recording.resolve()
 
 
 def _name_runs(arms: Sequence[Arm], runs: set[str]) -> list[str]:

@@ -28,10 +28,15 @@ class Group:
     """By seed; empty when the reference method did not run in this group."""
 
     def find_reference(self, run: Run) -> Run | None:
-        """Return the reference of the run's seed, else of the lowest seed; None for a reference and without any."""
-        if not self.references or any(run is reference for reference in self.references.values()):
+        """Return the reference of the run's seed; None without one, and for the references' own method.
+
+        A single run of a method is paired with a single reference whatever their seeds.
+        """
+        references = list(self.references.values())
+        if any(run.arm_key == reference.arm_key for reference in references):
             return None
-        return self.references.get(run.manifest.seed) or self.references[min(self.references)]
+        single = len(references) == 1 and sum(run.arm_key == other.arm_key for other in self.runs) == 1
+        return references[0] if single else self.references.get(run.manifest.seed)
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Groups:
     """In the order of their first runs."""
     main: Run
     """The reference that was named, or the best of those that were chosen."""
+    replays: Sequence[Run]
+    """Replays of other runs of the comparison: they are in no group, since they are no second sample."""
 
 
 def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
@@ -52,6 +59,8 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
     without it get theirs by the same rule among themselves.
     Random baselines are in no group, since no run has their model. If one is the reference, its group has all models.
     """
+    replays = [run for run in runs if run is not against and _is_repeated(run, runs)]
+    runs = [run for run in runs if run not in replays]
     members: dict[bytes, list[Run]] = defaultdict(list)
     against_baseline = against is not None and against.is_baseline
     for run in runs if against_baseline else [run for run in runs if not run.is_baseline] or runs:
@@ -65,7 +74,7 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
         members[msgspec.json.encode(same, order="deterministic")].append(run)
     groups = list(members.values())
     if against is not None:
-        return Groups([Group(group, _find_references(group, against, groups)) for group in groups], against)
+        return Groups([Group(group, _find_references(group, against, groups)) for group in groups], against, replays)
     found: list[Mapping[int, Run]] = [{} for _ in groups]
     mains: list[Run] = []
     # a method need not have run in every group: the groups without it choose again among themselves
@@ -74,7 +83,14 @@ def make_groups(runs: Sequence[Run], against: Run | None) -> Groups:
         mains.append(max((run for references in chosen for run in references.values()), key=lambda run: run.rank))
         for index, references in zip(remaining, chosen, strict=True):
             found[index] = references
-    return Groups([Group(*item) for item in zip(groups, found, strict=True)], mains[0])
+    return Groups([Group(*item) for item in zip(groups, found, strict=True)], mains[0], replays)
+
+
+def _is_repeated(run: Run, runs: Sequence[Run]) -> bool:
+    """Tell whether a run replays another one with the same settings."""
+    return run.recording is not None and any(
+        run.recording == other.outcome.run_dir.resolve() and same_settings(run, other) for other in runs
+    )
 
 
 def same_settings(ours: Run, theirs: Run) -> bool:
@@ -137,7 +153,7 @@ def _find_references(group: Sequence[Run], main: Run, groups: Sequence[Sequence[
         )
         found = [run for run in group if (run.manifest.method, run.is_baseline) == method] if one_way else []
     references: dict[int, Run] = {}
-    # finished runs first: an unfinished one is ranked by the problems that happened to end early
-    for run in sorted(found, key=lambda run: (run.outcome.finished, run.rank), reverse=True):
+    # an unfinished run is ranked by the problems that happened to end early
+    for run in sorted([run for run in found if run.outcome.finished] or found, key=lambda run: run.rank, reverse=True):
         references.setdefault(run.manifest.seed, run)
     return {**references, main.manifest.seed: main} if any(run is main for run in group) else references

@@ -284,13 +284,12 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
         sentences.append(f"p (Holm) is adjusted for the {len(tested)} comparisons made here.")
     if comparison.pairs.pooled:
         sentences.append(
-            "With several seeds, each run is paired with the reference of its seed. The bootstrap resamples whole "
-            "problems with all their seeds."
+            "With several seeds, each run is paired with the reference of its seed, or with none. The bootstrap "
+            "resamples whole problems with all their seeds."
         )
     if len(comparison.pairs.references) > 1:
         sentences.append(
-            "Each run is compared with the reference of its group: the runs that share task, problems, model and, "
-            "where the reference has several, the seed."
+            "Each run is compared with the reference of its group: the runs that share task, problems, model and seed."
         )
     return sentences
 

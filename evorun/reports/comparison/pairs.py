@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evorun.reports.comparison.arms import Arm
-from evorun.reports.comparison.groups import Groups, same_settings
+from evorun.reports.comparison.groups import Group, Groups, same_settings
 from evorun.reports.comparison.names import SEED, explain_other_model, find_shared_parts, join_parts
 from evorun.reports.comparison.paired import (
     Interval,
@@ -131,7 +131,9 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
         if len(pool) > 1:
             pools.append(pool)
     found = [*map(_make_pooled_pair, pools), *map(_make_pair, matches)]
-    pooled_run_names = frozenset(match.run.name for pool in pools for match in pool)
+    # with what an arm of several seeds leaves out: a second run of a seed, and an unfinished one
+    pooled_arms = {match.run.arm_key for pool in pools for match in pool}
+    pooled_run_names = frozenset(match.run.name for match in matches if match.run.arm_key in pooled_arms)
     # Two families, as two tables: were the single seeds of a pool in its own, each further seed would raise its p.
     for of_seeds in (False, True):
         family = {
@@ -149,10 +151,13 @@ def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
         pairs=found[len(pools) :],
         pooled_run_names=pooled_run_names,
         unpaired=[
-            Unpaired(run, _explain_unpaired(run, groups.main))
-            for group in groups.groups
-            for run in group.runs
-            if run.name not in involved
+            *(
+                Unpaired(run, _explain_unpaired(run, group, groups.main))
+                for group in groups.groups
+                for run in group.runs
+                if run.name not in involved
+            ),
+            *(Unpaired(run, "a replay of a run that is compared, too") for run in groups.replays),
         ],
     )
 
@@ -221,8 +226,8 @@ def _list_differences(pool: Sequence[_Match], score: Score) -> list[dict[str, fl
     return [seed for seed in seeds if seed]
 
 
-def _explain_unpaired(run: Run, reference: Run) -> str:
-    """Return why a run cannot be paired with a reference; of several reasons the most fundamental."""
+def _explain_unpaired(run: Run, group: Group, reference: Run) -> str:
+    """Return why a run of a group is not paired with a reference; of several reasons the most fundamental."""
     ours, theirs = run.manifest, reference.manifest
     if ours.task != theirs.task:
         return f"another task: {ours.task}, not {theirs.task}"
@@ -232,7 +237,10 @@ def _explain_unpaired(run: Run, reference: Run) -> str:
         common = len(run.problems & reference.problems)
         return f"other problems: {len(run.problems)} vs {len(reference.problems)}, {common} in common"
     if same_settings(run, reference):
-        return "method and settings are the reference's, with another seed"
+        seeds = "another" if ours.seed != theirs.seed else "the same"
+        return f"method and settings are the reference's, with {seeds} seed"
+    if group.references and ours.seed not in group.references:
+        return f"the reference has no finished run with seed {ours.seed}"
     return "no problem has ended in both yet"
 
 

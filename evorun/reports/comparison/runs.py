@@ -4,15 +4,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
-from evorun.reports.comparison.names import get_policy, is_random_baseline, join_parts, name_parts
+from evorun.reports.comparison.names import get_policy, get_setup, is_random_baseline, join_parts, name_parts
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
 from evorun.reports.facts import SOURCES
 from evorun.reports.overview import Outcome, load_curves, load_outcome
-from evorun.runs.directory import PROBLEMS
+from evorun.runs.directory import PROBLEMS, find_recording
 from evorun.runs.manifest import Manifest
 from evorun.runs.reading import read_records, read_steps_without_texts
 from evorun.runs.schema import Metric, MetricPoint
@@ -71,6 +72,20 @@ class Run:
     def is_baseline(self) -> bool:
         """True when the model answered at random."""
         return is_random_baseline(self.manifest)
+
+    @cached_property
+    def arm_key(self) -> bytes:
+        """All that decides the run's results but the seed: equal for the runs of one arm."""
+        manifest = self.manifest
+        source = manifest.provenance.source
+        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, get_setup(manifest))
+        return msgspec.json.encode(same, order="deterministic")
+
+    @property
+    def recording(self) -> Path | None:
+        """The folder of the run that this one replays; None for a run of its own."""
+        recording = find_recording(self.manifest.config)
+        return None if recording is None else recording.resolve()
 
     @property
     def ended(self) -> frozenset[str]:
