@@ -20,7 +20,9 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -212,55 +214,71 @@ def warm_process(folder: Path, *, at_once: bool) -> Iterator[None]:
 def prepare() -> None:
     for module in IMPORTED:
         importlib.import_module(module)
+    run_once()
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False  # torch's take a fork longer than itself
     gc.collect()
     gc.set_threshold(50_000, 10, 10)  # as in conftest.py
     gc.freeze()  # a fork that looked through it would copy it
 
 
+def run_once() -> None:
+    """Carry out a run, for what a process does only the first time: read `conf/`, compile the templates of pages."""
+    program = importlib.import_module("evorun_process")
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"XDG_STATE_HOME": folder}):
+        words = ("method=zero_shot", "task=arithmetic", "task.limit=1", "engine=simulated", "hydra.run.dir=run")
+        assert program.evorun_here(*words, cwd=Path(folder)).returncode == 0
+    importlib.import_module("evorun.runner.registry").plugins.cache_clear()  # a fork's PYTHONPATH may have others
+
+
 def serve(address: str, *, at_once: bool) -> None:
-    """Fork a process for each order until stdin ends."""
+    """Fork a process for each order, and tell how each one ended, until stdin ends and all have ended."""
+    running: dict[int, tuple[int, socket.socket]] = {}  # id and link of a process by the descriptor that tells its end
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
         listening.listen()
         print("listening", flush=True)
         if at_once:
             prepare()
-        while 0 not in select.select([0, listening], [], [])[0]:
-            if IMPORTED[0] not in sys.modules:
-                prepare()
-            link, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                keep(link)
-            link.close()
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:  # keepers that have ended
-                    pass
-        with contextlib.suppress(ChildProcessError):
-            while os.wait():  # trainers end with their stdin
-                pass
+        waited: list[Any] = [0, listening]
+        while waited or running:
+            ready = select.select([*waited, *running], [], [])[0]
+            for ended in running.keys() & ready:
+                pid, link = running.pop(ended)
+                tell(link, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                link.close()
+                os.close(ended)
+            if 0 in ready:  # trainers end with their stdin
+                waited = []
+            elif listening in ready:
+                if IMPORTED[0] not in sys.modules:
+                    prepare()
+                link, _ = listening.accept()
+                pid = carry_out(link, [listening.fileno(), *running, *(link.fileno() for _, link in running.values())])
+                running[os.pidfd_open(pid)] = pid, link
 
 
-def keep(link: socket.socket) -> None:
-    """Fork the process that an order asks for, tell its id, and how it ended."""
+def carry_out(link: socket.socket, others: Sequence[int]) -> int:
+    """Fork the process that an order asks for, and tell its id. others: descriptors which that process closes."""
     message, streams, *_ = socket.recv_fds(link, ORDER, 4)
-    order = json.loads(message)
     started, begun = os.pipe()
     if (pid := os.fork()) == 0:
         os.setsid()
         os.write(begun, b".")
-        for descriptor in (started, begun):
+        for descriptor in (started, begun, link.fileno(), *others):
             os.close(descriptor)
-        link.close()
-        become(streams, order)
-    for descriptor in (0, 1, *streams):
+        become(streams, json.loads(message))
+    for descriptor in (begun, *streams):
         os.close(descriptor)
     os.read(started, 1)  # whoever wants it may kill its group from now on
-    link.send(CODE.pack(pid))
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with contextlib.suppress(OSError):
-        link.send(CODE.pack(code))
-    os._exit(0)
+    os.close(started)
+    tell(link, pid)
+    return pid
+
+
+def tell(link: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # whoever asked may have ended
+        link.send(CODE.pack(number))
 
 
 def fork_launched(handler: Any, command: Sequence[str], environment: Mapping[str, str]) -> Forked:
