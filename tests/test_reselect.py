@@ -14,10 +14,12 @@ from evorun.cli.rejudging import reselect
 from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError
 from evorun.reports import html
-from evorun.reports.rejudged import load_rejudgings, pool_selections
+from evorun.reports.rejudged import load_rejudging, load_rejudgings, pool_selections
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.reselected import Selected, summarise
+from evorun.runs.schema import ReturnedCandidate, Spent, StepRecord
 from evorun.runs.scores import ACCURACY
+from evorun.runs.stopped import Course, end_all, summarise_stops
 from evorun.runs.studies import load_figures
 from evorun.runs.terminal import Terminal
 
@@ -148,6 +150,8 @@ def test_the_reports_have_the_table_and_several_runs_are_pooled(rated: Path, due
     other = simulated_run(tmp_path / "other", "method=self_consistency", "method.samples=4", "task=arithmetic").path
     with pytest.raises(ConfigError, match=r"^expected runs of one task to pool, got arithmetic, mathbench$"):
         reselect([str(rated), str(other)], Terminal(quiet=True))
+    with pytest.raises(ConfigError, match=r"^stop_probability: expected a run of duel_evolve, .* method=self_consis"):
+        study(other, "stop_probability=0.9")
 
 
 def test_a_row_compares_each_run_with_its_own_choices_and_counts_a_shared_problem_once() -> None:
@@ -174,6 +178,10 @@ def test_a_row_compares_each_run_with_its_own_choices_and_counts_a_shared_proble
         ((), r"^expected: evorun reselect RUN_DIR\.\.\. .*; got: nothing$"),
         (("RUN", "task.limit=3"), r"^expected: evorun reselect "),
         (("RUN", "judge=oracle"), r"^judge: expected selectors=swiss,thompson,uniform, or one of them, beside it; "),
+        (
+            ("RUN", "stop_probability=0.9,1"),
+            r"^stop_probability: expected probabilities between 0 and 1, .*, got 0.9,1$",
+        ),
         (("RUN", "selectors=elo"), r"^selectors: expected some of swiss, thompson, uniform, got elo$"),
         (("RUN", "selectors=swiss", "comparisons=0"), r"^comparisons: expected a number >= 1, got 0$"),
     ],
@@ -223,3 +231,55 @@ def test_votes_beat_the_best_by_duels_or_lose_to_it(tmp_path: Path, world: tuple
     for votes in ("weighted by duels", "majority of bests by duels"):
         gain = (share[votes] or 0) - (share["best by duels"] or 0)
         assert (gain > 0.1) if wins else (gain < -0.05)
+
+
+STOPS = {
+    "best_of_n": ("method.samples=6", "method.rounds=10", "method.duels=4"),
+    "duel_evolve": ("method.initial_candidates=4", "method.generations=5", "method.children=2", "method.duels=6"),
+    "v1_infer": ("method.samples=6", "method.comparisons=24"),
+}
+
+
+@pytest.mark.parametrize("method", STOPS)
+def test_a_recorded_problem_ends_where_a_real_stop_ends_it(tmp_path: Path, method: str) -> None:
+    world = (f"method={method}", *STOPS[method], *TASK, "engine.skill=0.5", "engine.judge_skill=0.85")
+    whole = simulated_run(tmp_path / "whole", *world).path
+    folder = study(whole, "stop_probability=0.99,0.7")
+    ends = {end["problem"]: end for end in records(folder, "stops") if end["stop_probability"] == 0.7}
+    assert any(end["ended"] for end in ends.values())
+    limits: tuple[str, ...] = ("method.stop_probability=0.7",)
+    if method == "best_of_n":
+        # Saved calls that move to the other problems take them to the same ends.
+        limits += (f"budget.calls={sum(end['calls'] for end in ends.values())}", "budget.redistribute=true")
+    real = simulated_run(tmp_path / "real", *world, *limits).path
+    for prediction in records(real, "predictions"):
+        end = ends[prediction["problem"]]
+        assert end["calls"] == sum(spent["calls"] for spent in prediction["cost"].values())
+        assert (end["candidate"], end["score"]) == (prediction["candidate"], prediction["correct"])
+        assert end["step"] == prediction["steps"] - 1
+    for problem, last in {step["problem"]: step for step in records(real, "steps")}.items():
+        assert (last["extra"]["best_probability"] >= 0.7) == ends[problem]["ended"]
+    with pytest.raises(ConfigError, match=r"^stop_probability: expected at most 0\.7, .*, got 0\.9$"):
+        study(real, "stop_probability=0.6,0.9")
+    [_, table], pooled = load_rejudging(folder).tables, pool_selections([whole, whole], [folder, folder]).tables[1]
+    ended = sum(end["ended"] for end in ends.values())
+    assert [row[:3] for row in table.rows[:2]] == [["never", 6, None], ["0.7", 6, ended]]
+    assert pooled.rows[1][:3] == ["0.7", 12, 2 * ended]
+
+
+def test_ends_are_compared_with_the_same_calls_spent_evenly() -> None:
+    def step(problem: str, number: int, *, correct: bool) -> StepRecord:
+        best, cost = ReturnedCandidate(f"c{number}", "1", "1"), {"judge": Spent(10 * (number + 1), 0, 0)}
+        return StepRecord(problem, "all", number, best, None, correct, 2, 2, cost, {})
+
+    easy = Course([step("easy", number, correct=True) for number in range(4)], [0.0, 0.95, 0.97, 0.99], 41)
+    hard = Course([step("hard", number, correct=number == 3) for number in range(4)], [0.0, 0.5, 0.6, 0.7], 41)
+    first, second = end_all([easy, hard], 0.9, ACCURACY)
+    assert (first.ended, first.step, first.candidate, first.calls, first.recorded_calls) == (True, 1, "c1", 20, 41)
+    assert (second.ended, second.step, second.calls, second.score) == (False, 3, 41, 1.0)
+    # 61 calls, spent evenly, are 30.5 each: a twentieth of the way from the hard problem's third step to its fourth.
+    assert (first.even_score, second.even_score) == (1.0, pytest.approx(0.05))
+    [figures] = summarise_stops([first, second], ACCURACY)
+    assert (figures.n, figures.ended, figures.calls, figures.saved) == (2, 1, 30.5, pytest.approx(21 / 82))
+    assert (figures.ended_score.value, figures.score.value, figures.difference.value) == (1.0, 1.0, 0.0)
+    assert (figures.even_difference.value, figures.even_difference.ci95) == (pytest.approx(0.95 / 2), None)

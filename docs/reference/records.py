@@ -33,6 +33,7 @@ from evorun.runs.schema import (
     StepRecord,
     TrainingRecord,
 )
+from evorun.runs.stopped import Stopped
 from evorun.runs.studies import (
     RefittedRating,
     RejudgedChoice,
@@ -82,6 +83,7 @@ STUDIES: Mapping[str, type] = {
     "rejudge/DIGEST/ratings.jsonl": RefittedRating,
     "rejudge/DIGEST/choices.jsonl": RejudgedChoice,
     "rejudge/DIGEST/selections.jsonl": Selected,
+    "rejudge/DIGEST/stops.jsonl": Stopped,
     "rejudge/DIGEST/rewards.jsonl": RejudgedReward,
     "rejudge/DIGEST/grades.jsonl": RejudgedGrade,
     "tournament.json": TournamentManifest,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROLES: Mapping[str, Opinions] = {"judge": "duels", "reward": "rewards", "gold": "grades"}
 """The models that give opinions, and the opinions that they give."""
-SELECTORS, COMPARISONS = "selectors", "comparisons"
+SELECTORS, COMPARISONS, STOP = "selectors", "comparisons", "stop_probability"
 """Settings of a reselection beside those of its judge."""
 LIMITS = ("budget.calls", "budget.tokens")
 
@@ -56,7 +56,8 @@ def reselect(arguments: Sequence[str], console: Terminal) -> int:
     """
     given, limit = split_max_price([word for word in arguments if word != TRUST])
     runs = [Path(word) for word in given if "=" not in word]
-    words = [word for word in given if "=" in word]
+    stops = [word for word in given if read_key(word) == STOP]
+    words = [word for word in given if "=" in word and word not in stops]
     own = {key: word for word in words if (key := read_key(word)) in (*LIMITS, SELECTORS, COMPARISONS)}
     changes = [word for word in words if word not in own.values()]
     if not runs or any(read_key(word).partition(".")[0] not in ("judge", "judge_engine") for word in changes):
@@ -69,6 +70,7 @@ def reselect(arguments: Sequence[str], console: Terminal) -> int:
     settings: dict[str, Any] = {f"max_{key.partition('.')[2]}": _read_limit(own[key]) for key in LIMITS if key in own}
     settings |= {COMPARISONS: _read_limit(own[COMPARISONS])} if COMPARISONS in own else {}
     settings |= {SELECTORS: own[SELECTORS].partition("=")[2].strip("[]").split(",")} if SELECTORS in own else {}
+    settings |= {STOP: _read_probabilities(stops[-1])} if stops else {}
     settings |= {"max_price": limit} if limit is not None else {}
     folders = []
     for run in runs:
@@ -190,6 +192,17 @@ def _make_config(run: Path, changes: Sequence[str]) -> tuple[dict[str, Any], str
     if not isinstance(value, str) or not value:
         raise ConfigError(f"rubric: expected a rubric's name or FILE, got {value!r}")
     return config, str(with_absolute_paths({"method": {"rubric": str(value)}})["method"]["rubric"])
+
+
+def _read_probabilities(word: str) -> list[float]:
+    value = word.partition("=")[2]
+    try:
+        found = [float(part) for part in value.strip("[]").split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < probability < 1 for probability in found):
+        raise ConfigError(f"{STOP}: expected probabilities between 0 and 1, such as 0.9,0.95, got {value}")
+    return found
 
 
 def _read_limit(word: str) -> int:

@@ -246,8 +246,8 @@ USAGES = {
         "rejudging:reselect",
         "evorun reselect RUN_DIR... [selectors=swiss,thompson,uniform]",
         "choose among runs' recorded candidates by every selector",
-        "evorun reselect RUN_DIR... [selectors=swiss,thompson,uniform] [comparisons=N] [judge=MODEL] [budget.calls=N] "
-        "[budget.tokens=N] [--max-price=DOLLARS] [--trust] [KEY=VALUE ...]",
+        "evorun reselect RUN_DIR... [selectors=swiss,thompson,uniform] [comparisons=N] [stop_probability=P,...] "
+        "[judge=MODEL] [budget.calls=N] [budget.tokens=N] [--max-price=DOLLARS] [--trust] [KEY=VALUE ...]",
         "Takes the candidates of completed runs as they are and changes the rule of choice alone: majority, weighted\n"
         "votes, majority of bests, best of √N, the best by recorded duels, ratings, public tests or confidences, and\n"
         "an oracle. None of these needs a call. Others ask the run's judge, or judge=MODEL, with N prompts for each\n"
@@ -255,6 +255,7 @@ USAGES = {
         "  swiss     ratings of pairs in a Swiss tournament (V1-Infer)\n"
         "  thompson  duels by double Thompson sampling (Duel-Evolve)\n"
         "  uniform   duels of random pairs\n"
+        "stop_probability=0.9,0.95: the calls that method.stop_probability would have saved, and the answers then.\n"
         "The study lies in RUN_DIR/rejudge/DIGEST; the same command continues it. Several runs are also pooled.\n"
         "  evorun reselect RUN_DIR selectors=swiss,thompson comparisons=32 budget.calls=2000",
     ),

@@ -19,6 +19,7 @@ from evorun.tasks.capabilities import HasPublicTests
 from evorun.training.wire import Objective
 
 if TYPE_CHECKING:
+    from evorun.methods.duels.stopping import StopSettings
     from evorun.ratings.bradley_terry import Posterior
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
@@ -150,6 +151,11 @@ class Method(ABC):
         won = [first if outcome == "first" else second for first, second, outcome in ends]
         lost = [second if outcome == "first" else first for first, second, outcome in ends]
         return bradley_terry.fit(len(candidates), won, lost)
+
+    @property
+    def stop_settings(self) -> "StopSettings | None":
+        """The settings by which a problem ends once its answer is surely the best; None where the method has none."""
+        return None
 
     @property
     def transplants(self) -> bool:

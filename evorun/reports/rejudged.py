@@ -15,6 +15,7 @@ from evorun.runs.reselected import SELECTIONS, Selected, drop_intervals, summari
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score, primary_score
 from evorun.runs.statistics import MIN_PROBLEMS
+from evorun.runs.stopped import STOPS, Stopped, summarise_stops
 from evorun.runs.studies import REJUDGED, Opinions, RejudgedFigure, RejudgeManifest, load_figures, load_rejudge
 
 _SIMULATED = (
@@ -30,6 +31,10 @@ _NOTES: dict[Opinions, str] = {
 _NOTES["choices"] = (
     "Score: of the candidates that each selector chooses, or its expectation where chance chooses. Difference: to the "
     "run's own choices, paired by problem. Calls: per problem, beyond those of the run."
+)
+_STOPS = (
+    "Stop: the probability that ends a problem. Ended score: of the problems that it ended. Difference: to recorded "
+    "answers. At equal calls: to the same sum of calls, spent evenly on all problems. Both are paired by problem."
 )
 _JUDGES = (
     "Shares of the decided duels, those of unequal candidates for the better one. The last column of the first table "
@@ -61,14 +66,17 @@ def _describe(folder: Path, manifest: RejudgeManifest) -> RejudgedSection:
     others = [figure for figure in figures if figure not in verdicts]
     title = f"{manifest.kind} again: {manifest.asked or 'as recorded'}"
     if manifest.kind == "choices":
-        tables = [_make_selectors_table(f"selectors_{folder.name}", figures)]
+        tables = [
+            _make_selectors_table(f"selectors_{folder.name}", figures),
+            *_make_stops_tables(folder.parents[1], [folder]),
+        ]
     else:
         tables = [
             _make_table(manifest.kind, heading, f"rejudged_{heading}_{folder.name}", part)
             for heading, part in (("duels", verdicts), ("choices" if verdicts else manifest.kind, others))
             if part
         ]
-    notes = [_NOTES[manifest.kind], _INTERVALS]
+    notes = [_NOTES[manifest.kind], *([_STOPS] if (folder / STOPS).exists() else []), _INTERVALS]
     if manifest.remark:
         notes.append(f"{manifest.remark}.")
     if manifest.ended_early:
@@ -122,8 +130,33 @@ def pool_selections(runs: Sequence[Path], folders: Sequence[Path]) -> RejudgedSe
     selected = [list(read_records(folder / SELECTIONS, Selected)) for folder in folders]
     figures = [drop_intervals(figure) for figure in summarise(selected, primary_score(manifests[0].scores))]
     warning = _SIMULATED if any(manifest.simulated for manifest in manifests) else None
-    table = _make_selectors_table("selectors", figures)
-    return RejudgedSection(f"choices of {len(runs)} runs", warning, [table], f"{_NOTES['choices']} {_INTERVALS}")
+    tables = [_make_selectors_table("selectors", figures), *_make_stops_tables(runs[0], folders)]
+    notes = [_NOTES["choices"], *([_STOPS] if len(tables) > 1 else []), _INTERVALS]
+    return RejudgedSection(f"choices of {len(runs)} runs", warning, tables, " ".join(notes))
+
+
+def _make_stops_tables(run: Path, folders: Sequence[Path]) -> list[Table]:
+    """Return the table of early ends in reselections, a row per threshold; none where no threshold was given.
+
+    run: any of their runs.
+    """
+    stops = [stop for folder in folders for stop in read_records(folder / STOPS, Stopped)]
+    if not stops:
+        return []
+    score = primary_score(load_manifest(run).scores)
+    columns = [*word_columns("stop"), *figure_columns("n", "ended", "ended score", "calls", "saved")]
+    columns += figure_columns("score", "difference", "difference at\nequal calls")
+    suffix = f"_{folders[0].name}" if len(folders) == 1 else ""
+    table = Table(columns, name=f"stops{suffix}", title="ended early")
+    for figure in summarise_stops(stops, score):
+        limit = figure.stop_probability
+        row: list[Cell] = ["never" if limit is None else f"{limit:g}", figure.n]
+        row += [figure.ended, _format(score, figure.ended_score)] if limit is not None else [None, None]
+        row += [figure.calls, None if limit is None or figure.saved is None else text.percent(figure.saved)]
+        row.append(_format(score, figure.score))
+        differences = (figure.difference, figure.even_difference) if limit is not None else (None, None)
+        table.rows.append([*row, *(_format_difference(score, difference) for difference in differences)])
+    return [table]
 
 
 def _make_selectors_table(name: str, figures: Sequence[RejudgedFigure]) -> Table:

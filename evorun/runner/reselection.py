@@ -14,11 +14,13 @@ from msgspec import UNSET
 
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
-from evorun.methods.duels.pair_ratings import rate_by_pairs
+from evorun.methods.duels.pair_ratings import list_rated_pairs, rate_by_pairs
+from evorun.methods.duels.stopping import StopSettings
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
 from evorun.ratings.bradley_terry import win_probability
 from evorun.runner.pair_judge import JUDGE
+from evorun.runner.recorded_stops import get_stop_settings, read_courses
 from evorun.runner.rejudging import MostCalls, Rejudging
 from evorun.runner.run_study import digest
 from evorun.runner.selectors import ASKING, MIN_WEIGHT, Chosen, Pool, choose_by_asking, choose_freely
@@ -33,6 +35,7 @@ from evorun.runs.records import write_records
 from evorun.runs.reselected import OWN, SELECTIONS, Selected, summarise
 from evorun.runs.schema import CandidateRecord, ComparisonRecord
 from evorun.runs.scores import primary_score
+from evorun.runs.stopped import STOPS, Stopped, end_all
 from evorun.runs.studies import RejudgedFigure
 from evorun.tasks.capabilities import SupportsJudging, SupportsPairRatings
 
@@ -62,11 +65,13 @@ class Reselection(Rejudging):
         *,
         selectors: Sequence[str] = (),
         comparisons: int | None = None,
+        stop_probability: Sequence[float] = (),
         **limits: Any,
     ) -> None:
         """selectors: those of `ASKING` that are to ask. comparisons: prompts that each of them may send per problem.
 
-        Raises ConfigError for an unknown selector, a task that has no prompt for it, and a run without candidates.
+        stop_probability: thresholds at which the run's problems are ended. Raises ConfigError for an unknown selector,
+        a task that has no prompt for it, a run without candidates, and one to which the thresholds do not apply.
         """
         super().__init__(run, config, console, **limits)
         needed = {name: SupportsPairRatings if name == "swiss" else SupportsJudging for name in ASKING}
@@ -86,8 +91,11 @@ class Reselection(Rejudging):
                 self._scores[record.problem, record.id] = self._primary.value_in(record)
         if not self._candidates:
             raise ConfigError(f"{display(run)}: expected a run with candidates for its problems, it recorded none")
+        self._stops = get_stop_settings(run, self._checked.method, stop_probability) if stop_probability else None
+        self._thresholds = sorted(set(stop_probability))
         self._comparisons = comparisons or PER_CANDIDATE * max(map(len, self._candidates.values()))
         self._own_settings |= {"selectors": self._selectors, "comparisons": comparisons}
+        self._own_settings |= {"stop_probability": self._thresholds} if self._thresholds else {}
         limit = self._checked.task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
         self._sampling = self._checked.method.judge_sampling or Sampling(temperature=0.7, max_tokens=limit)
 
@@ -106,6 +114,7 @@ class Reselection(Rejudging):
             "selectors": [*self._selectors, self._comparisons if self._selectors else 0],
             "sampling": msgspec.to_builtins(self._sampling),
             "data": self._loaded.provenance.digest,
+            **({"stop_probability": self._thresholds} if self._thresholds else {}),
         }
 
     async def _judge(self, directory: RunDirectory, effects: Effects) -> list[RejudgedFigure]:
@@ -131,7 +140,14 @@ class Reselection(Rejudging):
                 spent[item.problem, item.selector] = item.meter.total.calls
         records = self._record(pools, found, spent)
         write_records(directory.path / SELECTIONS, records)
+        if self._stops is not None:
+            write_records(directory.path / STOPS, self._end_early(self._stops))
         return summarise([records], self._primary)
+
+    def _end_early(self, settings: StopSettings) -> list[Stopped]:
+        """Return the run's problems as recorded, then as each threshold ends them."""
+        courses = read_courses(self._run, settings, self._loaded.task, self._problems, self._candidates)
+        return [stop for limit in (None, *self._thresholds) for stop in end_all(courses, limit, self._primary)]
 
     def _charge(self, item: _Asked) -> None:
         for role, usage in item.meter.by_role.items():
@@ -197,8 +213,7 @@ class Reselection(Rejudging):
 
 
 def _rate(places: Mapping[CandidateId, int], duels: Sequence[ComparisonRecord]) -> list[float]:
-    pairs = [((places[d.first], places[d.second]), d.ratings) for d in duels if d.ratings is not UNSET]
-    rates: list[float] = rate_by_pairs(len(places), pairs, MIN_WEIGHT).tolist()
+    rates: list[float] = rate_by_pairs(len(places), list_rated_pairs(duels, places), MIN_WEIGHT).tolist()
     return rates
 
 

@@ -47,19 +47,16 @@ def summarise(runs: Iterable[Sequence[Selected]], score: Score) -> list[Rejudged
 
 def _describe(name: str, pairs: Sequence[tuple[Selected, Selected]], score: Score) -> RejudgedFigure:
     """Return the row of a selector, given its choices, each with that of the run."""
-    gains = _average(
-        (now.problem, now.score - then.score) for now, then in pairs if now.score is not None and then.score is not None
-    )
     named = [(now.candidate, then.candidate) for now, then in pairs if now.candidate is not None]
     same = Proportion(sum(now == then for now, then in named), len(named)).metric()
-    difference = Metric(sum(gains) / len(gains) if gains else None, mean_interval(gains), len(gains))
+    difference = average_difference((now.problem, now.score, then.score) for now, then in pairs)
     return RejudgedFigure(
         by="selector",
         group=name,
         n=len(pairs),
         problems=len({now.problem for now, _ in pairs}),
-        recorded=_measure(score, _average((then.problem, then.score) for _, then in pairs)),
-        now=_measure(score, _average((now.problem, now.score) for now, _ in pairs)),
+        recorded=measure(score, average_by_problem((then.problem, then.score) for _, then in pairs)),
+        now=measure(score, average_by_problem((now.problem, now.score) for now, _ in pairs)),
         difference=None if name == OWN else difference,
         agreement=same if named and name != OWN else None,
         rate=score.rate,
@@ -67,7 +64,7 @@ def _describe(name: str, pairs: Sequence[tuple[Selected, Selected]], score: Scor
     )
 
 
-def _average(values: Iterable[tuple[str, float | None]]) -> list[float]:
+def average_by_problem(values: Iterable[tuple[str, float | None]]) -> list[float]:
     """Return the mean of the known values of each problem."""
     known: dict[str, list[float]] = defaultdict(list)
     for problem, value in values:
@@ -76,7 +73,16 @@ def _average(values: Iterable[tuple[str, float | None]]) -> list[float]:
     return [sum(found) / len(found) for found in known.values()]
 
 
-def _measure(score: Score, values: Sequence[float]) -> Metric:
+def average_difference(pairs: Iterable[tuple[str, float | None, float | None]]) -> Metric:
+    """Return the mean of the first score less the second over problems, of those where both are known.
+
+    pairs: problem, first and second score.
+    """
+    gains = average_by_problem((p, now - then) for p, now, then in pairs if now is not None and then is not None)
+    return Metric(sum(gains) / len(gains) if gains else None, mean_interval(gains), len(gains))
+
+
+def measure(score: Score, values: Sequence[float]) -> Metric:
     """Return a mean with its interval: Wilson's only where all values are 0 or 1."""
     plain = all(value in (0, 1) for value in values)
     return mean_score(score if plain else mean_of_samples(score), values)

@@ -76,8 +76,9 @@ class RejudgeManifest(StudyManifest, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """The settings that give the opinions: a rubric or selectors, and those that differ from the run's."""
-        given = {"rubric": self.settings.get("rubric"), "selectors": ",".join(self.settings.get("selectors", ()))}
+        """The settings that give the opinions: a rubric, selectors or stops, and those that differ from the run's."""
+        given = {"rubric": self.settings.get("rubric")}
+        given |= {key: ",".join(map(str, self.settings.get(key, ()))) for key in ("selectors", "stop_probability")}
         return ", ".join([*(f"{key}={value}" for key, value in given.items() if value), *self.changes])
 
 

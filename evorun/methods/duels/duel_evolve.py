@@ -74,6 +74,10 @@ class DuelEvolve(PerProblem):
     def judge_sampling(self) -> Sampling | None:
         return self.config.judge_sampling
 
+    @property
+    def stop_settings(self) -> StopSettings:
+        return self.config
+
     def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
         return rate_in_arena(self.config, candidates, duels)
 

@@ -1,7 +1,7 @@
 """Duels, shared by methods: the choice of pairs, their judging, and the reading of judgments."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from evorun.fields import NonNegativeFloat, NonNegativeInt, OneOf, PositiveFloat
 from evorun.methods.base import JudgeSettings
 from evorun.methods.context import Context
 from evorun.methods.duels.arena import POOL_RANKS, RATINGS, Arena, Survivors
+from evorun.methods.duels.stopping import RatedStep
 from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
 from evorun.runs.archive import Archive
@@ -60,6 +61,14 @@ class DuelSettings(JudgeSettings):
     def survivors(self, arena: Arena, due: Sequence[int] = ()) -> Survivors:
         """Return the arena's survivors; those that are `due` to duel are among them."""
         return arena.survivors(self.bound_width, self.max_pool, self.pool_rank, due)
+
+    def follow_ratings(self, steps: Iterable[RatedStep]) -> Iterator[bradley_terry.Posterior]:
+        """Yield an arena's ratings after each step."""
+        arena = self.arena(Archive())
+        for step in steps:
+            arena.add(step.added)
+            arena.update(step.comparisons)
+            yield bradley_terry.Posterior(arena.mean, arena.sd, 0)
 
 
 def rate_in_arena(

@@ -1,6 +1,6 @@
 """Responses rated in pairs, and the Swiss tournament that chooses the pairs (V1-Infer, arXiv 2603.04304)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, NamedTuple
@@ -13,11 +13,12 @@ from evorun.fields import NonNegativeInt, OneOf, PositiveFloat, PositiveInt
 from evorun.methods.base import JudgeSettings
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import Pair, affordable_judgments
+from evorun.methods.duels.stopping import RatedStep
 from evorun.models.base import Sampling
 from evorun.ratings import bradley_terry
 from evorun.ratings.bradley_terry import Posterior
 from evorun.ratings.swiss import Swiss, weigh
-from evorun.runs.candidates import REFUSED, Candidate, Comparison, Outcome, Verdict
+from evorun.runs.candidates import REFUSED, Candidate, CandidateId, Comparison, Outcome, Verdict
 from evorun.tasks.capabilities import PairRating
 
 RatedPair = tuple[Pair, tuple[float, float]]
@@ -53,6 +54,22 @@ class SwissSettings(JudgeSettings):
     def posterior(self, n: int, comparisons: Sequence[RatedPair]) -> Posterior:
         """Return the posterior of n utilities, to which each comparison counts by its weight."""
         return weighted_posterior(n, comparisons, self.min_weight, self.prior_sd)
+
+    def follow_ratings(self, steps: Iterable[RatedStep]) -> Iterator[Posterior]:
+        """Yield the posterior after each step."""
+        places: dict[CandidateId, int] = {}
+        rated: list[RatedPair] = []
+        for step in steps:
+            places |= {candidate.id: len(places) + place for place, candidate in enumerate(step.added)}
+            rated += list_rated_pairs(step.comparisons, places)
+            yield self.posterior(len(places), rated)
+
+
+def list_rated_pairs(comparisons: Iterable[Comparison], places: Mapping[CandidateId, int]) -> list[RatedPair]:
+    """Return the comparisons whose ratings could be read, by the places of their candidates."""
+    return [
+        ((places[duel.first], places[duel.second]), duel.ratings) for duel in comparisons if duel.ratings is not UNSET
+    ]
 
 
 def rate_by_pairs(

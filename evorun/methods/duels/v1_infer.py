@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels.duels import warn_if_no_duels
-from evorun.methods.duels.pair_ratings import SwissSettings, hold_swiss_rounds
+from evorun.methods.duels.pair_ratings import SwissSettings, hold_swiss_rounds, list_rated_pairs
 from evorun.methods.duels.stopping import StoppingRule, StopSettings
 from evorun.methods.search.proposals import SampleSettings, add_feedback, draw
 from evorun.models.base import Sampling
@@ -57,11 +56,13 @@ class V1Infer(PerProblem):
             return []
         return warn_if_no_duels(calls, self.config.samples_within(calls), "samples", self.config.orders)
 
+    @property
+    def stop_settings(self) -> StopSettings:
+        return self.config
+
     def rate_by_duels(self, candidates: Sequence[Candidate], duels: Sequence[Comparison]) -> Posterior:
         places = {candidate.id: place for place, candidate in enumerate(candidates)}
-        rated = [
-            ((places[duel.first], places[duel.second]), duel.ratings) for duel in duels if duel.ratings is not UNSET
-        ]
+        rated = list_rated_pairs(duels, places)
         posterior = super().rate_by_duels(candidates, duels)
         # Without a readable rating there are no weights.
         return posterior._replace(mean=self.config.rate(len(candidates), rated)) if rated else posterior
