@@ -5,11 +5,14 @@
 
 One row for all runs that differ by their seeds alone, with Student's 95 % intervals. calls: of a problem. score:
 the task's primary one (accuracy where there is right and wrong), over seeds and problems; in brackets over seeds alone,
-on the very problems that ran. difference: from the arm that has the overrides of `--against` in place of its own (and
-no settings of its own method, where that is a method), else from the arm with the fewest overrides; seed by seed and
-problem by problem. auc: the chance that a right candidate is estimated above a wrong one; agreement: the share of
-decisive duels of a right and a wrong candidate that the right one won; never judged: the share of candidates without a
-duel; the last three over seeds. --columns budget: a shorter table, methods by budgets, with scores and differences.
+on the very problems that ran. Shares have two decimals, other scores three. difference: from the arm that has the
+overrides of `--against` in place of its own (and no settings of its own method, where that is a method), else from the
+arm with the fewest overrides; seed by seed and problem by problem. auc: the chance that a right candidate is estimated
+above a wrong one; agreement: the share of decisive duels of a right and a wrong candidate that the right one won; never
+judged: the share of candidates without a duel; the last three over seeds. --columns budget: a shorter table, methods by
+budgets, with scores and differences. Differences from any arm:
+
+    python scripts/measure_duels.py --against "method=best_of_n method.choose=oracle method.budget_share=1" FOLDER
 """
 
 import argparse
@@ -24,6 +27,7 @@ from study_tables import (
     markdown,
     mean_over_seeds,
     mean_over_seeds_and_problems,
+    name_arm,
     paired_difference,
     read_arm,
 )
@@ -44,6 +48,8 @@ class Run(NamedTuple):
     """The primary score, by problem; of right and wrong 1 or 0."""
     calls: float
     figures: Mapping[str, float]
+    is_share: bool = True
+    """True where a problem's score is right or wrong."""
 
 
 def measure(run_dir: Path) -> Run:
@@ -75,23 +81,25 @@ def measure(run_dir: Path) -> Run:
         },
         float(np.mean([sum(spent.calls for spent in prediction.cost.values()) for prediction in predictions])),
         figures,
+        primary.rate,
     )
 
 
 def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> str:
     """Return the rows of arms, whose runs are given by seed. against: an override, see above."""
-    common = set.intersection(*(set(arm.split()) for arm in arms))
+    common, digits = _find_common(arms), _count_digits(arms)
     plain = min(arms, key=lambda arm: len(arm.split()))
     rows = {}
     for arm, runs in arms.items():
         other = plain if against is None else _replaced(arm, against)
         scores = {seed: run.score for seed, run in runs.items()}
+        by_seed = [float(np.mean(list(by_problem.values()))) for by_problem in scores.values()]
         cells = [
             str(len(runs)),
             f"{np.mean([run.calls for run in runs.values()]):.0f}",
-            mean_over_seeds_and_problems(list(scores.values())),
-            f"({mean_over_seeds([float(np.mean(list(by_problem.values()))) for by_problem in scores.values()])})",
-            paired_difference(scores, {seed: run.score for seed, run in arms[other].items()})
+            mean_over_seeds_and_problems(list(scores.values()), digits),
+            f"({mean_over_seeds(by_seed, digits)})",
+            paired_difference(scores, {seed: run.score for seed, run in arms[other].items()}, digits)
             if other in arms and other != arm
             else "-",
         ]
@@ -108,16 +116,17 @@ def table_by(key: str, arms: Mapping[str, Mapping[int, Run]], against: str) -> s
 
     The arms of `against` have their score with its interval, the others theirs with the difference in brackets.
     """
+    common, digits = _find_common(arms), _count_digits(arms)
     rows: dict[str, dict[str, str]] = defaultdict(dict)
     for arm, runs in arms.items():
         words = arm.split()
         value = next((word for word in words if word.startswith(f"{key}=")), "")
         scores, other = {seed: run.score for seed, run in runs.items()}, _replaced(arm, against)
-        cell = mean_over_seeds_and_problems(list(scores.values()))
+        cell = mean_over_seeds_and_problems(list(scores.values()), digits)
         if other in arms and other != arm:
-            difference = paired_difference(scores, {seed: run.score for seed, run in arms[other].items()})
+            difference = paired_difference(scores, {seed: run.score for seed, run in arms[other].items()}, digits)
             cell = f"{cell.split()[0]} ({difference})"
-        rows[" ".join(word for word in words if word != value)][value] = cell
+        rows[" ".join(word for word in words if word != value and word not in common)][value] = cell
     columns = sorted({value for cells in rows.values() for value in cells}, key=lambda value: (len(value), value))
     return markdown(columns, {row: [cells.get(value, "-") for value in columns] for row, cells in rows.items()})
 
@@ -127,11 +136,20 @@ def _replaced(arm: str, overrides: str) -> str:
 
     Another method has none of the settings of this one.
     """
+    words = arm.split()
     for override in overrides.split():
         key = override.partition("=")[0]
-        kept = [word for word in arm.split() if not word.startswith(f"{key}.")]
-        arm = " ".join(override if word.startswith(f"{key}=") else word for word in kept)
-    return arm
+        words = [*(word for word in words if not word.startswith((f"{key}.", f"{key}="))), override]
+    return name_arm(words)
+
+
+def _find_common(arms: Mapping[str, Mapping[int, Run]]) -> set[str]:
+    return set.intersection(*(set(arm.split()) for arm in arms))
+
+
+def _count_digits(arms: Mapping[str, Mapping[int, Run]]) -> int:
+    """Return the decimals of scores: 2 of shares, 3 of others."""
+    return 2 if all(run.is_share for runs in arms.values() for run in runs.values()) else 3
 
 
 if __name__ == "__main__":

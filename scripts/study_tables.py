@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from evorun.runs.statistics import crossed_interval, t_interval
 
-_NOT_OF_THE_ARM = ("seed=", "experiment=", "evorun.", "hydra.")
+_NOT_OF_THE_ARM = ("seed=", "experiment=", "evorun.", "hydra", "run.", "sandbox.")
 
 
 def finished_runs(folders: Sequence[Path]) -> list[Path]:

@@ -60,6 +60,18 @@ def test_arms_are_paired_with_the_arm_that_differs_in_one_override_or_with_the_p
     assert {name: row["difference"][:5] for name, row in two_keys.items()} == {
         **{"k=1 l=false": "-", "k=2 l=false": "-1.00", "k=2 l=true": "-0.50"}
     }
+    # An arm may have settings that the others lack; scores that are no shares have three decimals.
+    circles = {
+        "method=best_of_n b=1": {seed: script.Run({"p": 2.4}, 10.0, {}, is_share=False) for seed in (0, 1)},
+        "method=best_of_n b=1 method.choose=oracle": {0: script.Run({"p": 2.4321}, 10.0, {}, is_share=False)},
+        "method=islands b=1 method.policy=shinka": {0: script.Run({"p": 2.401}, 10.0, {}, is_share=False)},
+    }
+    against_oracle = cells(script.table_by("b", circles, "method=best_of_n method.choose=oracle"))
+    assert {name: row["b=1"] for name, row in against_oracle.items()} == {
+        "method=best_of_n": "2.400 (-0.032)",
+        "method=best_of_n method.choose=oracle": "2.432",
+        "method=islands method.policy=shinka": "2.401 (-0.031)",
+    }
     # Of one problem it is over seeds: Student's for scores of 1 and 0
     alone = {"method=rsa": {seed: script.Run({"p": seed}, 10.0, {}) for seed in (0, 1)}}
     assert cells(script.table(alone))["nothing changed"]["score"] == "0.50 ± 6.35"
