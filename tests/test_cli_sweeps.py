@@ -248,7 +248,8 @@ def test_a_job_that_cannot_begin_has_failed_until_a_resume_begins_it(tmp_path: P
 
     with mock.patch("evorun.cli.running.carry_out", begin):
         done = evorun_here(*words, cwd=tmp_path)
-    assert done.stderr.splitlines() == ["warning: of each job", "error: method.samples: expected a number"]
+    said = ["warning: method=best_of_n seed=0: of each job", "error: method.samples: expected a number"]
+    assert done.stderr.splitlines() == said
     looked = evorun_here("status", "sweep", cwd=tmp_path)
     failed = "failed: method=best_of_n seed=0; method=best_of_n seed=1: method.samples: expected a number"
     for shown in (done.stdout, looked.stdout):

@@ -19,8 +19,15 @@ class BegunSweep:
     """By a job's folder: what tells it from all jobs of the sweep."""
     errors: dict[str, str] = field(default_factory=dict)
     """By a job's folder: why it failed, where its manifest does not say."""
+    job: str | None = None
+    """Folder of the job that this process carries out now."""
     submitted: list[str] = field(default_factory=list)
     """Ids of job arrays at a scheduler that nobody waits for."""
+
+    @property
+    def job_name(self) -> str | None:
+        """What tells the job that this process carries out from the others; None between jobs."""
+        return None if self.job is None else self.names.get(self.job)
 
     def note_failure(self, job: str, error: str) -> None:
         """Keep why a job, named by its folder, failed; the sweep's manifest has it where the job could not begin."""

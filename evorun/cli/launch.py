@@ -77,6 +77,8 @@ def run_composed(composed: DictConfig) -> str:
     elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
     invocation.current.folders.append(folder)
+    if invocation.current.sweep is not None:
+        invocation.current.sweep.job = str(job.sweep.subdir)
     command = ["evorun", *(invocation.current.typed if job.mode == RunMode.RUN else command_of_job(job))]
     with sturdy_streams():
         try:
@@ -98,6 +100,9 @@ def run_composed(composed: DictConfig) -> str:
         except KeyboardInterrupt:
             remove_unused_run_dir(folder)  # if nothing has begun
             raise
+        finally:
+            if invocation.current.sweep is not None:
+                invocation.current.sweep.job = None
     invocation.current.statuses.append(status)
     if elsewhere and status != "completed":
         raise JobFailed(f"the job in {display(folder)} is {status}; its manifest.json and evorun.log say why")

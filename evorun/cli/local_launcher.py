@@ -207,7 +207,9 @@ class LocalLauncher(Launcher):
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         for line in lines:
             if not line.startswith("error: ") and not invocation.current.is_said(line):
-                self._console.print(f"{job.name}: {line}", soft_wrap=True)
+                warning = "warning: " if line.startswith("warning: ") else ""
+                said = f"{warning}{job.name}: {line.removeprefix(warning)}"
+                self._console.print(said, style="bold yellow" if warning else None, soft_wrap=True)
         if status == "completed":
             self._console.print(status_line(look_at(job.folder, job.name)), soft_wrap=True)
         if status == "failed":

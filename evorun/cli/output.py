@@ -132,9 +132,11 @@ class _Warnings(logging.Handler):
 
         if record.levelno != logging.WARNING:
             return
-        message = record.getMessage()
-        if invocation.current.sweep is None or not invocation.current.is_said(message):  # jobs often warn alike
-            say("warning", message, "bold yellow")
+        message, sweep = record.getMessage(), invocation.current.sweep
+        if sweep is not None and invocation.current.is_said(message):  # jobs often warn alike
+            return
+        name = None if sweep is None else sweep.job_name
+        say("warning", message if name is None else f"{name}: {message}", "bold yellow")
 
 
 _WARNINGS = _Warnings(logging.WARNING)

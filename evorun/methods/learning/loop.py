@@ -132,7 +132,8 @@ class Learning(DatasetLevel):
             await ctx.policy.export()
 
     async def prepare(self, ctx: RunContext) -> None:
-        if self.trains and self.config.top_p < 1:
+        # without a stopwatch nothing real is trained, and a simulated model ignores top_p
+        if self.trains and self.config.top_p < 1 and ctx.policy.stopwatch is not None:
             ctx.warn(
                 f"method.top_p={self.config.top_p}: the update treats completions sampled from a part of the "
                 "vocabulary as if sampled from all of it, which biases the gradient; method.top_p=1 avoids this"
@@ -214,6 +215,8 @@ class Updates:
         """The step after which the reward last changed, as of the latest update."""
         self._made = 0
         """Number of updates."""
+        self._warned: set[str] = set()
+        """Reasons for a step without an update that were given; each is given once."""
 
     async def apply(self, batch: Batch) -> dict[str, float]:
         """Learn from a batch, where weights are trained; record its episodes; return the update's figures."""
@@ -238,12 +241,15 @@ class Updates:
                     if ctx.max_lag and (version := episodes[0].version) is not UNSET:
                         lag["lag"] = float(self._made - version)
                     self._made += 1
-                elif not rows:
-                    ctx.warn(f"step {step}: no episode has a reward, so there is nothing to learn: no update")
-                else:
-                    # Without a gradient the optimizer's momentum alone would move the weights.
-                    equal = "in each group all rewards are equal"
-                    ctx.warn(f"step {step}: {equal}, so there is nothing to learn: no update")
+                # Without a gradient the optimizer's momentum alone would move the weights.
+                elif (reason := "in each group all rewards are equal" if rows else "no episode has a reward") not in (
+                    self._warned
+                ):
+                    self._warned.add(reason)
+                    ctx.warn(
+                        f"step {step}: {reason}, so there is nothing to learn: no update; later such steps count as "
+                        "no_update in metrics.jsonl alone"
+                    )
         except BaseException:
             # A trainer's own estimates of advantages, which are lost now, are part of the records that a resume makes.
             if all(row.advantage is not None for row in rows.values()):
