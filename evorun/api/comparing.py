@@ -137,7 +137,7 @@ class Comparison:
         """The figures by name."""
         drawn = make_figures(self._compared)
         headed = [
-            *(("Final scores", figure) for figure in (*drawn.finals, *drawn.second_finals)),
+            *(("Final scores", figure) for figure in (*drawn.finals, *drawn.other_finals)),
             *((heading, figure) for heading, figures in drawn.curves.items() for figure in figures),
             *(("Training", figure) for figure in drawn.trained),
             *(("Rubrics", figure) for figure in drawn.rubrics),

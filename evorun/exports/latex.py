@@ -86,13 +86,8 @@ def _comment(lines: Iterable[str]) -> str:
 
 def _describe_origins(comparison: ComparedRuns) -> str:
     """Say which of the runs are simulated, or on other data than the benchmark; empty where none is."""
-    compared = [run.origins for run in comparison.compared_runs]
-    found = dict.fromkeys(origin for origins in compared for origin in origins)
-    shared = [origin for origin in found if all(origin in origins for origins in compared)]
-    partial = [origin for origin in found if origin not in shared]
-    return " ".join(
-        f"{whose}: {', '.join(words)}." for whose, words in (("All runs", shared), ("Some runs", partial)) if words
-    )
+    named = zip(("All runs", "Some runs"), comparison.origins, strict=True)
+    return " ".join(f"{whose}: {', '.join(words)}." for whose, words in named if words)
 
 
 def _list_parts(comparison: ComparedRuns) -> Iterator[_Part]:

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from html import escape
 from textwrap import wrap
@@ -30,6 +31,10 @@ RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#2923a6", "#6120
 PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card", GREY: "--floor"} | {
     colour: f"--run-{index}" for index, colour in enumerate(RUNS)
 }
+
+_mark: ContextVar[str] = ContextVar("mark", default="")
+_MARK_SIZE, _MARK_HEIGHT = 9.5, 0.22
+"""Of the mark of a figure: in points, and the height of its line in inches."""
 
 _PAGE = 10.4
 """Width of a page in inches of a figure."""
@@ -162,6 +167,16 @@ def open_figure(width: float, height: float) -> Iterator["Figure"]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
+@contextmanager
+def marked_drawings(mark: str) -> Iterator[None]:
+    """Write words such as "simulated" in the corner of each figure drawn meanwhile; no words, no mark."""
+    token = _mark.set(mark)
+    try:
+        yield
+    finally:
+        _mark.reset(token)
+
+
 @dataclass(frozen=True)
 class Drawing:
     """A figure, drawn once: for a page, and for files of its own."""
@@ -229,7 +244,13 @@ class Drawing:
 
 
 def make_drawing(figure: "Figure", name: str, label: str) -> Drawing:
-    """Return the drawing of a finished figure, the same for the same data; `label` is its text alternative."""
+    """Return the drawing of a finished figure, the same for the same data; `label` is its text alternative.
+
+    A figure without a label is a part of another one and has no mark.
+    """
+    if label and (mark := _mark.get()):
+        figure.set_figheight(figure.get_figheight() + _MARK_HEIGHT)
+        figure.suptitle(mark, x=0.995, ha="right", fontsize=_MARK_SIZE, style="italic")
     buffer = io.StringIO()
     # a salt of its own for each figure keeps ids apart when several share a page
     settings = {"svg.hashsalt": f"evorun-{name}", "svg.fonttype": "none"}
@@ -324,7 +345,7 @@ def label_line_ends(axes: "Axes", ends: Sequence[LineEnd], height: float) -> Non
     low, high = axes.get_ylim()
     room = [_LINE_HEIGHT * (end.name.count("\n") + 1.35) / height for end in ends]
     wanted = [(end.y - low) / (high - low) for end in ends]
-    order = sorted(range(len(ends)), key=lambda i: wanted[i])
+    order = sorted(range(len(ends)), key=lambda i: (wanted[i], -i))  # of equal ones the first is the highest
     places, bottom = dict.fromkeys(order, 0.0), 0.0
     for i in order:
         places[i] = max(wanted[i], bottom + room[i] / 2)

@@ -1,7 +1,7 @@
 """The facts that a reader must know of a run first: warnings, key figures, what identifies it, and its settings."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,8 @@ from evorun.runs.directory import identity
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.stated_studies import find_study
 
-SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
+_GENERATED = "Generated data"
+SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": _GENERATED}
 """Labels of sources of problems other than the benchmark."""
 
 SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
@@ -93,6 +94,26 @@ def count_first_generation(settings: Mapping[str, Any]) -> int | None:
         return drawn + duels * orders
     population = settings.get("population")
     return population if isinstance(population, int) else None
+
+
+def name_origins(manifest: Manifest) -> list[str]:
+    """Name the sources of figures other than a language model on a benchmark, in a word or two each."""
+    source = manifest.provenance.source
+    found = {
+        "simulated": manifest.simulated,
+        "simulated teacher": manifest.simulated_teacher,
+        SOURCES.get(source, source).lower(): source != "benchmark",
+    }
+    return [origin for origin, holds in found.items() if holds]
+
+
+def mark_origins(shared: Iterable[str], partial: Iterable[str] = ()) -> str:
+    """Return the mark of figures with these origins, of all their runs or of some; empty for a benchmark's results.
+
+    A task that generates its problems is a benchmark of its own.
+    """
+    words = [*shared, *(f"partly {origin}" for origin in partial)]
+    return ", ".join(word for word in words if not word.endswith(_GENERATED.lower()))
 
 
 def list_origins(manifest: Manifest) -> list[str]:

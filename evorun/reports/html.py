@@ -9,9 +9,9 @@ from typing import Any
 from evorun.reports import plots, text
 from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.browser import BrowserProblem, load_browser
-from evorun.reports.drawing import Drawing
+from evorun.reports.drawing import Drawing, marked_drawings
 from evorun.reports.evolution.section import load_sections
-from evorun.reports.facts import list_facts, list_settings, list_tiles, list_warnings
+from evorun.reports.facts import list_facts, list_settings, list_tiles, list_warnings, mark_origins, name_origins
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, has_judge, make_figures_table, warn_of_indecision
 from evorun.reports.generators import draw_generators
 from evorun.reports.island_grid import draw_grid
@@ -74,7 +74,7 @@ def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
 
 
 def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the page's figures as SVG and PDF and its tables as CSV into a folder, and return the files.
+    """Write the page's figures as SVG, PDF and PNG and its tables as CSV into a folder, and return the files.
 
     Raises as `write_report` and `export`.
     """
@@ -99,6 +99,11 @@ def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> li
 
 def _make_context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
+    with marked_drawings(mark_origins(name_origins(outcome.manifest))):
+        return _fill_context(outcome, run_dir, problems)
+
+
+def _fill_context(outcome: Outcome, run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     steps = read_steps_without_texts(run_dir)
     curves = load_curves(outcome, steps)
     measure = primary_score(outcome.manifest.scores)

@@ -127,7 +127,7 @@ def _finalize(value: object) -> object:
 def export(
     folder: Path, drawings: Iterable[Drawing], tables: Iterable[Table], *, overwrite: bool = False
 ) -> list[Path]:
-    """Write each drawing as NAME.svg and NAME.pdf and each table as NAME.csv, and return their paths.
+    """Write each drawing as NAME.svg, NAME.pdf and NAME.png, each table as NAME.csv, and return their paths.
 
     A missing folder is made. Raises ConfigError for an existing file unless it may be overwritten, and
     RunDirectoryError for one that cannot be written; if possible, before the first is written.
@@ -137,6 +137,7 @@ def export(
         stem = file_stem(drawing.name)
         contents[f"{stem}.svg"] = drawing.svg.encode("utf-8", "replace")
         contents[f"{stem}.pdf"] = drawing.pdf()
+        contents[f"{stem}.png"] = drawing.png()
     for table in tables:
         contents[f"{file_stem(table.name)}.csv"] = table.csv().encode("utf-8", "replace")
     for name in contents:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.drawing import RUNS, SERIES, Drawing, make_drawing, open_figure
+from evorun.reports.drawing import RUNS, SERIES, Drawing, make_drawing, marked_drawings, open_figure
 from evorun.reports.page import markup, own_file, render, write_page
 from evorun.reports.tables import Cell, Column, Table, figure_columns, make_data_table, make_table, word_columns
 from evorun.reports.text import sentence
@@ -190,6 +190,8 @@ def render_tournament(folder: Path) -> str:
     judge = f"{manifest.judge.label}, engine {manifest.judge.engine}"
     about = [("task", manifest.task), ("judge", judge), ("started", manifest.started), *list_facts(results)]
     settings = [Column("setting", str, "code"), *word_columns("value")]
+    with marked_drawings("simulated" if manifest.simulated else ""):
+        plot = draw_ratings(results)
     return render(
         "tournament.html.j2",
         {
@@ -200,7 +202,7 @@ def render_tournament(folder: Path) -> str:
             "ratings": make_ratings_table(results),
             "reported_note": reported_note(results),
             "wins": make_wins_table(results),
-            "plot": draw_ratings(results),
+            "plot": plot,
             "table": _make_data_table(results),
             "runs": Table(word_columns("run", "folder"), list(manifest.runs.items())),
             "settings": manifest.settings,

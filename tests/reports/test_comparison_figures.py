@@ -15,7 +15,9 @@ from evorun.reports.axes import PER_PROBLEM_AXES
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, make_figures
+from evorun.reports.comparison.notes import describe_place_of_reported
 from evorun.reports.comparison.plots import assign_styles
+from evorun.reports.comparison.tables import make_main_table
 from evorun.reports.drawing import GREY, Drawing
 from evorun.runs.scores import ACCURACY, Score
 
@@ -101,7 +103,7 @@ def test_methods_of_one_step_stand_beside_the_generations(sweep: Figures, tmp_pa
     ends = [svg.points(name)[:, 0].max() for name in svg.find(r"accuracy-step-[0-4](-seed-\d)?")]
     assert svg.points(mark)[0, 0] > max(ends)
     assert [word for word in svg.text.split() if word.isdecimal()][:6] == ["0", "1", "2", "3", "4", "5"]
-    assert "6" not in svg.text.split()
+    assert not {"6", "simulated"} & set(svg.text.split())
     flat = [_run(tmp_path, method, 0, [True, rank > 0], steps=1) for rank, method in enumerate(METHODS[:2])]
     words = [text.text for text in _figures(make_figures(compare(flat)))["accuracy-step"].root.iter(f"{SVG}text")]
     assert "generation" in words
@@ -199,6 +201,26 @@ def test_a_method_that_asks_once_does_not_squeeze_the_curves_of_others(tmp_path:
     assert np.diff(places) == pytest.approx(np.diff(places).mean(), rel=0.01)  # a linear axis
 
 
+def test_figures_of_simulated_runs_say_so_and_a_papers_score_has_its_own(tmp_path: Path) -> None:
+    rows = [{"method": "gepa", "metrics": {"length": 3.0}}]
+    declared = [{"name": name, "low": 0, "high": 5} for name in ("style", "length", "spread")]
+    scores = {name: [float(rank), 2.0, 3.0 - rank] for rank, name in enumerate(("style", "length", "spread"))}
+    runs = [
+        _run(tmp_path, method, 0, [True, False, rank > 0], steps=2, scores=scores, simulated=True,
+             declared=[{"name": "accuracy", "low": 0, "high": 1, "rate": True}, *declared],
+             config={"reported": {"source": "A paper", "rows": rows}})
+        for rank, method in enumerate(METHODS[:2])
+    ]  # fmt: skip
+    comparison = compare(runs)
+    figures = _figures(make_figures(comparison))
+    assert [name for name, svg in figures.items() if "simulated" not in svg.text.split()] == []
+    assert [name for name in figures if name.startswith("final-")] == ["final-accuracy", "final-style", "final-length"]
+    assert [name for name, svg in figures.items() if "diamonds" in svg.text] == ["final-length"]
+    said = "The paper's figures are of length, not of accuracy: the table of scores has them."
+    assert describe_place_of_reported(comparison) == said
+    assert "reported" not in make_main_table(comparison, comparison.rows, [], []).headings
+
+
 def test_a_method_has_its_colour_on_every_page_whatever_its_rank(tmp_path: Path) -> None:
     pages = [
         assign_styles(
@@ -247,7 +269,8 @@ def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
     assert bands(0.5, 0.501) == [None]  # Student's would be from .494 to .507
     assert bands(0.1, 0.9, 0.5) == [None]
     assert bands(0.5, 0.6, 0.55) != [None]
-    assert bands(0.5, 0.5, 0.5) == [None]
+    assert bands(0.5, 0.5, 0.5) == [(0.5, 0.5)]
+    assert bands(0.5, 0.5) == [None]
 
 
 def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path) -> None:

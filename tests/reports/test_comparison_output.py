@@ -299,7 +299,7 @@ def test_a_score_that_stays_where_it_is_has_a_line_and_no_figure(tmp_path: Path)
     runs = [
         write_method(
             tmp_path / method, [False] * 6, method=method, steps=3,
-            scores={"penalised_score": moving, "style": flat, "length": moving},
+            scores={"penalised_score": moving, "style": flat, "length": moving[::-1]},
             declared=[{"name": "accuracy", "low": 0, "high": 1, "rate": True},
                       *({"name": name, "low": 0, "high": 100} for name in names)],
         )

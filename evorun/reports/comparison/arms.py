@@ -134,7 +134,7 @@ def mean_curve(curves: Sequence[Sequence[Point]], score: Score, axis: Axis) -> l
 
     It has no point at each cost of any curve, since between its own points a curve has no score. A curve that has ended
     counts with its last point, as an ended problem does in `metric_series`. The interval is that of
-    `average_over_seeds`.
+    `average_over_seeds`, and of no width where as many seeds agree.
     """
     if not curves:
         return []
@@ -143,7 +143,9 @@ def mean_curve(curves: Sequence[Sequence[Point]], score: Score, axis: Axis) -> l
     points = []
     for step in sorted({step for numbers in steps for step in numbers if step >= begun}):
         states = [curve[bisect_right(own, step) - 1] for curve, own in zip(curves, steps, strict=True)]
-        ci95 = average_over_seeds([Metric(state.value, None, 1) for state in states], score).ci95
+        mean = average_over_seeds([Metric(state.value, None, 1) for state in states], score)
+        agreed = len(states) >= MIN_SEEDS and len({state.value for state in states}) == 1
+        ci95 = (states[0].value, states[0].value) if agreed else mean.ci95
         x = step if axis.name == "step" else fmean(state.x for state in states)
         points.append(Point(step, x, fmean(state.value for state in states), ci95))
     return points

@@ -62,6 +62,14 @@ class _Arms:
         return [run for run in self.runs if not run.is_baseline] or self.runs
 
     @property
+    def origins(self) -> tuple[list[str], list[str]]:
+        """The origins (`name_origins`) of all runs but random baselines, and those of some of them only."""
+        by_run = [run.origins for run in self.compared_runs]
+        found = dict.fromkeys(origin for origins in by_run for origin in origins)
+        shared = [origin for origin in found if all(origin in origins for origins in by_run)]
+        return shared, [origin for origin in found if origin not in shared]
+
+    @property
     def has_seeds(self) -> bool:
         """True when any arm ran with several seeds."""
         return any(len(arm.runs) > 1 for arm in self.arms)
@@ -95,11 +103,19 @@ class Panel(_Arms):
         return sum(not arm.is_baseline for arm in self.arms) <= MAX_BANDS
 
     @property
+    def other_scores(self) -> list[Score]:
+        """The scores but the primary one, the second one first."""
+        others = _deduplicate(score for run in self.runs for score in run.outcome.other_scores)
+        return sorted(others, key=lambda score: score != self.second)
+
+    @property
     def drawn_scores(self) -> list[Score]:
         """The other scores of which all runs have curves, the second one first."""
-        others = _deduplicate(score for run in self.runs for score in run.outcome.other_scores)
-        common = [score for score in others if all(run.curves.get(score.name) for run in self.runs)]
-        return sorted(common, key=lambda score: score != self.second)
+        return [score for score in self.other_scores if all(run.curves.get(score.name) for run in self.runs)]
+
+    def has_reported(self, score: Score) -> bool:
+        """Tell whether a paper has figures of the score for any of the arms."""
+        return any(run.reported is not None and score.name in run.reported.metrics for run in self.runs)
 
     def is_flat(self, score: Score) -> bool:
         """Tell whether a score is flat in all runs, so that the table says all."""
@@ -128,6 +144,10 @@ class ComparedRuns(_Arms):
         """The scores that repeat another one on each problem, or are everywhere the same; tables leave them out."""
         outcomes = [run.outcome for run in self.runs]
         return find_repeated_scores(outcomes).keys() | find_constant_scores(outcomes).keys()
+
+    def shows(self, score: Score) -> bool:
+        """Tell whether tables and figures show a score; those left out are shown only beside a paper's."""
+        return score.name not in self.omitted_scores or any(panel.has_reported(score) for panel in self.panels)
 
     @cached_property
     def run_rows(self) -> list[Row]:

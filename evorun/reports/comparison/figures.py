@@ -13,9 +13,17 @@ from evorun.reports.comparison.evolution import (
 )
 from evorun.reports.comparison.notes import lines_note, name_intervals
 from evorun.reports.comparison.pareto import draw_front
-from evorun.reports.comparison.plots import Style, assign_styles, draw_bars, draw_curves, draw_lines_over_seeds
-from evorun.reports.comparison.rows import find_reported_model
-from evorun.reports.drawing import Drawing
+from evorun.reports.comparison.plots import (
+    Style,
+    assign_styles,
+    collect_curves,
+    draw_bars,
+    draw_curves,
+    draw_lines_over_seeds,
+)
+from evorun.reports.comparison.rows import find_reported_model, make_row
+from evorun.reports.drawing import Drawing, marked_drawings
+from evorun.reports.facts import mark_origins
 from evorun.runs.scores import Score
 
 _AGAINST: Mapping[AxisName, str] = {
@@ -41,10 +49,12 @@ class Figures:
 
     finals: Sequence[CaptionedFigure]
     """Of the primary scores."""
-    second_finals: Sequence[CaptionedFigure]
-    """Of the second scores."""
+    other_finals: Sequence[CaptionedFigure]
+    """Of the second scores, and of others of which a paper has figures."""
     curves: Mapping[str, Sequence[CaptionedFigure]]
     """By heading: scores during the runs."""
+    lines_note: str
+    """Explains the lines of the curves."""
     trained: Sequence[CaptionedFigure]
     """Reward, KL divergence and gold score of runs that train."""
     rubrics: Sequence[CaptionedFigure]
@@ -53,14 +63,20 @@ class Figures:
     def __iter__(self) -> Iterator[Drawing]:
         """Yield all drawings."""
         curves = (figure for figures in self.curves.values() for figure in figures)
-        for figure in (*self.finals, *self.second_finals, *curves, *self.trained, *self.rubrics):
+        for figure in (*self.finals, *self.other_finals, *curves, *self.trained, *self.rubrics):
             yield figure.drawing
 
 
 def make_figures(comparison: ComparedRuns) -> Figures:
-    """Draw all figures of a comparison."""
+    """Draw all figures of a comparison, marked with the origins of its runs."""
+    with marked_drawings(mark_origins(*comparison.origins)):
+        return _make_figures(comparison)
+
+
+def _make_figures(comparison: ComparedRuns) -> Figures:
     panels, styles = comparison.panels, assign_styles(comparison)
     curves: dict[str, list[CaptionedFigure]] = {}
+    has_marks = False
     for panel in panels:
         on = f": {panel.task}" if len(panels) > 1 else ""
         # against cost too, where the score decides which arm is better
@@ -68,30 +84,37 @@ def make_figures(comparison: ComparedRuns) -> Figures:
         drawn: list[tuple[Score, AxisName]] = [(score, x) for score in ranked for x in panel.axes]
         drawn += [(score, "step") for score in panel.drawn_scores if score not in ranked]
         for score, x in drawn:
-            if score != panel.primary and panel.is_flat(score):
+            if score != panel.primary and (panel.is_flat(score) or not comparison.shows(score)):
                 continue
-            drawing = draw_curves(
-                panel, score, panel.axes[x], styles, _name_figure(comparison, panel, f"{score.name}-{x}")
-            )
+            lines = collect_curves(panel, score, panel.axes[x])
+            stem = _name_figure(comparison, panel, f"{score.name}-{x}")
+            drawing = draw_curves(lines, panel, score, panel.axes[x], styles, stem)
             name = text.sentence(text.words(score.name))
             heading, caption = f"{name} during the runs{on}", _AGAINST.get(x, f"By {panel.axes[x].label}")
             if score not in ranked:
                 heading, caption = f"Further scores during the runs{on}", name
             if drawing is not None:
-                explained = drawing.with_caption(
-                    f"{heading}, {caption[:1].lower()}{caption[1:]}", lines_note(comparison)
-                )
+                marked = any(len(line.points) == 1 and not line.arm.is_baseline for line in lines)
+                has_marks = has_marks or marked
+                note = lines_note([panel], [panel.axes[x]], has_marks=marked)
+                explained = drawing.with_caption(f"{heading}, {caption[:1].lower()}{caption[1:]}", note)
                 curves.setdefault(heading, []).append(CaptionedFigure(caption, "", explained))
     finals = [
         figure
         for panel in panels
         for figure in (_draw_final(comparison, panel, panel.primary), _draw_front(comparison, panel, styles))
     ]
-    seconds = [_draw_final(comparison, panel, panel.second) for panel in panels if panel.second]
+    others = [
+        _draw_final(comparison, panel, score)
+        for panel in panels
+        for score in panel.other_scores
+        if (score == panel.second and comparison.shows(score)) or panel.has_reported(score)
+    ]
     return Figures(
         [figure for figure in finals if figure],
-        [figure for figure in seconds if figure],
+        [figure for figure in others if figure],
         curves,
+        lines_note(panels, list(comparison.axes.values()), has_marks=has_marks),
         [figure for panel in panels for figure in _draw_training(comparison, panel, styles)],
         [figure for panel in panels for figure in _draw_rubrics(comparison, panel, styles)],
     )
@@ -109,7 +132,8 @@ def _draw_training(comparison: ComparedRuns, panel: Panel, styles: Mapping[str, 
     gold = next((run.outcome.hacking.gold for run in panel.runs if run.outcome.hacking), None)
     if gold is not None:
         name = _name_figure(comparison, panel, f"gold-{gold.name}")
-        drawing = draw_curves(panel, gold, panel.axes["step"], styles, name, "gold score: ")
+        curves = collect_curves(panel, gold, panel.axes["step"])
+        drawing = draw_curves(curves, panel, gold, panel.axes["step"], styles, name, "gold score: ")
         figures.append((f"Gold score{on}", f"A score that training never sees: {text.label(gold)}", drawing))
     return _keep_drawn(figures)
 
@@ -149,10 +173,11 @@ def _draw_final(comparison: ComparedRuns, panel: Panel, score: Score) -> Caption
     notes = [f"With {name_intervals(panel.arms)}"]
     if any(len(arm.runs) > 1 for arm in panel.arms):
         notes.append("small circles are single runs")
-    if comparison.has_reported:
+    if panel.has_reported(score):
         of_model = f" of {model}" if (model := find_reported_model(comparison.rows)) is not None else ""
         notes.append(f"hollow diamonds are the paper's figures{of_model}")
-    if any(arm.is_baseline for arm in panel.arms):
+    baselines = [make_row(arm).get_metric(score.name).value for arm in panel.arms if arm.is_baseline]
+    if any(baselines):  # a bar of length 0 has no outline
         notes.append("dashed outlines are random baselines")
     caption = f"Final {text.words(score.name)}{on}"
     return None if drawing is None else _caption(caption, "; ".join(notes), drawing)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.reports import text
+from evorun.reports.axes import Axis
 from evorun.reports.comparison.arms import Arm
-from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
+from evorun.reports.comparison.comparison import ComparedRuns, Panel, find_shared_facts
 from evorun.reports.comparison.groups import same_settings, select_eligible
 from evorun.reports.comparison.names import SEED, find_shared_parts, format_model, is_fork, join_parts, name_models
 from evorun.reports.comparison.pairs import Pair, Unpaired
@@ -45,6 +46,16 @@ WORDING = (
     "problems may differ from the paper's, too."
 )
 """Stands beside every reported figure: each of these can move a score by more than many a method does."""
+
+
+def describe_place_of_reported(comparison: ComparedRuns) -> str | None:
+    """Say beside which scores a paper's figures stand where none is of the primary one; None elsewhere."""
+    reported = {name for row in comparison.rows if row.reported is not None for name in row.reported.metrics}
+    scores = [text.words(score.name) for score in comparison.other_scores if score.name in reported]
+    if not scores or any(score.name in reported for score in comparison.primaries):
+        return None
+    named = " and ".join(scores)
+    return f"The paper's figures are of {named}, not of {primary_words(comparison)}: the table of scores has them."
 
 
 def search_note(comparison: ComparedRuns) -> str:
@@ -173,29 +184,32 @@ def shared_steps_lines(comparison: ComparedRuns) -> list[str]:
     return lines
 
 
-def lines_note(comparison: ComparedRuns) -> str:
-    """Explain the lines of the curves."""
-    crowded = any(not panel.has_bands for panel in comparison.panels)
-    without = "; figures of many methods have neither bands nor thin lines" if crowded else ""
-    bands = f"Bands and bars are 95 % intervals{without}."
-    sentences = [
-        bands,
-        f"A method with a single step is a mark; against {comparison.axes['step'].label}s it stands beside them, on a "
-        "dotted line.",
-    ]
-    if comparison.has_seeds:
-        sentences.insert(
-            0,
-            "Thick lines are means over seeds at each step, of cost as of score; a run that has ended counts with its "
-            "last point. Thin lines are single runs.",
+def lines_note(panels: Sequence[Panel], axes: Sequence[Axis], *, has_marks: bool) -> str:
+    """Explain the lines of curves on these panels against these axes. has_marks: any method is a mark."""
+    has_seeds = any(panel.has_seeds for panel in panels)
+    costs = [axis for axis in axes if axis.name != "step"]
+    sentences = []
+    if has_seeds:
+        at = ", of cost as of score" if costs else ""
+        sentences.append(
+            f"Thick lines are means over seeds at each step{at}; a run that has ended counts with its last point. Thin "
+            "lines are single runs."
         )
-        sentences[1] += (
-            f" Of several seeds, bands are Student's t over the seeds, from {MIN_SEEDS} on, missing where all agree; "
-            "bars are over seeds and problems."
-        )
-    if any(row.is_baseline for row in comparison.rows):
+    if any(panel.has_bands for panel in panels):
+        over = f", Student's t over the seeds from {MIN_SEEDS} on, of no width where all agree" if has_seeds else ""
+        sentences.append(f"Bands are 95 % intervals{over}.")
+    if not all(panel.has_bands for panel in panels):
+        sentences.append("Figures of many methods have neither bands nor thin lines.")
+    if has_marks:
+        over = " over seeds and problems" if has_seeds else ""
+        steps = [axis.label for axis in axes if axis.name == "step"]
+        beside = "".join(f"; against {step}s it stands beside them, on a dotted line" for step in steps)
+        sentences.append(f"A method with a single step is a mark with its 95 % interval{over}{beside}.")
+    if has_seeds:
+        sentences.append("Intervals in tables are over seeds and problems, another question.")
+    if any(arm.is_baseline for panel in panels for arm in panel.arms):
         sentences.append("Grey dashed levels are random baselines: the final scores of random answers.")
-    return " ".join([*sentences, "Calls and tokens so far include all roles."])
+    return " ".join([*sentences, *(["Calls and tokens so far include all roles."] if costs else [])])
 
 
 def cost_note(comparison: ComparedRuns) -> str:

@@ -36,6 +36,8 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     for line in comparison.study.lines if comparison.study else ():
         console.print(line)
     _print_main_table(notes.shared_line(comparison), comparison, comparison.rows, console)
+    if (place := notes.describe_place_of_reported(comparison)) is not None:
+        console.print(place)
     for line in [notes.seeds_note(), *notes.width_notes(comparison.rows)] if comparison.has_seeds else []:
         console.print(line)
     for line in (*notes.few_seeds_lines(comparison), *notes.shared_steps_lines(comparison)):
@@ -128,11 +130,12 @@ def render_comparison(comparison: ComparedRuns, links: Mapping[str, str]) -> str
 
 
 def export_comparison(comparison: ComparedRuns, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the figures (SVG, PDF) and the tables (CSV) of a comparison into a folder, and return their paths.
+    """Write the figures (SVG, PDF, PNG) and the tables (CSV) of a comparison into a folder, and return their paths.
 
     Raises as `export`.
     """
-    return export(folder, make_figures(comparison), tables.make_data_tables(comparison), overwrite=overwrite)
+    filled = [table for table in tables.make_data_tables(comparison) if table.rows]
+    return export(folder, make_figures(comparison), filled, overwrite=overwrite)
 
 
 def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[str, Any]:
@@ -177,13 +180,13 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
             name: legend[arm.legend] for arm in comparison.arms for name in (arm.name, *(run.name for run in arm.runs))
         },
         "primary": notes.primary_words(comparison),
+        "place_of_reported": notes.describe_place_of_reported(comparison),
         "intervals_note": notes.intervals_note(comparison),
         "few_seeds": notes.few_seeds_lines(comparison),
         "shared_steps": notes.shared_steps_lines(comparison),
         "search_note": notes.search_note(comparison),
         "cost_note": notes.cost_note(comparison),
         "missing_baselines": notes.describe_missing_baselines(comparison),
-        "lines_note": notes.lines_note(comparison),
         "figures": make_figures(comparison),
         "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
     }

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median_low
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from evorun.reports.drawing import (
     LineEnd,
     compute_names_height,
     cost_axis,
+    draw_interval,
     integer_axis,
     label_line_ends,
     make_drawing,
@@ -49,6 +51,8 @@ _WIDTH, _HEIGHT = 6.6, 3.0
 _ASIDE = 0.15
 """Room for marks right of the axis, in lengths of the axis."""
 _MAX_MARKS = 8
+_DASH, _MAX_SHARES = 5, 3
+"""Length of a dash in widths of its line, and maximum curves that share a line's length."""
 
 Style = Mapping[str, Any]
 """Matplotlib's settings of a line."""
@@ -100,10 +104,8 @@ def draw_swatch(style: Style) -> str:
         return make_drawing(figure, f"swatch-{style['color']}-{style['marker']}", "").inline
 
 
-def draw_curves(
-    panel: Panel, score: Score, axis: Axis, styles: Mapping[str, Style], name: str, prefix: str = ""
-) -> Drawing | None:
-    """Draw a score of each arm against generations, calls or tokens; None without points. prefix: begins the title."""
+def collect_curves(panel: Panel, score: Score, axis: Axis) -> list[Curve]:
+    """Return a score of each arm that has points against generations, calls or tokens."""
     curves = []
     for index, arm in enumerate(panel.arms):
         if points := arm.curve(score, axis):
@@ -111,6 +113,19 @@ def draw_curves(
                 points = [replace(points[0], ci95=make_row(arm).get_interval(score.name))]
             seeds = [run_curve(run, score, axis) for run in arm.runs] if len(arm.runs) > 1 else ()
             curves.append(Curve(index, arm, points, seeds))
+    return curves
+
+
+def draw_curves(
+    curves: Sequence[Curve],
+    panel: Panel,
+    score: Score,
+    axis: Axis,
+    styles: Mapping[str, Style],
+    name: str,
+    prefix: str = "",
+) -> Drawing | None:
+    """Draw a score's curves as `draw_lines` does; None without any. prefix: begins the title."""
     title = sentence(f"{prefix}{words(score.name)} on {printable(panel.task)} against {axis.label}")
     labels = (axis.label, label(score), title)
     return draw_lines(curves, styles, name, labels, against=axis.name, placed=axis.name != "step", rate=score.rate)
@@ -173,9 +188,11 @@ def draw_lines(
         last_steps = [curve.points[-1].x for curve in lines] if against == "step" else []
         if last_steps and max(last_steps) >= _STEPS_SPAN * min(last_steps):
             axes.set_xscale("symlog", linthresh=1)  # a step 0 has its place, too
-        for curve in lines:
+        covering = _count_covering(lines)
+        for rank, curve in enumerate(lines):
             style = styles[curve.arm.name]
-            _draw_curve(axes, curve, style, gids[curve.index], with_bands=with_bands)
+            dashes = _share_dashes(rank, len(lines))
+            _draw_curve(axes, curve, style, gids[curve.index], dashes, covering[rank], with_bands=with_bands)
             ends.append(LineEnd(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
         # after the curves, beside whose range they stand
         first, last = axes.get_xlim() if lines else (0.0, 0.0)
@@ -252,20 +269,49 @@ def _draw_bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: S
     axes.text(1, y - 0.38, value(score, metric.value), transform=across, va="center", ha="right")
 
 
-def _draw_curve(axes: "Axes", curve: Curve, style: Style, gid: str, *, with_bands: bool) -> None:
+def _count_covering(curves: Sequence[Curve]) -> list[int]:
+    """Return for each curve the number of later ones that run over a part of it."""
+    parts = [set(pairwise((round(point.x, 9), round(point.value, 9)) for point in curve.points)) for curve in curves]
+    return [sum(not own.isdisjoint(other) for other in parts[rank + 1 :]) for rank, own in enumerate(parts)]
+
+
+def _share_dashes(rank: int, curves: int) -> Any:
+    """Return dashes that leave room for those of the other curves, so that lines at one place show all colours."""
+    shares = min(curves, _MAX_SHARES)
+    return "solid" if shares < 2 else (_DASH * (rank % shares), (_DASH, _DASH * (shares - 1)))
+
+
+def _draw_curve(
+    axes: "Axes", curve: Curve, style: Style, gid: str, dashes: Any, covering: int, *, with_bands: bool
+) -> None:
+    """Draw a curve, wider by the later ones that cover it. dashes: of its band's edges and of its single runs."""
     points = curve.points
     xs = [point.x for point in points]
+    wide = {"linewidth": style["linewidth"] + 2 * covering, "markersize": style["markersize"] + 3 * covering}
     # a mark at every point would hide the line
-    axes.plot(xs, [point.value for point in points], markevery=max(1, len(points) // _MAX_MARKS), **style, gid=gid)
+    marked = max(1, len(points) // _MAX_MARKS)
+    axes.plot(xs, [point.value for point in points], markevery=marked, **{**style, **wide}, gid=gid)
     if not with_bands:
         return
-    if any(point.ci95 for point in points):
-        gap = (math.nan, math.nan)
-        lows, highs = zip(*(point.ci95 or gap for point in points), strict=True)
-        axes.fill_between(xs, lows, highs, color=style["color"], alpha=0.12, linewidth=0, gid=f"{gid}-band")
+    _draw_band(axes, points, str(style["color"]), dashes, f"{gid}-band")
     for rank, seed in enumerate(curve.seeds):
-        thin = {**style, "alpha": 0.45, "linewidth": 0.8, "markersize": 3, "marker": "" if len(seed) > 1 else "."}
+        thin = {"color": style["color"], "linestyle": dashes, "alpha": 0.55, "linewidth": 0.8, "markersize": 3}
+        thin["marker"] = "" if len(seed) > 1 else "."
         axes.plot([point.x for point in seed], [point.value for point in seed], **thin, gid=f"{gid}-seed-{rank}")
+
+
+def _draw_band(axes: "Axes", points: Sequence[Point], colour: str, dashes: Any, gid: str) -> None:
+    """Fill the intervals between neighbours that have one; one without such a neighbour is a bar."""
+    xs = [point.x for point in points]
+    lows, highs = zip(*(point.ci95 or (math.nan, math.nan) for point in points), strict=True)
+    if not any(low < high for low, high in zip(lows, highs, strict=True)):
+        return
+    axes.fill_between(xs, lows, highs, color=colour, alpha=0.06, linewidth=0, gid=gid)
+    for rank, ends in enumerate((lows, highs)):
+        axes.plot(xs, ends, color=colour, linestyle=dashes, linewidth=1, alpha=0.7, gid=f"{gid}-end-{rank}")
+    for before, point, after in zip((None, *points), points, (*points[1:], None), strict=False):
+        if point.ci95 and not (before and before.ci95) and not (after and after.ci95):
+            draw_interval(axes, point.x, point.ci95, colour)
 
 
 def _draw_mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: str, *, with_bands: bool) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from evorun.reports.comparison.names import get_policy, get_setup, is_random_baseline, join_parts, name_parts
 from evorun.reports.comparison.reported import ReportedFigures, find_reported
-from evorun.reports.facts import SOURCES
+from evorun.reports.facts import name_origins
 from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import PROBLEMS, find_recording
 from evorun.runs.manifest import Manifest
@@ -135,14 +135,7 @@ class Run:
     @property
     def origins(self) -> list[str]:
         """Sources of the figures other than a language model on a benchmark, in a word or two each."""
-        manifest = self.manifest
-        source = manifest.provenance.source
-        found = {
-            "simulated": manifest.simulated,
-            "simulated teacher": manifest.simulated_teacher,
-            SOURCES.get(source, source).lower(): source != "benchmark",
-        }
-        return [origin for origin, holds in found.items() if holds]
+        return name_origins(self.manifest)
 
     @property
     def caveats(self) -> list[str]:

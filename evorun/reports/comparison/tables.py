@@ -64,7 +64,8 @@ def make_main_table(
     sequential = with_cost and any(row.sequential_tokens is not None for row in rows)
     columns += figure_columns("sequential\ntokens", format=text.compact) if sequential else []
     columns += figure_columns("price per\nproblem", format=text.dollars) if priced else []
-    reported = comparison.has_reported and rows is not comparison.run_rows  # a paper's figure is of no single run
+    # a paper's figure is of no single run
+    reported = rows is not comparison.run_rows and any(row.get_reported(row.primary.name) is not None for row in rows)
     of_model = _head_reported(rows)
     columns += figure_columns(of_model, *(["difference"] if can_differ(rows) else [])) if reported else []
     table = Table(columns, title=title)
