@@ -394,6 +394,19 @@ def test_a_budget_of_calls_gives_a_population_its_whole_steps(tmp_path: Path) ->
     assert arm.reach is None
 
 
+def test_limits_of_responses_that_differ_between_methods_are_noted_with_the_key_that_makes_them_alike(
+    tmp_path: Path,
+) -> None:
+    words = ["-m", "method=rsa,zero_shot", "method.max_tokens=64", *SMALL, *API]
+    assert not any("Responses" in note for note in make_plan(compose_jobs(words), tmp_path).notes)
+    configs = compose_jobs(words)
+    configs[0]["method"]["max_tokens"] = 8192
+    assert make_plan(configs, tmp_path).notes[-1] == (
+        "Responses to mathbench may be longer for some methods: zero_shot 64 tokens; rsa 8,192 tokens. "
+        "task.sampling.max_tokens=64 is one limit for all."
+    )
+
+
 def test_a_budget_in_dollars_says_what_it_buys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*EVOLVING, *API, "budget.price=1000"]
     dear, some = (make_plan(compose_jobs([*words, f"method.generations={n}"]), tmp_path).price for n in (9, 3))

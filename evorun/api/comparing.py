@@ -94,7 +94,7 @@ class Comparison:
     def warnings(self) -> list[str]:
         """Warnings that a reader must know before comparing, a line each."""
         compared = self._compared
-        return [*compared.warnings, *notes.few_seeds_lines(compared), *notes.shared_steps_lines(compared)]
+        return [*compared.warnings, *notes.list_cautions(compared)]
 
     @property
     def findings(self) -> list[str]:

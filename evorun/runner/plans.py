@@ -95,8 +95,23 @@ def make_plan(configs: Sequence[Mapping[str, Any]], outputs: Path, gpus: Sequenc
         arms=arms,
         memory=_plan_memory(planner.configs),
         gpus=_plan_gpus(configs, gpus, planner.notes),
-        notes=list(planner.notes),
+        notes=[*planner.notes, *_describe_reply_limits(configs)],
     )
+
+
+def _describe_reply_limits(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say for each task on which methods' responses have different limits in tokens."""
+    by_task: dict[str, dict[int, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
+    for config in configs:
+        if (limit := config["method"].get("max_tokens")) is not None:
+            by_task[config["task"]["name"]][limit][config["method"]["name"]] = None
+    return [
+        f"Responses to {task} may be longer for some methods: "
+        + "; ".join(f"{', '.join(methods)} {limit:,} tokens" for limit, methods in sorted(by_limit.items()))
+        + f". task.sampling.max_tokens={min(by_limit)} is one limit for all."
+        for task, by_limit in by_task.items()
+        if len(by_limit) > 1
+    ]
 
 
 def _group_by_arm(configs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

@@ -6,10 +6,10 @@ then the mean degree of the answers, from 0 (worst) to 1 (as good as the right o
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from itertools import chain, islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from zlib import crc32
 
 import msgspec
@@ -26,6 +26,7 @@ from evorun.simulation.simulator import Filler
 from evorun.simulation.skill import DEFAULT_SKILL, Skill
 from evorun.simulation.writing import Weights
 from evorun.tasks.base import Problem, Row
+from evorun.tasks.degrees import PARTS, Scale, interpolate
 from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
 
@@ -35,27 +36,13 @@ _MAX_MISTAKES = 40
 _MAX_TRIED = 200
 # Problems, and answers to each, by which it is compared with random answers
 _COMPARED_PROBLEMS, _COMPARED_ANSWERS = 10, 8
-# Parts of an answer, where a task scores by degrees: each is right with the same probability (ours)
-_PARTS = 8
+# Excess over its skill, in the mean degree of its worst answers, that is no matter for a warning
+_MAX_EXCESS = 0.02
 
 log = logging.getLogger("evorun")
 
 REVIEWS = ("judge", "rate", "score", "plan", *EVALUATIONS)
 """Roles that assess responses to a problem and do not answer it."""
-
-
-class _Scale(NamedTuple):
-    """The values of a problem's answers, and the worst and the best of them."""
-
-    worst: float
-    best: float
-    values: Mapping[str, float]
-
-    def share(self, value: float) -> float:
-        """Return how far a value is on the way from the worst to the best, in [0, 1]; 0 unless it is finite."""
-        if not math.isfinite(value) or self.worst == self.best:
-            return 0.0
-        return min(1.0, max(0.0, (value - self.worst) / (self.best - self.worst)))
 
 
 class TextSimulator:
@@ -90,7 +77,7 @@ class TextSimulator:
         # An answer can be better than another without being right.
         self._in_degrees = not (self._measure.is_correctness or task.graded_by_opinion)
         self._mistakes: dict[str, Sequence[str]] = {}
-        self._scales: dict[str, _Scale] = {}
+        self._scales: dict[str, Scale] = {}
         self._reported_lack = False
 
     def with_skill(self, skill: Skill) -> "TextSimulator":
@@ -154,11 +141,13 @@ class TextSimulator:
         return self._scale(problem).share(self.value(problem, answer))
 
     def find_lack_of_skill(self, problems: Sequence[Problem]) -> str | None:
-        """Return a warning if its answers are worse than random ones, on a score by degrees; else None."""
+        """Return a warning if its answers, scored by degrees, are worse than random ones or better than its skill."""
         if not self._in_degrees:
             return None
+        told = f"task={self._task.name}: with engine.skill={self._skill.skill:g}, simulated answers score"
         guessing, rng, leads = self.at_random(), stream(0, "random level"), list[float]()
-        for problem in problems[:_COMPARED_PROBLEMS]:
+        random_degrees, compared = list[float](), problems[:_COMPARED_PROBLEMS]
+        for problem in compared:
             prompt = self._task.generation_prompt(problem)
             request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
             for _ in range(_COMPARED_ANSWERS):
@@ -166,25 +155,32 @@ class TextSimulator:
                 random, own = (self.value(problem, self._task.parse(problem, text).answer) for text in texts)
                 if math.isfinite(random) and math.isfinite(own):
                     leads.append(random - own)
-        if len(leads) < 2 or np.mean(leads) < 2 * np.std(leads) / math.sqrt(len(leads)):  # two standard errors
-            return None
-        return (
-            f"task={self._task.name}: with engine.skill={self._skill.skill:g}, simulated answers score worse "
-            f"({self._measure.name}) than those of model=random; set a higher engine.skill"
-        )
+                    random_degrees.append(self._scale(problem).share(random))
+        if len(leads) > 1 and np.mean(leads) > 2 * np.std(leads) / math.sqrt(len(leads)):  # two standard errors
+            return (
+                f"{told} worse ({self._measure.name}) than those of model=random; set engine.skill above "
+                f"{np.mean(random_degrees):.2f}"
+            )
+        floors = [self._scale(problem).means[0] for problem in compared if self._has_several_answers(problem)]
+        if floors and np.mean(floors) > self._skill.skill + _MAX_EXCESS:
+            return (
+                f"{told} better ({self._measure.name}): the worst known ones have {np.mean(floors):.2f} on average; "
+                "set engine.skill above that, or give the task's wrong_answers worse ones"
+            )
+        return None
 
     def _has_several_answers(self, problem: Problem) -> bool:
         """Return whether it can give answers of several degrees: not where the right one is all that it knows."""
         return bool(self._scale(problem).values.keys() - {self._rows[problem.id].answer})
 
-    def _scale(self, problem: Problem) -> "_Scale":
+    def _scale(self, problem: Problem) -> Scale:
         """Return the values of the answers that it can give: the right one and mistakes, or random ones."""
         if problem.id not in self._scales:
             gold = self._rows[problem.id].answer
             answers = self._draw_answers(problem) if gold is None else (*self.wrong_answers(problem, gold), gold)
             values = {answer: self.value(problem, answer) for answer in answers}
             finite = [value for value in (self.value(problem, None), *values.values()) if math.isfinite(value)]
-            self._scales[problem.id] = _Scale(min(finite, default=0.0), max(finite, default=0.0), values)
+            self._scales[problem.id] = Scale(min(finite, default=0.0), max(finite, default=0.0), values)
         return self._scales[problem.id]
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:
@@ -246,16 +242,14 @@ class TextSimulator:
     ) -> str:
         """Return a reply whose answer is good to the degree that its parts are right.
 
-        Each part is right with the probability of a right answer (`Skill.answer_chance`). Where no answer of that
-        degree is known, the nearest counts. shown: the degree of each response in view. luck: uniform in [0, 1),
-        decides among several. steps, rng: see `attempt`.
+        Each part is right with one probability: that at which the mean degree of replies is `Skill.answer_chance`, as
+        far as known answers allow. Of a degree without known answers, the nearest count. shown: the degree of each
+        response in view. luck: uniform in [0, 1), decides among several. steps, rng: see `attempt`.
         """
         problem = self._rows[request.hints["problem"]].problem
-        scale, chance = self._scale(problem), self._skill.answer_chance(request, shown)
-        aimed = float(rng.binomial(_PARTS, min(1.0, max(0.0, chance)))) / _PARTS
-        distance = {answer: abs(scale.share(value) - aimed) for answer, value in scale.values.items()}
-        limit = min(distance.values()) + 1 / (2 * _PARTS)
-        near = [answer for answer, its_distance in distance.items() if its_distance <= limit]
+        scale = self._scale(problem)
+        chance = scale.find_chance(self._skill.answer_chance(request, shown))
+        near = scale.answers[int(rng.binomial(PARTS, chance))]
         return self.reply(problem, near[int(luck * len(near))], steps)
 
     def reply(self, problem: Problem, answer: str, steps: str) -> str:
@@ -278,6 +272,8 @@ class TextSimulator:
             found = self._readable_mistakes(problem, gold, self._tried(gold, [str(answer) for answer in others]))
             if not found:
                 found = self._readable_mistakes(problem, gold, self._tried(gold, self._draw_answers(problem)))
+            elif self._in_degrees:  # some random answers are worse than any right one to another problem
+                found += self._readable_mistakes(problem, gold, self._draw_answers(problem))
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
 
@@ -291,7 +287,7 @@ class TextSimulator:
         """Return other answers or, where the task scores by degrees, answers between them and the right one."""
         if not self._in_degrees:
             return others
-        return dict.fromkeys(chain.from_iterable(_between(gold, answer) for answer in others))
+        return dict.fromkeys(chain.from_iterable(interpolate(gold, answer) for answer in others))
 
     def _readable_mistakes(self, problem: Problem, gold: str, tried: Iterable[str]) -> list[str]:
         """Return those of the answers that are read and not right, at most `_MAX_MISTAKES`."""
@@ -303,36 +299,3 @@ class TextSimulator:
             if len(found) == _MAX_MISTAKES:
                 break
         return found
-
-
-def _between(gold: str, other: str) -> list[str]:
-    """Return answers between another answer and the right one, in steps of an eighth, the other answer first.
-
-    Between numbers lie numbers. Other texts join the right one's beginning and the other's end, cut between lines,
-    words or characters: the first unit of which the right answer has several.
-    """
-    if (numbers := _numbers(gold, other)) is not None:
-        right, wrong = numbers
-        decimals = len(gold.partition(".")[2])
-        return [f"{wrong + (right - wrong) * part / _PARTS:.{decimals}f}" for part in range(_PARTS)]
-    split: Callable[[str], list[str]] = next((unit for unit in (_lines, _words) if len(unit(gold)) > 1), list)
-    pieces, others = split(gold), split(other)
-    cuts = [len(pieces) * part // _PARTS for part in range(_PARTS)]
-    return ["".join([*pieces[:cut], *others[cut:]]) for cut in cuts]
-
-
-def _numbers(*texts: str) -> list[float] | None:
-    try:
-        numbers = [float(text) for text in texts]
-    except ValueError:
-        return None
-    return numbers if all(map(math.isfinite, numbers)) else None
-
-
-def _lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
-def _words(text: str) -> list[str]:
-    *words, last = text.split(" ")
-    return [f"{word} " for word in words] + [last]

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -12,15 +13,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from evorun.cli.compose import yaml_values
 from evorun.errors import DataError, EvorunError
 from evorun.models.base import Message, Request
 from evorun.runs.candidates import Response
-from evorun.runs.scores import find_violation
+from evorun.runs.scores import Score, find_violation
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.simulation.simulator import TaskSimulator
 from evorun.simulation.skill import Skill
-from evorun.tasks.base import Demonstration, GradingTools, LoadedTask, Problem, Prompt, TaskConfig, Tools
+from evorun.tasks.base import Demonstration, Grade, GradingTools, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
     Attempt,
     Diagnosis,
@@ -52,6 +54,7 @@ from evorun.tasks.capabilities import (
 )
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
+from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 from evorun.testing.expectations import expect, expect_equal, locate
 
@@ -98,9 +101,12 @@ def check_task(config: TaskConfig, *, problems: int = 3, picked_answers: bool = 
     asyncio.run(_check_scores(loaded))
     cases = [_make_case(loaded, problem) for problem in loaded.problems[:problems]]
     _check_hidden_answers(loaded, cases, picked_answers)
+    if isinstance(loaded.simulator, TextSimulator):
+        simulator = loaded.simulator.with_skill(Skill(skill=yaml_values("engine", "simulated")["skill"]))
+        if (lack := simulator.find_lack_of_skill(loaded.problems)) is not None:
+            warnings.warn(lack, stacklevel=2)
     _check_parsers(loaded.task, cases[0].problem)
     for case in cases:
-        _check_random_answer(loaded.task, case.problem)
         _check_prompts(loaded, case)
     sandbox = config.add_to_sandbox(SandboxConfig())
     asyncio.run(_check_grading(loaded, cases, sandbox))
@@ -186,6 +192,7 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     expect(
         isinstance(task, SupportsGeneration), "expected generation prompts: methods answer its problems from scratch"
     )
+    _check_round_trip(loaded, problem)
     prompt = task.generation_prompt(problem)
     # The task's simulator gives the replies: right with skill 1, wrong with skill 0, unreadable if malformed.
     right, wrong = (
@@ -194,6 +201,27 @@ def _make_case(loaded: LoadedTask, problem: Problem) -> _Case:
     unread = _parse(task, problem, simulate_reply(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
     return _Case(problem, _parse(task, problem, right), _parse(task, problem, wrong), unread)
+
+
+def _check_round_trip(loaded: LoadedTask, problem: Problem) -> None:
+    """Check that the task reads what it writes; all simulated replies rely on it."""
+    task, gold = loaded.task, loaded.answers.get(problem.id)
+    if not isinstance(task, TextTask):
+        return
+    drawn = task.random_answer(problem, np.random.default_rng(0))  # of model=random, the floor of every comparison
+    for what, answer in (("the right answer", gold), ("a random_answer", drawn)):
+        if answer is not None:
+            written = task.write(problem, answer)
+            error = _parse(task, problem, written).error
+            expect(
+                error is None,
+                f"problem {problem.id}: expected `read` to read what `write` writes of {what} {_cut(answer)}, found "
+                f"{_cut(written)}, of which `read` says: {error}",
+            )
+
+
+def _cut(text: str, limit: int = 80) -> str:
+    return repr(text) if len(text) <= limit else f"{text[:limit]!r}[...]"
 
 
 def _check_mistakes(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
@@ -268,22 +296,46 @@ def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case], picked_ans
     task: Any = loaded.task
     for case in cases:
         answer = case.right.answer or ""
-        found = answer in _list_leaves(msgspec.to_builtins(case.problem.data))
-        expect(not found, f"problem {case.problem.id}: expected no answer among its data, found {answer!r}")
+        places = [place for place, text in _list_texts(msgspec.to_builtins(case.problem.data)) if _tells(text, answer)]
+        expect(
+            not places,
+            f"problem {case.problem.id}: expected no answer among its data, found {answer!r} as its "
+            f"{places[0] if places else ''}",
+        )
         prompt = "\n".join(message["content"] for message in task.generation_prompt(case.problem).messages)
         # Short answers, such as the letter of an option, always occur in the prompt.
         told = len(answer) >= LONG and answer in prompt and not picked_answers
         expect(not told, f"problem {case.problem.id}: expected no answer in its prompt, found {answer!r}")
 
 
-def _list_leaves(value: Any) -> Iterator[str]:
+def _list_texts(value: Any, place: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the place of each value in a problem's data, such as `note.key[2]`, and the texts within it in order."""
+    items: Iterable[tuple[str, Any]] = ()
     if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _list_leaves(item)
+        items = ((f"{place}.{key}".lstrip("."), item) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        items = ((f"{place}[{index}]", item) for index, item in enumerate(value))
     else:
-        yield str(value)
+        yield place, [str(value)]
+        return
+    texts = list[str]()
+    for inner, item in items:
+        for where, found in _list_texts(item, inner):
+            yield where, found
+            if where == inner:
+                texts += found
+    yield place, texts
+
+
+def _tells(texts: Sequence[str], answer: str) -> bool:
+    """Return whether texts, in their order, are the answer; of several, those of a long one, however joined."""
+    if len(texts) == 1:
+        return texts[0] == answer
+    return len(answer) >= LONG and _letters("".join(texts)) == _letters(answer)
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
 
 
 def _names_kind(error: str | None) -> bool:
@@ -315,17 +367,6 @@ async def _check_tools(task: HasTools, problem: Problem) -> None:
             continue
         tools = answer is None or (answer["role"] == "tool" and isinstance(answer["content"], str))
         expect(tools, f"answer_tools: expected a message of the role tool or None, found {answer!r} for {text[:50]!r}")
-
-
-def _check_random_answer(task: Any, problem: Problem) -> None:
-    """Check that model=random, the floor of every comparison, is not lost to its reader."""
-    drawn = task.random_answer(problem, np.random.default_rng(0)) if isinstance(task, TextTask) else None
-    if drawn is not None:
-        read = _parse(task, problem, task.write(problem, drawn))
-        expect(
-            read.answer is not None,
-            f"problem {problem.id}: expected a random_answer that the task reads, found {drawn[:50]!r}: {read.error}",
-        )
 
 
 def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any, object]]:
@@ -502,10 +543,13 @@ async def _check_wrong_answers(loaded: LoadedTask, problem: Problem, tools: Grad
 async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case], sandbox: SandboxConfig) -> None:
     tools = SimulatedTools(loaded.simulator, sandbox)
     try:
+        right_grades = dict[str, Grade]()
         for case in cases:
             await _check_wrong_answers(loaded, case.problem, tools)
             grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]
             found = [grade.correct for grade in grades]
+            if case.problem.id in loaded.answers:
+                right_grades[case.problem.id] = grades[0]
             if found[0] is not None:  # None: a task without right and wrong
                 answers = [response.answer for response in case.responses]
                 expected = (
@@ -541,8 +585,24 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case], sandbox: Sa
                     expect(binary, f"score {score.name}: expected 0 or 1 of a rate, found {value}")
             await _check_symbolic_system(loaded.task, case, tools)
         _check_mistakes(loaded, cases)
+        _warn_of_low_grades(right_grades, loaded.task.scores[0])
     finally:
         await tools.close()
+
+
+def _warn_of_low_grades(grades: Mapping[str, Grade], score: Score) -> None:
+    """Warn of right answers below the best value that their score declares. grades: by problem."""
+    best = score.high if score.higher_is_better else score.low
+    if best is None or score.is_correctness:
+        return
+    known = {problem: value for problem, grade in grades.items() if (value := score.value_in(grade)) is not None}
+    low = [f"{problem} {value:.4g}" for problem, value in known.items() if not math.isclose(value, best)]
+    if low:
+        warnings.warn(
+            f"{score.name} of right answers: {', '.join(low)}, where `scores` has {best:g} as the best value; correct "
+            "the answers, leave them out where none is known, or give `scores` the range that answers can have",
+            stacklevel=2,
+        )
 
 
 async def _check_symbolic_system(task: Any, case: _Case, tools: Tools) -> None:

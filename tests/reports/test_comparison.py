@@ -15,6 +15,7 @@ from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import ComparedRuns, choose_folder, compare
 from evorun.reports.comparison.names import format_model, name_models
 from evorun.reports.comparison.notes import (
+    ceiling_lines,
     cost_note,
     few_seeds_lines,
     intervals_note,
@@ -338,6 +339,10 @@ def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -
     alike = [*_of_seeds(tmp_path / "a", (8, 7, 6)), *_of_seeds(tmp_path / "b", (5, 4, 3), "lyria")]
     (line,) = few_seeds_lines(compare(alike))
     assert line.startswith("Fewer than 5 seeds (all have 3): ")  # two dozen names would fill a page
+    assert ceiling_lines(compare(alike)) == []
+    full = [*_of_seeds(tmp_path / "c", (10, 10, 10)), *alike[3:]]
+    (line,) = ceiling_lines(compare(full))
+    assert line.startswith("At the ceiling (zero_shot): each problem has the best possible accuracy, 100.0 %. The ")
 
 
 def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import find_shared_facts
 from evorun.reports.comparison.notes import cost_note, describe_missing_baselines, search_note, shared_line
 from evorun.reports.comparison.tables import make_cost_table, make_main_table, make_search_table
+from evorun.runs.paths import display
+from evorun.runs.sweeps import SWEEP_MANIFEST
 
 GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
@@ -48,6 +50,10 @@ def test_a_floor_stands_at_the_foot_of_its_task_with_its_label(runs: list[Path])
         "answers."
     )
     assert describe_missing_baselines(compare(runs[:3])) is None
+    (runs[0].parent / SWEEP_MANIFEST).touch()
+    told = describe_missing_baselines(compare(runs))
+    assert told is not None
+    assert f"the same command with model=random and hydra.sweep.dir={display(runs[0].parent)} shows" in told
 
 
 def test_a_floor_changes_nothing_for_the_other_runs(runs: list[Path]) -> None:

@@ -225,6 +225,7 @@ def test_a_skill_below_random_answers_is_told(skill: float, worse: bool) -> None
     loaded = load_rows(Essays(), essays("a b c d", "e f g h", "i j k l"))  # a random answer is as good as the right one
     told = loaded.simulator.with_skill(Skill(skill=skill)).find_lack_of_skill(loaded.problems)
     assert (told or "").startswith("task=essays: with engine.skill=0.1, simulated answers score worse") is worse
+    assert (told or "").endswith("set engine.skill above 1.00") is worse
     assert LOADED.simulator.with_skill(Skill(skill=0.0)).find_lack_of_skill(LOADED.problems) is None  # right or wrong
 
 
@@ -282,20 +283,43 @@ def test_by_degrees_too_an_unreadable_reply_stands_in_for_a_missing_mistake_and_
 class Darts(Aim):
     """Says what answers of several degrees look like."""
 
+    def __init__(self, *off: int, farthest: int | None = None) -> None:
+        super().__init__()
+        self._off, self._farthest = off, farthest
+
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
-        return [str(int(gold) + off) for off in (10, 8, 6, 4, 2)]
+        return [str(int(gold) + off) for off in self._off]
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
+        return None if self._farthest is None else str(int(problem.id) + self._farthest)
 
 
-@pytest.mark.parametrize("skill", [0.25, 0.5, 0.8])
-def test_a_task_says_what_its_wrong_answers_are(skill: float) -> None:
-    rows = [(Problem(id=name, stratum="all", data={"hint": ""}), name) for name in ("100", "300")]
-    loaded = load_rows(Darts(), rows)
-    task: Any = loaded.task
-    prompt = task.generation_prompt(loaded.problems[0])
+def throw(darts: Darts, skill: float, *problems: str) -> tuple[LoadedTask, list[int]]:
+    """Return the task and the distances of 3,000 answers to its first problem."""
+    rows = [(Problem(id=name, stratum="all", data={"hint": ""}), name) for name in problems]
+    loaded = load_rows(darts, rows)
+    prompt = darts.generation_prompt(loaded.problems[0])
     made = texts(loaded, Skill(skill=skill, malformed=0, spread=0), prompt, DRAWS)
-    said = [int(task.parse(loaded.problems[0], text).answer) for text in made]
-    assert set(said) <= {*range(100, 111, 2)}
-    assert np.mean([1 - (number - 100) / 10 for number in said]) == pytest.approx(skill, abs=TOLERANCE)
+    return loaded, [int(darts.parse(loaded.problems[0], text).answer or "") - int(problems[0]) for text in made]
+
+
+@pytest.mark.parametrize("skill", [0.05, 0.25, 0.5, 0.8, 0.95])
+def test_a_task_says_what_its_wrong_answers_are_and_skill_is_their_mean_however_few(skill: float) -> None:
+    _, off = throw(Darts(10, 9, 3), skill, "100", "300")
+    assert set(off) <= {0, 3, 9, 10}
+    assert 1 - np.mean(off) / 10 == pytest.approx(skill, abs=TOLERANCE)
+
+
+def test_random_answers_lower_what_a_skill_can_reach_and_a_line_tells_what_none_can() -> None:
+    _, off = throw(Darts(farthest=8), 0.3, "100", "103")  # the other right answer is worth 0.7 here
+    assert 1 - np.mean(off) / 10 == pytest.approx(0.3, abs=TOLERANCE)
+    loaded, off = throw(Darts(3), 0.3, "100", "300")
+    assert set(off) == {3}
+    told = loaded.simulator.with_skill(Skill(skill=0.3)).find_lack_of_skill(loaded.problems)
+    assert told == (
+        "task=aim: with engine.skill=0.3, simulated answers score better (quality): the worst known ones have 0.70 "
+        "on average; set engine.skill above that, or give the task's wrong_answers worse ones"
+    )
 
 
 def test_wrong_answers_of_a_task_with_right_and_wrong_replace_those_to_other_problems() -> None:

@@ -2,7 +2,8 @@
 
 import copy
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -85,9 +86,24 @@ class SumsConfig(HaikusConfig):
         return load_rows(JsonSums(), sums(6), validation=sums(3, 20), training=sums(3, 40))
 
 
-@pytest.mark.parametrize("config", [HaikusConfig(), SumsConfig()])
-def test_a_task_of_a_third_party_passes(config: TaskConfig) -> None:
+@pytest.mark.parametrize(
+    ("config", "warned"),
+    [
+        (
+            HaikusConfig(),
+            ["haikus: .* those of model=random; set engine.skill above 0.9", "form of right answers: e1 6.667, where"],
+        ),
+        (SumsConfig(), []),
+    ],
+)
+def test_a_task_of_a_third_party_passes_with_warnings_of_partial_scores(
+    config: TaskConfig, warned: Sequence[str], recwarn: pytest.WarningsRecorder
+) -> None:
     check_task(config)
+    found = [str(warning.message) for warning in recwarn]
+    assert len(found) == len(warned)
+    for message, pattern in zip(found, warned, strict=True):
+        assert re.search(pattern, message)
 
 
 # --- tasks that break a rule ---
@@ -146,7 +162,7 @@ class AllRight:
         (lambda loaded: replace(loaded, problems=random.sample(loaded.problems, 9)), "the same when loaded twice"),
         (lambda loaded: replace(loaded, problems=[loaded.validation[0].problem]), "problems with a unique id"),
         (twice, "problems: expected different ones, found again with the data of"),
-        (told, "expected no answer among its data"),
+        (told, r"expected no answer among its data, found '.' as its note\.key$"),
         (lambda loaded: with_task(loaded, parse=raises), r"parsers that never raise, got KeyError\('solution'\)"),
         (lambda loaded: with_task(loaded, judge_prompt=never_the_same), "judge_prompt: expected the same prompt"),
         (
@@ -214,6 +230,23 @@ def test_a_task_that_scores_by_degrees_fails_too_where_its_simulator_errs_on_no_
         check_task(config)
 
 
+class PoemsConfig(HaikusConfig):
+    """Has the lines of each right answer among its data."""
+
+    def load(self) -> LoadedTask:
+        loaded = super().load()
+        problems = [
+            msgspec.structs.replace(one, data={**one.data, "notes": [{"lines": loaded.answers[one.id].splitlines()}]})
+            for one in loaded.problems
+        ]
+        return replace(loaded, problems=problems)
+
+
+def test_an_answer_in_pieces_is_found_among_the_data() -> None:
+    with pytest.raises(AssertionError, match=r"^problem e0: expected no answer .* as its notes\[0\]\.lines$"):
+        check_task(PoemsConfig())
+
+
 class Halves(JsonSums):
     """Grades all alike."""
 
@@ -271,6 +304,13 @@ class Unsteady(JsonSums):
         return {}[text]
 
 
+class Altered(JsonSums):
+    """Writes another form than it reads."""
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return f"Plan: {answer}"
+
+
 class Mumbles(JsonSums):
     """Draws random answers that its reader does not know."""
 
@@ -286,12 +326,17 @@ class Mumbles(JsonSums):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (Mumbles(), "problem q0: expected a random_answer that the task reads, found 'zz': no_number: expected one"),
+        (Mumbles(), "of a random_answer 'zz', found .*zz.*, of which `read` says: no_number: expected one"),
+        (
+            Altered(),
+            r"^problem q0: expected `read` to read what `write` writes of the right answer '5', found "
+            r"'Plan: 5', of which `read` says: no_solution",
+        ),
         (Halves(), "score share: expected a better one of the right answer"),
         (Undeclared(), "scores: expected accuracy among them"),
         (
             Unsteady(),
-            r"KeyError.* from its `read` \(test_check_task.py, line \d+\); of errors, `read` alone raises one",
+            r"KeyError.* from its `read` \(test_check_task.py, line \d+\) for .*; of errors, `read` raises ValueError",
         ),
         (Hasty(), r"problem q0: expected a grade of a response without .*TypeError.* from its `score` \(test_check"),
         (Strict(), r"problem q\d: expected no error while .*KeyError.* from its `score` \(test_check"),

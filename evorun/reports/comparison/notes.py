@@ -1,5 +1,6 @@
 """Sentences around the tables of a comparison: the same on the page and in a terminal."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.rows import CAVEATS, Row
 from evorun.reports.comparison.runs import ANSWERED, Run
 from evorun.runs.crossed import LEVEL, POWER
+from evorun.runs.paths import display
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import ENOUGH_SEEDS, MIN_SEEDS
+from evorun.runs.sweeps import is_sweep
 
 _SEEDS = (
     "With several seeds, a figure is the mean over the seeds, with an interval over seeds and problems; n is seeds x "
@@ -160,6 +163,30 @@ def few_seeds_lines(comparison: ComparedRuns) -> list[str]:
     return lines
 
 
+def list_cautions(comparison: ComparedRuns) -> list[str]:
+    """Return what limits the comparison's claims, a line each."""
+    return [*few_seeds_lines(comparison), *ceiling_lines(comparison), *shared_steps_lines(comparison)]
+
+
+def ceiling_lines(comparison: ComparedRuns) -> list[str]:
+    """Say which arms have the best possible score on each problem, so that they could be no better."""
+    full = [row for row in comparison.rows if not row.is_baseline and _is_full(row)]
+    if not full or len(comparison.rows) < 2:
+        return []
+    names = "; ".join(row.name for row in full)
+    value = text.value(full[0].primary, full[0].get_metric(full[0].primary.name).value)
+    return [
+        f"At the ceiling ({names}): each problem has the best possible {primary_words(comparison)}, {value}. The "
+        "problems cannot show how good these are; harder ones, or a smaller budget, could."
+    ]
+
+
+def _is_full(row: Row) -> bool:
+    best = row.primary.high if row.primary.higher_is_better else row.primary.low
+    value = row.get_metric(row.primary.name).value
+    return best is not None and value is not None and math.isclose(value, best, rel_tol=1e-9, abs_tol=1e-9)
+
+
 def find_source_folder(run: Run) -> Path | None:
     """Return the folder of the run that a run is a fork of; None for another run."""
     origin = run.manifest.origin
@@ -242,8 +269,10 @@ def describe_missing_baselines(comparison: ComparedRuns) -> str | None:
     lacking = comparison.tasks_without_baseline
     if not lacking:
         return None
+    sweeps = {run.outcome.run_dir.parent for run in comparison.runs if is_sweep(run.outcome.run_dir.parent)}
+    same = f" and hydra.sweep.dir={display(sweeps.pop())}" if len(sweeps) == 1 else ""
     return (
-        f"No random baseline for {', '.join(lacking)}: the same command with model=random shows what each method "
+        f"No random baseline for {', '.join(lacking)}: the same command with model=random{same} shows what each method "
         "scores on random answers."
     )
 

@@ -40,7 +40,7 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         console.print(place)
     for line in [notes.seeds_note(), *notes.width_notes(comparison.rows)] if comparison.has_seeds else []:
         console.print(line)
-    for line in (*notes.few_seeds_lines(comparison), *notes.shared_steps_lines(comparison)):
+    for line in notes.list_cautions(comparison):
         console.print(line, style="yellow")
     pairs = comparison.pairs
     if pairs.pairs:
@@ -182,8 +182,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "primary": notes.primary_words(comparison),
         "place_of_reported": notes.describe_place_of_reported(comparison),
         "intervals_note": notes.intervals_note(comparison),
-        "few_seeds": notes.few_seeds_lines(comparison),
-        "shared_steps": notes.shared_steps_lines(comparison),
+        "cautions": notes.list_cautions(comparison),
         "search_note": notes.search_note(comparison),
         "cost_note": notes.cost_note(comparison),
         "missing_baselines": notes.describe_missing_baselines(comparison),
