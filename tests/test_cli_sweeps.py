@@ -153,6 +153,11 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
     assert said[0].startswith("error: a job of this sweep cannot run (method=grpo; method=rloo): ")
     assert "its chat template takes no messages of the role tool" in said[0]
     assert again.stderr.splitlines() == ["begun"] * 6  # what has begun needs no more than its journal
+    small = ("method=duel_evolve", "task=arithmetic", "engine=simulated", "budget=calls_50", "hydra.sweep.dir=small")
+    with mock.patch("evorun.cli.running.carry_out", begin):
+        warned = evorun_here("-m", *small, "seed=0,1", cwd=tmp_path)
+    line = "warning: method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: "
+    assert warned.stderr.splitlines() == [f"{line}the budget has 50.", "begun", "begun"]
 
 
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evorun.cli import invocation
 from evorun.cli.output import print_error
@@ -75,11 +75,22 @@ def carry_out(
     return outcome.status
 
 
-def obstacle(config: Mapping[str, Any], loaded: list[Any]) -> str | None:
-    """Return why a run cannot begin, judged by its settings, this machine and its data; None if it can.
+class Foreseen(NamedTuple):
+    """A run, judged by its settings, this machine and its data."""
 
-    loaded: tasks whose data has been read, which is not read again; the run's own is added.
+    obstacle: str | None
+    """Why it cannot begin; None if it can."""
+    warning: str | None = None
+    """What its budget will not reach, if anything."""
+
+
+def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:
+    """Return what is foreseen of a run.
+
+    loaded: problems by task, whose data has been read and is not read again; the run's own is added.
     """
+    from evorun.reports.facts import predict_unevolved
+    from evorun.runner.estimates import limit_calls
     from evorun.runner.registry import blaming_plugins
     from evorun.runner.requirements import require_parts
     from evorun.runner.settings import check
@@ -88,12 +99,12 @@ def obstacle(config: Mapping[str, Any], loaded: list[Any]) -> str | None:
         with blaming_plugins():
             checked = check(config)
             require_parts(checked)
-            if config["task"] not in loaded:
-                checked.task.load()
-                loaded.append(config["task"])
+            task = repr(config["task"])
+            if task not in loaded:
+                loaded[task] = len(checked.task.load().problems)
     except EvorunError as error:
-        return str(error)
-    return None
+        return Foreseen(str(error))
+    return Foreseen(None, predict_unevolved(checked.raw["method"], limit_calls(checked.budget, loaded[task])))
 
 
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:

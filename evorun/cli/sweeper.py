@@ -18,10 +18,11 @@ from evorun.cli import invocation, local_launcher
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.job_folders import Job, choose_folders
 from evorun.cli.naming import SWEEP, remove_unused_run_dir
-from evorun.cli.output import print_error, showing_progress
+from evorun.cli.output import print_error, say, showing_progress
 from evorun.cli.overrides import as_typed, permit_unlisted_key, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.quoting import quoted
+from evorun.cli.running import Foreseen, foresee
 from evorun.cli.secrets import refuse_secrets
 from evorun.cli.slurm_launcher import SlurmLauncher
 from evorun.cli.study_record import study_of_sweep
@@ -202,17 +203,17 @@ def runs_here(config: DictConfig) -> bool:
 
 
 def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]) -> None:
-    """Print why jobs cannot run, a line for each reason. Raises ConfigError where none can."""
+    """Print why jobs cannot run, or will not evolve, a line for each reason. Raises ConfigError where none can run."""
     common = set.intersection(*map(set, jobs))
-    found: dict[str, str | None] = {}
-    loaded: list[Any] = []
+    found: dict[str, Foreseen] = {}
+    loaded: dict[str, int] = {}
     for job, config in zip(jobs, composed, strict=True):
         arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
         if arm not in found:
-            found[arm] = _obstacle(config, loaded)
+            found[arm] = _foresee(config, loaded)
     arms: dict[str | None, list[str]] = {}
-    for arm, reason in found.items():
-        arms.setdefault(reason, []).append(arm)
+    for arm, foreseen in found.items():
+        arms.setdefault(foreseen.obstacle, []).append(arm)
     if len(arms) == 1 and None not in arms:
         raise ConfigError(str(next(iter(arms))))
     for reason, unable in arms.items():
@@ -221,19 +222,19 @@ def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfi
             print_error(f"a job of this sweep cannot run ({'; '.join(unable)}): {reason}")
     if None not in arms:
         raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")
+    for foreseen in found.values():
+        if foreseen.warning is not None and not invocation.current.is_said(foreseen.warning):
+            say("warning", foreseen.warning, "bold yellow")
 
 
-def _obstacle(composed: DictConfig, loaded: list[Any]) -> str | None:
-    """Return why a composed job cannot run; None if it can."""
-    from evorun.cli.running import obstacle
-
+def _foresee(composed: DictConfig, loaded: dict[str, int]) -> Foreseen:
     HydraConfig.instance().set_config(composed)  # the names of arms read it
     try:
         values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
         refuse_secrets(values)  # before resolution, which could show one in an error
-        return obstacle(with_absolute_paths(plain(values)), loaded)
+        return foresee(with_absolute_paths(plain(values)), loaded)
     except EvorunError as error:
-        return str(error)
+        return Foreseen(str(error))
 
 
 def jobs_of_sweep(

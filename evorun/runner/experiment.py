@@ -15,6 +15,7 @@ from evorun.models.base import LanguageModel, Trained
 from evorun.models.busy import BusyTime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
+from evorun.reports.facts import predict_unevolved
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools
@@ -128,10 +129,10 @@ def run_experiment(
             started, times = time.monotonic(), GpuTimes(gpus, manifest.gpus)
 
             def begin() -> Coroutine[Any, Any, None]:
-                limits = [share.max_calls for share in shares if share.max_calls is not None]
+                limit = min((share.max_calls for share in shares if share.max_calls is not None), default=None)
                 if fitted is not None:
                     log.info(fitted)
-                for line in (*config.method.warnings(min(limits, default=None)), *_warnings(config, loaded, manifest)):
+                for line in (*config.method.warnings(limit), *_warnings(config, loaded, manifest, limit)):
                     log.warning(line)
                 if gpus is not None:
                     show_gpus(gpus, console)
@@ -183,10 +184,14 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest) -> list[str]:
-    """Return what a user must know of task, models, training and sandbox before the run's results."""
+def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest, limit: int | None) -> list[str]:
+    """Return what a user must know of budget, task, models, training and sandbox before the run's results.
+
+    limit: the budget's calls per problem; None without one.
+    """
     short = describe_short_task(config.raw.get("task", {}), len(loaded.problems))
-    lines = [] if short is None else [short]
+    unevolved = predict_unevolved(config.raw.get("method", {}), limit)
+    lines = [line for line in (unevolved, short) if line is not None]
     lines += role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
-from evorun.reports.facts import count_first_generation
+from evorun.reports.facts import predict_unevolved
 from evorun.runner.estimates import (
     ESTIMATED,
     Part,
@@ -181,7 +181,8 @@ class _Planner:
             self.notes[describe_tuning(config, data, tokens)] = None
         arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step, tuned_tokens=tokens)
         short = describe_short_task(members[0]["task"], problems)
-        for note in (_describe_unevolved(config, problems), short, *never_refines(config)):
+        unevolved = predict_unevolved(config.raw["method"], limit_calls(config.budget, problems))
+        for note in (unevolved, short, *never_refines(config)):
             if note is not None:
                 self.notes[note] = None
         difference = plan_difference(config, problems, len(members), self._recorded, methods)
@@ -343,19 +344,6 @@ def _count_problems(config: RunConfig) -> tuple[int, int | None]:
         return train if trains and train is not None else test, None
 
 
-def _describe_unevolved(config: RunConfig, problems: int) -> str | None:
-    """Say that a budget of calls ends before the first step of evolution; None where it does not, or nobody knows."""
-    settings = config.raw["method"]
-    needed = count_first_generation(settings)
-    limit = limit_calls(config.budget, problems)
-    if needed is None or limit is None or limit > needed or settings.get("generations", 0) == 0:
-        return None
-    return (
-        f"method={config.method.name} may never leave generation 0, which takes up to {needed:,} calls per problem: "
-        f"the budget has {limit:,}."
-    )
-
-
 def list_shortfalls(
     configs: Sequence[Mapping[str, Any]], outputs: Path, seeds: int, smallest_effect: float
 ) -> list[str]:
@@ -369,7 +357,7 @@ def list_shortfalls(
         config = check(members[0])
         problems, _ = _count_problems(config)
         difference = plan_difference(config, problems, seeds, recorded, methods).size
-        if (never := _describe_unevolved(config, problems)) is not None:
+        if (never := predict_unevolved(config.raw["method"], limit_calls(config.budget, problems))) is not None:
             lines[never] = None
         if difference is not None and difference > smallest_effect:
             rate = config.task.task_class.scores[0].rate
