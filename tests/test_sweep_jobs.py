@@ -1,8 +1,10 @@
 """The jobs of a sweep: known from the start, looked at without a trace, resumed without doing anything twice."""
 
 import contextlib
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,9 +19,10 @@ from unittest import mock
 import msgspec
 import pytest
 
+from evorun.cli import invocation
 from evorun.cli import status as status_verb
 from evorun.cli.invocation import BegunSweep
-from evorun.cli.local_launcher import share_machine
+from evorun.cli.local_launcher import LocalLauncher, _Running, share_machine
 from evorun.cli.status_table import status_table, title_of
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
@@ -241,8 +244,13 @@ def test_what_a_stopped_job_has_cost_and_how_it_goes_on(sweep: Path) -> None:
     for job, state in zip(statuses(sweep, sweep.parent)[1:], ("lost", "interrupted"), strict=True):
         assert (job["state"], job["calls"], job["tokens"], job["price_unknown"]) == (state, 8, 400_062, False)
         assert job["price"] == pytest.approx(float(dollars))
+    manifest = json.loads((stopped / "manifest.json").read_text())
+    manifest["config"]["engine"] = {"name": "replay", "run": "original"}
+    (stopped / "manifest.json").write_text(json.dumps(manifest))
     shown = evorun_here("status", sweep, cwd=sweep.parent).stdout
     assert shown.splitlines()[-1] == "continue with: evorun resume sweep"
+    assert "lost: seed=1: calls and tokens as they were up to 2 seconds before its end; none is lost" in shown
+    assert re.search(r"seed=2 \(replay\) +interrupted", shown)
     alone = evorun_here("status", lost, stopped, cwd=sweep.parent).stdout
     assert alone.splitlines()[-2:] == [
         f"continue with: evorun resume {run.relative_to(sweep.parent)}" for run in (lost, stopped)
@@ -446,6 +454,11 @@ def test_a_job_that_fails_beside_others_is_named(tmp_path: Path) -> None:
     assert error.startswith("error: seed=0: sweep/")
     assert f"failed: {error.removeprefix('error: ')}" in done.stdout
     assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)][1] == "done"
+    begun = BegunSweep(tmp_path / "sweep", [], {})
+    with subprocess.Popen(["sleep", "100"]) as early, mock.patch.object(invocation.current, "sweep", begun):
+        early.terminate()  # before it has a handler
+        ended = LocalLauncher()._end(_Running(early, "seed=2", tmp_path / "sweep" / "2", io.BytesIO()))
+    assert (ended, begun.errors) == ("interrupted", {})
 
 
 SLOW_ANSWERS = "engine.seconds_per_token=0.0005"

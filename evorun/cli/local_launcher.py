@@ -37,6 +37,7 @@ from evorun.models.devices import VISIBLE, find_gpus, visible_gpus
 from evorun.models.sharing import SharedModels
 from evorun.runs.job_states import look_at
 from evorun.runs.paths import display
+from evorun.runs.signals import STOP_SIGNALS, WARNING_SIGNALS
 from evorun.runs.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -49,7 +50,12 @@ _log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _REFRESH_S = 1.0
-_STATUSES = {0: "completed", 130: "interrupted"}
+_STATUSES = {
+    0: "completed",
+    130: "interrupted",
+    # by a signal that came before the job could handle it
+    **dict.fromkeys((-number for number in (*STOP_SIGNALS, *WARNING_SIGNALS)), "interrupted"),
+}
 
 
 class _Running(NamedTuple):

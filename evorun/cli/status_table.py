@@ -29,7 +29,7 @@ def status_table(jobs: Sequence[JobStatus], title: str) -> Table:
     """Return the table; a column that no job has anything for is left out."""
     names = list(dict.fromkeys(job.score for job in jobs if job.score is not None))
     columns: list[tuple[str, list[str]]] = [
-        ("job", [job.name for job in jobs]),
+        ("job", [job.name if job.replays is None else f"{job.name} (replay)" for job in jobs]),
         ("id", [job.scheduler_id or "" for job in jobs]),
         ("state", [job.state for job in jobs]),
         ("SLURM", [_in_slurm(job) for job in jobs]),

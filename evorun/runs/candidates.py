@@ -64,8 +64,10 @@ class Candidate(Response, frozen=True, kw_only=True):
     errors: str = ""
     """The error detector's text about it."""
     mean: float | None = None
-    """Posterior mean of its utility, or another estimate of it; None where the method could not rate it."""
+    """Posterior mean of its utility in logits, or another estimate on the method's own scale; higher is better. None
+    where the method could not rate it."""
     sd: float | None = None
+    """Its uncertainty, on the same scale."""
     confidence: float | UnsetType = UNSET
     """Confidence of the model in the tokens of its text, in nats: their mean, or the measure that the method names.
     Unset where the method asks for none."""

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from evorun.errors import DataError
-from evorun.runs.directory import LOCK, MANIFEST, REPORT, RESULTS, TOURNAMENT
+from evorun.runs.directory import LOCK, MANIFEST, REPORT, RESULTS, TOURNAMENT, find_recording
 from evorun.runs.files import is_locked, open_regular, read_regular
-from evorun.runs.live import ProgressRecord, read_progress
+from evorun.runs.live import WRITE_INTERVAL_S, ProgressRecord, read_progress
 from evorun.runs.manifest import ModelInRun, Status
 from evorun.runs.prices import GpuPrice, Rate, Rates, gpu_seconds, price_calls, price_run, to_dollars
 from evorun.runs.reading import read_results
@@ -46,6 +46,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A tournament has no score of its own."""
     name: str
     """Name that tells it from the sweep's other jobs; of a run by itself, its folder."""
+    replays: str | None = None
+    """The run directory that it replays; null for a run of its own."""
     state: State
     """`starting`: a process works on it, which has no progress yet; `reporting`: all its problems have ended, and a
     process writes its results or report; `lost`: its manifest says that it runs, or SLURM was to start it, but no
@@ -177,6 +179,9 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
         ended = complete or (live is not None and 0 < live.problems <= live.ended)
         state = "reporting" if ended else "running" if has_progress else "starting"
     note = "no report yet" if state == "done" and not (run / REPORT).exists() else None
+    if state == "lost" and live is not None and live.cost:
+        note = f"calls and tokens as they were up to {WRITE_INTERVAL_S:.0f} seconds before its end; none is lost"
+    recording = find_recording(manifest.config)
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
     calls, tokens, of_tokens = _cost(run, manifest.prices, results, live)
@@ -186,6 +191,7 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
     return JobStatus(
         folder=folder,
         name=name,
+        replays=None if recording is None else str(recording),
         state=state,
         done=done,
         planned=planned,

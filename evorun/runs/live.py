@@ -10,6 +10,9 @@ from evorun.runs.schema import Spent
 
 PROGRESS = ".progress.json"
 
+WRITE_INTERVAL_S = 2.0
+"""Maximum seconds between two records of a run's progress (ours): as often as `evorun status --watch` reads them."""
+
 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
     """.progress.json: how far the process that works on a run is, some seconds ago at most."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.formats import MISSING, value
-from evorun.runs.live import ProgressRecord, write_progress
+from evorun.runs.live import WRITE_INTERVAL_S, ProgressRecord, write_progress
 from evorun.runs.schema import Spent
 from evorun.runs.scores import Score
 from evorun.runs.terminal import Terminal
@@ -83,8 +83,6 @@ SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tok
 PLAIN_INTERVAL_S = 10.0
 """Minimum seconds between two plain lines."""
 
-WRITE_INTERVAL_S = 2.0
-"""The same between two records of the progress for other processes (ours), as `evorun status --watch` reads them."""
 _FIRST_INTERVAL_S = 0.5
 """Seconds until the first record of progress (ours); each later interval is twice as long."""
 
@@ -250,7 +248,10 @@ class Progress:
         primary = value(self.primary, mean)
         # of a problem or two in their first steps it would say nothing
         shows_score = bool(scored) and (bool(self._ended) or len(scored) == self.problems)
-        tokens = traffic.prompt_tokens + traffic.completion_tokens
+        costs = list(traffic.cost.values())
+        calls = sum(cost.calls for cost in costs)
+        tokens = sum(cost.prompt_tokens + cost.completion_tokens for cost in costs)
+        new_tokens = traffic.prompt_tokens + traffic.completion_tokens
         ended = len(self._ended) >= self.problems
         left = 0.0 if ended else None if share >= 1 else self._time_left.estimate(self.seconds)
         shown = {
@@ -261,15 +262,15 @@ class Progress:
             if steps
             else MISSING,
             self.primary.name: f"{primary} (n={len(scored)})" if shows_score else MISSING,
-            "calls": f"{traffic.calls:,} ({traffic.calls / seconds:.1f}/s)",
-            "tokens": f"{tokens:,}, prompts and completions ({tokens / seconds:,.0f}/s)",
+            "calls": f"{calls:,} ({traffic.calls / seconds:.1f}/s)",
+            "tokens": f"{tokens:,}, prompts and completions ({new_tokens / seconds:,.0f}/s)",
             "elapsed": format_clock(seconds),
             "left": MISSING if left is None else format_clock(left),
         }
         if self._training:
             shown["training"] = self._training
         if traffic.replayed:
-            shown["from the journal"] = f"{traffic.replayed:,} calls"
+            shown["from the journal"] = f"{traffic.replayed:,} of the calls"
         return shown
 
     def _phase(self) -> str:

@@ -268,6 +268,10 @@ def test_tokens_are_those_that_budgets_count_and_calls_in_flight_name_the_phase(
     progress.traffic.in_flight.update(judge=12)
     assert progress.fields()["phase"] == "in flight: 3 generate, 12 judge"
     assert progress.fields()["tokens"] == "100, prompts and completions (10/s)"
+    progress.traffic.count_replayed("generate", _reply())
+    shown = progress.fields()  # all that the run has cost, at the rate of this process
+    assert (shown["calls"], shown["from the journal"]) == ("2 (0.1/s)", "1 of the calls")
+    assert shown["tokens"] == "200, prompts and completions (10/s)"
     progress.traffic.in_flight.clear()
     assert progress.fields()["phase"] == MISSING
     progress.grading = 2
