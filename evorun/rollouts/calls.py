@@ -141,6 +141,13 @@ class Calls:
         """Return the key of a call in the journal."""
         return "|".join((self.name, str(step), role, str(index), str(attempt)))
 
+    def next_index(self, step: int, role: str) -> int:
+        """Return the first index without a call of a step and role, after all that have one (without retries)."""
+        block = 0
+        while (step, role, 0, block + 1) in self._made:
+            block += 1
+        return 64 * block + self._made.get((step, role, 0, block), 0).bit_length()
+
     async def generate(
         self,
         prompts: Sequence[Prompt],

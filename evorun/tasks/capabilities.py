@@ -34,6 +34,7 @@ class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     response: Response
     score: float
+    """Higher is better, on any scale that holds for all parents of a prompt."""
     win: Explanation = Explanation()
     """From the last duel that the response won; without a reason if it has won none. `loss`: the last that it lost."""
     loss: Explanation = Explanation()
@@ -47,7 +48,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     response: Response
     outcome: AttemptOutcome
-    """`first`: there was no incumbent yet. `undecided`: a tie or an invalid judgment."""
+    """`first`: there was no incumbent yet. `won`: it became the incumbent. `lost`: the incumbent stayed.
+    `undecided`: it stayed, too, after a tie or an invalid judgment."""
     judged: Explanation = Explanation()
     """The judge's explanation about it and the incumbent at the time."""
 

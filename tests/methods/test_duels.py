@@ -294,15 +294,15 @@ async def test_a_knock_out_tournament_is_judged_in_rounds_of_one_step() -> None:
     model = Scripted(judge)
     context = make_context(Quiz(), problem(0), model)
     players = [replace(candidate(number), answer=letter) for number, letter in enumerate("ADBC")]
-    judged = 0
     while len(players) > 1:
         pairs = [(first, first + 1) for first in range(0, len(players), 2)]
         sampling = Sampling(temperature=0.0, max_tokens=8)
-        comparisons = await judge_pairs(
-            context, players, pairs, orders=2, step=1, sampling=sampling, judged_before=judged
-        )
-        judged += len(pairs)
+        comparisons = await judge_pairs(context, players, pairs, orders=2, step=1, sampling=sampling)
         winners = {duel.first if duel.outcome == "first" else duel.second for duel in comparisons}
         players = [player for player in players if player.id in winners]
     assert [player.answer for player in players] == ["D"]
     assert sorted(ask.index for ask in model.asked) == list(range(6))
+    pairs = [(0, 1)] * 60  # the same pair again and again
+    for orders in (2, 1):
+        await judge_pairs(context, [candidate(0), candidate(1)], pairs, orders=orders, step=1, sampling=sampling)
+    assert sorted(ask.index for ask in model.asked) == list(range(6 + 3 * 60))

@@ -152,18 +152,20 @@ async def judge_pairs(
     orders: int,
     step: int,
     sampling: Sampling,
-    judged_before: int = 0,
+    judged_before: int | None = None,
 ) -> list[Comparison]:
     """Judge each pair in `orders` orders of presentation: 2 swaps it (appendix A.1), 1 keeps the given order.
 
-    When the budget does not allow all duels, only the first ones are judged. judged_before: number of pairs that
-    earlier rounds of the step have judged, as in a knock-out tournament.
+    When the budget does not allow all duels, only the first ones are judged. A step may judge again and again, the same
+    pair too: each duel has calls and random numbers of its own. judged_before: number of pairs that the step has judged
+    before; None: those that this context has seen judged.
     """
     # Whole duels only: with two orders, a verdict on one decides nothing.
     pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
     prompts = [ctx.task.judge_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
-    judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling, first_index=orders * judged_before)
+    first_index = ctx.next_index(step, ctx.judges[0]) if judged_before is None else orders * judged_before
+    judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling, first_index=first_index)
     comparisons = []
     for number, (i, j) in enumerate(pairs):
         duel_judgments = judgments[number * orders : (number + 1) * orders]

@@ -146,23 +146,24 @@ async def rate_pairs(
     orders: int,
     step: int,
     sampling: Sampling,
-    judged_before: int = 0,
+    judged_before: int | None = None,
 ) -> list[Comparison]:
     """Rate each pair in `orders` orders of presentation, by every judge; when the budget ends, only the first ones.
 
-    A comparison's ratings are the means over all that could be read; the higher one wins. judged_before: number of
-    pairs that earlier calls have rated within the step.
+    A comparison's ratings are the means over all that could be read; the higher one wins. judged_before: as of
+    `judge_pairs`.
     """
     pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     judges = ctx.judges
     shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
     prompts = [ctx.task.rating_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
+    first_index = ctx.next_index(step, judges[0]) if judged_before is None else orders * judged_before
     replies = await ctx.generate(
         [prompt for prompt in prompts for _ in judges],
         role=judges * len(prompts),
         step=step,
         sampling=sampling,
-        indices=[orders * judged_before + index for index in range(len(prompts)) for _ in judges],
+        indices=[first_index + index for index in range(len(prompts)) for _ in judges],
     )
     found = [
         ctx.task.parse_ratings(reply.completions[0].text)
