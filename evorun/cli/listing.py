@@ -215,11 +215,17 @@ def _fits(method: str | None = None, task: str | None = None) -> Iterator[dict[s
 
 
 def _pairs() -> Table:
-    """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack."""
+    """Return the tasks that fit each method, by the pair's information regime, or by what the tasks lack.
+
+    Where most tasks are alike, they are not named: the lines would be longer than a screen is wide.
+    """
     table = _table("which methods fit which tasks", "method=", "sees beside the problem, or needs", "task=")
     for name, fits in groupby(_fits(), itemgetter("method")):
-        for number, (words, names) in enumerate(_group_fits(fits, "task").items()):
-            table.add_row("" if number else name, words, ", ".join(names))
+        groups = _group_fits(fits, "task")
+        tasks = sum(map(len, groups.values()))
+        for number, (words, names) in enumerate(sorted(groups.items(), key=lambda group: len(group[1]))):
+            most = "all" if len(groups) == 1 else "all others"
+            table.add_row("" if number else name, words, most if 2 * len(names) > tasks else ", ".join(names))
     return table
 
 

@@ -25,7 +25,7 @@ SELECTION = {
 """Series of the selection that have a panel each."""
 
 JUDGE = {
-    "decisive_rate": ("decisive duels: a winner, the same in each order asked", "duels"),
+    "decisive_rate": ("decisive duels: a winner (of two orders, in both)", "duels"),
     "judge_agreement": ("won by the better one (chance: 50 %)", "decisive duels of unequal ones"),
     "position_a_rate": ("for the one shown first (unbiased: 50 %)", "verdicts"),
     "tie_rate": ("ties", "verdicts"),

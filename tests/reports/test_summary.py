@@ -58,7 +58,7 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     counts = results["counts"]
     expected = {
-        "decisive duels: a winner, the same in each order asked": results["metrics"]["decisive_rate"],
+        "decisive duels: a winner (of two orders, in both)": results["metrics"]["decisive_rate"],
         "for the one shown first (unbiased: 50 %)": results["metrics"]["position_a_rate"],
         "unparsable texts": {"value": counts["unparsable_texts"] / 180, "n": 180},
         "lost candidates (unparsable or refused)": {"value": counts["unparsed_candidates"] / 180, "n": 180},
@@ -81,7 +81,7 @@ def test_duels_in_one_order_are_decisive_by_their_one_verdict(tmp_path: Path) ->
     (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in duels))
     (row,) = [" ".join(line.split()) for line in _summary(run).splitlines() if line.strip().startswith("decisive")]
     share = sum(duel["outcome"] is not None for duel in duels) / len(duels)
-    assert row.startswith(f"decisive duels: a winner, the same in each order asked {100 * share:.1f} % ")
+    assert row.startswith(f"decisive duels: a winner (of two orders, in both) {100 * share:.1f} % ")
     assert row.endswith(f" {len(duels)}")
 
 
