@@ -1,4 +1,4 @@
-"""The comparison's tables in a terminal and its page's markup; test_comparison_chromium.py opens it in a browser."""
+"""The comparison's tables in a terminal and its page's markup; test_report_chromium.py opens it in a browser."""
 
 import dataclasses
 import io

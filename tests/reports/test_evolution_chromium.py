@@ -1,4 +1,4 @@
-"""System prompts and rollouts on a run's page, in a real browser, with hostile texts in both."""
+"""System prompts, rubrics and rollouts on a run's page, in a real browser, with hostile texts in all of them."""
 
 import json
 import random
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from evolution_fixture import EvolutionSpec, write_evolution
+from rubric_fixture import RubricSpec, write_rubric_run
 
 from browsing import MARKS, WebDriverWait, click, texts, visible
 from evorun.reports import write_report
@@ -14,6 +15,7 @@ from run_fixture import HOSTILE
 
 pytestmark = MARKS
 SPEC = EvolutionSpec(steps=13, hostile=True)
+KEYS = ("algebra 1", HOSTILE[0])
 
 
 @pytest.fixture(name="run", scope="module")
@@ -248,3 +250,44 @@ def _longest_common(left: list[str], right: list[str]) -> int:
     if left[0] == right[0]:
         return 1 + _longest_common(left[1:], right[1:])
     return max(_longest_common(left[1:], right), _longest_common(left, right[1:]))
+
+
+# --- rubrics of several keys ---
+
+
+@pytest.fixture(name="rubrics", scope="module")
+def _rubrics(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    spec = RubricSpec(keys=KEYS, hostile=True, hacked=True)
+    run = write_rubric_run(tmp_path_factory.mktemp("mpo") / "run", spec)
+    chromium.get(write_report(run).as_uri())
+    ready = "return 'ready' in document.querySelector('#rollouts').dataset"
+    WebDriverWait(chromium, 60, poll_frequency=0.01).until(lambda driver: driver.execute_script(ready))
+    return chromium
+
+
+def _listed(rubrics: Any) -> list[str]:
+    return texts(rubrics, "#member-rows tr:not([hidden]) td:first-child button")
+
+
+def test_the_table_shows_one_key_at_a_time_and_the_diff_to_the_rubric_before(rubrics: Any) -> None:
+    assert _listed(rubrics) == [visible(f"{KEYS[1]}#{number}") for number in range(4)]
+    choose = (
+        "const s = document.querySelector('#member-key'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))"
+    )
+    rubrics.execute_script(choose, KEYS[0])
+    assert _listed(rubrics) == [f"algebra 1#{number}" for number in range(4)]
+    click(rubrics, "#member-rows tr[data-row='2'] button")
+    (title,) = texts(rubrics, "#member h3")
+    assert title == "rubric algebra 1#1"
+    assert any(visible(HOSTILE[1]) in line for line in texts(rubrics, "#member .diff .added"))
+    assert "- Judge how the text hangs together.\n" in texts(rubrics, "#member .diff .gone")
+    assert len(texts(rubrics, "#member .blamed button")) == 2
+    # a mark in the tree that belongs to the other key brings its table
+    rubrics.execute_script("document.querySelector('#prompt-3').dispatchEvent(new Event('click'))")
+    assert _listed(rubrics) == [visible(f"{KEYS[1]}#{number}") for number in range(4)]
+    assert rubrics.execute_script("return window.pwned") is None
+
+
+def test_rollouts_name_the_rubric_that_scored_them(rubrics: Any) -> None:
+    first = texts(rubrics, "#rollout-list summary")[0]
+    assert "rubric algebra 1#0" in first

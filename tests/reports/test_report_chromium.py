@@ -1,24 +1,38 @@
-"""report.html in a real browser, from disk, with hostile model texts in it."""
+"""report.html and comparison.html in a real browser, from disk, with hostile model texts and names in them."""
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from comparison_fixture import write_method
 
 from browsing import MARKS, click, settle, texts, visible
 from evorun.reports import write_report
+from evorun.reports.comparison import compare, write_comparison
+from evorun.runs.directory import REPORT
 from run_fixture import HOSTILE, RunSpec, write_run
 
 pytestmark = MARKS
+
+METHODS = (
+    HOSTILE[0],
+    "feedback_descent",
+    "gepa",
+    "best_of_n",
+    "self_consistency",
+    "few_shot",
+    f"{HOSTILE[3]}{'long' * 12}",
+)
 
 
 @pytest.fixture(name="hostile_run", scope="module")
 def _hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = {"error": "".join(HOSTILE), "status": "failed", "method": HOSTILE[0], "command": list(HOSTILE)}
-    spec = RunSpec(problems=12, candidates=36, duels=300, hostile=True, strata=HOSTILE[:4], manifest=manifest)
+    spec = RunSpec(problems=8, candidates=16, duels=150, hostile=True, strata=HOSTILE[:4], manifest=manifest)
     run = write_run(tmp_path_factory.mktemp("hostile"), spec)
     candidates = [json.loads(line) for line in (run / "candidates.jsonl").open()]
     (run / "candidates.jsonl").write_text("".join(json.dumps(_noted(i, c)) + "\n" for i, c in enumerate(candidates)))
@@ -71,12 +85,17 @@ def test_the_policy_forbids_scripts_and_requests(page: Any) -> None:
 
 
 def test_every_hostile_text_is_shown_as_text_and_runs_nothing(page: Any) -> None:
-    shown = []
-    for row in range(1, 37):
-        page.execute_script(f"document.querySelector('#candidate-rows tr:nth-child({row}) button').click()")
-        page.execute_script("document.querySelectorAll('#duels details').forEach((d) => { d.open = true; })")
-        shown += texts(page, "#candidate pre, #duels pre")
-    everything = "\n".join(shown)
+    everything = page.execute_script(
+        """
+        const shown = [];
+        for (let row = 1; row <= 16; row++) {
+          document.querySelector(`#candidate-rows tr:nth-child(${row}) button`).click();
+          document.querySelectorAll("#duels details").forEach((d) => { d.open = true; });
+          document.querySelectorAll("#candidate pre, #duels pre").forEach((node) => shown.push(node.textContent));
+        }
+        return shown.join("\\n");
+        """
+    )
     for text in HOSTILE:
         assert visible(text) in everything
     assert page.execute_script("return window.pwned") is None
@@ -88,18 +107,25 @@ def test_memory_and_public_tests_are_folded_texts_under_what_they_say(page: Any,
     candidates = [json.loads(line) for line in (hostile_run / "candidates.jsonl").open()]
     (problem,) = texts(page, "#problem-outcome-line strong")
     own = {c["id"]: c for c in candidates if c["problem"] == problem}
-    for row in range(1, len(own) + 1):
-        page.execute_script(f"document.querySelector('#candidate-rows tr:nth-child({row}) button').click()")
-        candidate = own[_selected(page)]
+    each = """
+        const texts = (selector) => [...document.querySelectorAll(selector)].map((node) => node.textContent);
+        return [...document.querySelectorAll("#candidate-rows button")].map((button) => {
+          button.click();
+          const open = document.querySelectorAll("#candidate details[open]").length;
+          return [texts("#candidate h3")[0], texts("#candidate summary"), open, texts("#candidate details pre")];
+        });
+    """
+    seen = page.execute_script(each)
+    assert len(seen) == len(own)
+    for title, summaries, opened, folded in seen:
+        candidate = own[title.split()[1]]
         feedback = candidate.get("feedback")
         share = {None: None, 0.0: "0 %", 1 / 3: "33 %", 2 / 3: "67 %"}[feedback and feedback["score"]]
         expected = [f"Public tests: {share} passed"] if feedback else []
         expected += ["Changes, line by line"] if candidate["parents"] else []
         expected += ["Reasoning, as parsed"] if candidate["reasoning"] != candidate["text"] else []
         expected += ["Memory left to its children"] if candidate.get("memory") else []
-        assert texts(page, "#candidate summary") == expected
-        assert page.execute_script("return document.querySelectorAll('#candidate details[open]').length") == 0
-        folded = texts(page, "#candidate details pre")
+        assert (summaries, opened) == (expected, 0)
         if feedback:
             assert (folded[0], folded[-1]) == (visible(feedback["text"]), visible(candidate["memory"]))
     assert page.execute_script("return window.pwned") is None
@@ -107,13 +133,13 @@ def test_memory_and_public_tests_are_folded_texts_under_what_they_say(page: Any,
 
 def test_choosing_a_problem_shows_its_candidates(page: Any) -> None:
     options = texts(page, "#problem-list option")
-    assert len(options) == 12
+    assert len(options) == 8
     page.execute_script("document.querySelector('#problem-list').focus()")
     page.find_element("css selector", "#problem-list").send_keys("\ue015")  # arrow down
     (line,) = texts(page, "#problem-outcome-line p:first-child strong")
     assert line in options[1]
-    assert len(texts(page, "#candidate-rows tr")) == 36
-    assert len(texts(page, "#lineage [data-node]")) == 36
+    assert len(texts(page, "#candidate-rows tr")) == 16
+    assert len(texts(page, "#lineage [data-node]")) == 16
 
 
 def test_the_question_stands_above_the_candidates_as_text(page: Any, hostile_run: Path) -> None:
@@ -295,3 +321,96 @@ def test_the_page_works_without_candidates_or_duels(chromium: Any, tmp_path: Pat
     chromium.get(write_report(tmp_path / "single").as_uri())
     assert texts(chromium, "#problem-data") == [""]
     assert chromium.get_log("browser") == []
+
+
+# --- comparison.html ---
+
+
+@pytest.fixture(name="comparison", scope="module")
+def _comparison(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("compared")
+    runs = [
+        write_method(
+            folder / f"run {i}",
+            [problem % (i + 2) > 0 for problem in range(30)],
+            method=method,
+            steps=1 if i > 3 else 10,
+            regime=HOSTILE[5],
+            calls={HOSTILE[1]: 1 + 5 * i},
+        )
+        for i, method in enumerate(METHODS)
+    ]
+    for run in runs:
+        (run / REPORT).write_text("<h2>Accuracy</h2>")  # the page links to it
+    target = write_comparison(compare(runs), folder / "comparison.html")
+    for log in ("browser", "performance"):
+        chromium.get_log(log)
+    chromium.get(target.as_uri())
+    yield chromium
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_page_opens_without_errors_requests_or_foreign_code(comparison: Any) -> None:
+    assert comparison.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in comparison.get_log("performance")]
+    requests = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert any(url.startswith("file://") for url in requests)
+    assert [url for url in requests if not url.startswith(("file://", "data:"))] == []
+    assert comparison.execute_script("return window.pwned") is None
+    assert comparison.execute_script("return document.body.innerText").count(HOSTILE[0]) > 1
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("width", [420, 800, 1400])
+def test_nothing_but_a_table_scrolls_sideways_and_words_stay_whole(comparison: Any, width: int) -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    comparison.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    assert comparison.execute_script("return document.documentElement.scrollWidth") <= width
+    cells = "[...document.querySelectorAll('td, th')].filter((c) => c.textContent.trim().length > 7)"
+    assert comparison.execute_script(f"return {cells}.length") > 50
+    assert comparison.execute_script(f"return Math.min(...{cells}.map((c) => c.getBoundingClientRect().width))") > 50
+    # of a method's name, each word is on one line: as many boxes as words at most
+    broken = (
+        "return [...document.querySelectorAll('td:first-child a')].filter((a) => a.textContent === 'feedback_descent')"
+        ".map((a) => a.getClientRects().length)"
+    )
+    assert set(comparison.execute_script(broken)) == {1}
+    sizes = (
+        "return [...document.querySelectorAll('figure svg text')].map((t) => t.getBoundingClientRect().height)"
+        ".filter((height) => height > 0)"
+    )
+    assert min(comparison.execute_script(sizes)) > 9  # readable: drawn for the width that it has
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_stand_out_from_the_card_and_from_one_another(comparison: Any, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    comparison.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    strokes = comparison.execute_script(
+        "return [...document.querySelectorAll('td .swatch svg path')].map((p) => getComputedStyle(p).stroke)"
+        ".filter((c) => c.startsWith('rgb'))"
+    )
+    card = comparison.execute_script("return getComputedStyle(document.querySelector('figure')).backgroundColor")
+    colours = set(strokes) - {card}
+    assert len(colours) == len(METHODS)
+    assert all(_contrast(colour, card) >= 3 for colour in colours)
+
+
+def test_a_run_leads_to_its_own_page(comparison: Any) -> None:
+    here = comparison.current_url
+    comparison.find_element("css selector", "tbody a").click()
+    assert comparison.current_url.endswith("/report.html")
+    assert comparison.find_element("css selector", "h2").text == "Accuracy"
+    comparison.get(here)
+
+
+def _contrast(*colours: str) -> float:
+    """Return the contrast ratio of two colours `rgb(r, g, b)`. Source: WCAG 2.2."""
+    low, high = sorted(_luminance(colour) for colour in colours)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
