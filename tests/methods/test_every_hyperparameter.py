@@ -185,7 +185,7 @@ async def asked(name: str, folder: Path, task: Quiz, **config: Any) -> list[tupl
     """Return everything that a method asks of the model under a configuration."""
     method = make_method(name, **{**BASE[name], **config})
     budget = make_budget(calls_per_problem=24) if "samples" in config and config["samples"] is None else None
-    driven: Driven = await drive(method, folder, varied, task=task, problems=4, budget=budget)
+    driven: Driven = await drive(method, folder, varied, task=task, problems=2, budget=budget)
     return driven.model.everything()
 
 

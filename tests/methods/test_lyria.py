@@ -202,13 +202,13 @@ async def test_expected_calls_are_those_of_appendix_a() -> None:
     assert make_config("method", "lyria").expected_calls() == pytest.approx(345)
     settings_ = config(population=30, generations=15, elites=3, dedup_attempts=0)
     spent = []
-    for number_ in range(16):
+    for number_ in range(8):
         meter = make_meter()
         await solve(Lyria(settings_), model(10**9), task=Breeding(), meter=meter, number=number_)
         spent.append(meter.total.calls)
     error = np.std(spent, ddof=1) / np.sqrt(len(spent))
     assert abs(np.mean(spent) - settings_.expected_calls()) < 4 * error
-    assert error < 5
+    assert error < 8
 
 
 async def test_equal_answers_in_other_words_are_repeats() -> None:

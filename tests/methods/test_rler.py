@@ -208,7 +208,7 @@ def test_killed_and_resumed_and_replayed_it_is_the_same(tmp_path: Path) -> None:
 
 RUNS = {"rler": ("method=rler",), "grpo": ("method=grpo", "method.rubric=initial", "method.kl=0.001")}
 WORLD = (
-    *("task=essay", "task.source=sample", "method.steps=15", "method.problems_per_step=4", "method.group=8"),
+    *("task=essay", "task.source=sample", "method.steps=10", "method.problems_per_step=4", "method.group=8"),
     *("method.eval_every=null", "method.eval_samples=2", "engine.mean_tokens=20", "engine.loophole_rate=0.1"),
     *("gold=smollm2_135m", "gold_engine=simulated", "gold_engine.loophole=0", "gold_engine.reward_noise=0"),
 )

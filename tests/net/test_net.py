@@ -30,9 +30,15 @@ OWN_PROMPTS = Path(__file__).parent / "placeholders.json"
 REWRITE = bool(os.environ.get("EVORUN_REWRITE_NET"))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.all_pairs] if name in OTHER_PAIRS else []) for name in RUNS]
-)
+AT_NIGHT = ("lyria-livecodebench-by_a_model", "gepa-livecodebench-by_labels")
+"""Runs of programs. By day two others run some, and these methods run on other tasks."""
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.all_pairs] * (name in OTHER_PAIRS) + [pytest.mark.nightly] * (name in AT_NIGHT)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in RUNS])
 def test_run(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     asked = carry_out(RUNS[name], path)

@@ -214,7 +214,6 @@ def test_a_method_that_never_left_generation_0_is_named(
     ]
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_figures_and_tables_are_written_as_files(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -314,7 +314,7 @@ def test_a_score_that_stays_where_it_is_has_a_line_and_no_figure(tmp_path: Path)
 
 @pytest.mark.usefixtures("drawn_figures")
 def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
-    names = [text for text in HOSTILE if "\ud800" not in text]
+    names = [*HOSTILE[:4], HOSTILE[6], HOSTILE[10]]  # each has a figure, which takes time
     runs = [
         write_method(tmp_path / m, [False] * 4, method=m, steps=2, scores={name: [1.0, 2.0, i, 5.0] for name in names})
         for i, m in enumerate(("a", "b"))

@@ -41,11 +41,11 @@ def reading(what: str, run: Path) -> Callable[[], object]:
 @pytest.mark.parametrize("what", ["results", "steps", "candidates"])
 def test_the_length_of_texts_does_not_decide_what_is_in_memory(what: str, tmp_path: Path) -> None:
     def peak(length: int) -> int:
-        spec = RunSpec(problems=6, candidates=20, generations=20, text_length=length)
+        spec = RunSpec(problems=3, candidates=20, generations=20, text_length=length)
         return memory(reading(what, write_run(tmp_path / f"{length}", spec)))[0]
 
     short, long = peak(SHORT), peak(LONG)
-    assert long - short < 10 * LONG  # one record being read, in a few forms; there are 120 texts
+    assert long - short < 10 * LONG  # one record being read, in a few forms; there are 60 texts
 
 
 def test_a_page_has_the_texts_of_one_problem_in_memory(tmp_path: Path) -> None:
@@ -56,4 +56,4 @@ def test_a_page_has_the_texts_of_one_problem_in_memory(tmp_path: Path) -> None:
         peak, kept = memory(lambda: load_browser(run, predictions, steps, numbers, ACCURACY))
         return peak - kept
 
-    assert beyond_the_result(12) < 2 * beyond_the_result(1)
+    assert beyond_the_result(6) < 2 * beyond_the_result(1)

@@ -182,11 +182,11 @@ def _replace_bodies(path: Path, body: bytes) -> None:
 
 def _zeros(path: Path) -> None:
     packer = zlib.compressobj(1)
-    _replace_bodies(path, b"".join(packer.compress(bytes(1 << 20)) for _ in range(512)) + packer.flush())
+    _replace_bodies(path, b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush())
 
 
 def _an_array_of_millions(path: Path) -> None:
-    _replace_bodies(path, zlib.compress(b"\xdd" + (30_000_000).to_bytes(4, "big") + b"\xc4\x00" * 30_000_000))
+    _replace_bodies(path, zlib.compress(b"\xdd" + (10_000_000).to_bytes(4, "big") + b"\xc4\x00" * 10_000_000))
 
 
 def _deep_array(path: Path) -> None:
@@ -199,7 +199,7 @@ def _other_types(path: Path) -> None:
 
 def _request_of_gigabytes(path: Path) -> None:
     text = zlib.compress(msgspec.msgpack.encode([b"x" * (30 << 20)]))
-    request = zlib.compress(msgspec.msgpack.encode([([0] * 1_000_000, b"", None, 0.0)] * 3))
+    request = zlib.compress(msgspec.msgpack.encode([([0] * 200_000, b"", None, 0.0)] * 3))
     with closing(sqlite3.connect(path)) as connection, connection:
         for table, body, count in (("texts", text, 1), ("requests", request, 3)):
             connection.execute(f"DELETE FROM {table}")

@@ -18,10 +18,25 @@ MIN_WRONG_PER_ACCEPTED = 33
 OTHER_FORMS = ("mathbench", "arithmetic", "aime", "math500", "search_qa", "sudoku", "graph_coloring", "tsp", "fitness")
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
-def judged(request: pytest.FixtureRequest) -> list[Outcome]:
-    file: Path = request.param
-    return outcomes([reply for reply in read_judged(file) if reply.task in TASKS and reply.why not in EXACT_MATCH])
+@pytest.fixture(scope="module")
+def by_file() -> dict[Path, list[Outcome]]:
+    """Return the outcomes of each file's replies, graded all at once: a grader's processes take a second to start."""
+    replies = [
+        (file, reply)
+        for file in FILES
+        for reply in read_judged(file)
+        if reply.task in TASKS and reply.why not in EXACT_MATCH
+    ]
+    graded = zip(replies, outcomes([reply for _, reply in replies]), strict=True)
+    found: dict[Path, list[Outcome]] = {file: [] for file in FILES}
+    for (file, _), outcome in graded:
+        found[file].append(outcome)
+    return found
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def judged(request: pytest.FixtureRequest, by_file: dict[Path, list[Outcome]]) -> list[Outcome]:
+    return by_file[request.param]
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -125,7 +125,7 @@ def test_a_method_passes_on_a_task_without_right_and_wrong() -> None:
     check_method(registry.method_class("duel_evolve"), config, HaikusConfig())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # by day a task with such programs passes, in test_check_task.py
 def test_a_method_passes_with_programs_that_really_run() -> None:
     small = {**SMALL["duel_evolve"], "generations": 1, "initial_candidates": 2, "children": 2, "duels": 2}
     config = make_config("method", "duel_evolve", **small)

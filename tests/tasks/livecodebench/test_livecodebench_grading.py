@@ -100,7 +100,7 @@ async def test_a_script_will_do_where_starter_code_is_given(tools: LazySandbox) 
 async def test_other_programs_are_wrong_and_the_detail_says_how(
     tools: LazySandbox, source: str | None, detail: str
 ) -> None:
-    loaded = load_task("livecodebench", source="sample", validation_per_stratum=0, time_limit_s=0.5)
+    loaded = load_task("livecodebench", source="sample", validation_per_stratum=0, time_limit_s=0.3)
     grade = await loaded.grader.grade(PROBLEMS["sample/easy/late_buses"], answered(source), tools)
     assert (grade.correct, grade.detail) == (False, detail)
 
@@ -143,7 +143,7 @@ async def test_feedback_shows_failures_first_and_three_tests(tools: LazySandbox)
         ("print('x' * 10**4)", {}, f"wrong answer: expected 1, got {'x' * 97} ... {'x' * 97}"),
         ("print(1", {}, "SyntaxError: '(' was never closed"),
         ("raise ValueError('too ' + 'long ' * 999)", {}, "long long"),
-        ("while True: pass", {"cpu_seconds": 0.3}, "stopped after 0.3 seconds"),
+        ("while True: pass", {"cpu_seconds": 0.05}, "stopped after 0.05 seconds"),
         ("x = bytearray(10**10)", {"memory_mib": 256}, "stopped at 256 MiB of memory"),
         ("print('x' * 10**7)", {}, "stopped for printing too much"),
     ],

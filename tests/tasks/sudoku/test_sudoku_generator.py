@@ -52,7 +52,7 @@ def puzzles(loaded: LoadedTask) -> list[str]:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    ("box", "empty", "count"), [(2, 1, 3), (2, 12, 10), (3, 40, 8), (3, 52, 3), (4, 100, 1), (5, 100, 1)]
+    ("box", "empty", "count"), [(2, 1, 3), (2, 12, 10), (3, 40, 8), (3, 52, 3), (5, 100, 1), (4, 100, 1)]
 )
 def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty: int, count: int) -> None:
     loaded = load_task("sudoku", box=box, empty_cells=empty, instances=1, validation_instances=count)
