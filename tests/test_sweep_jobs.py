@@ -443,7 +443,7 @@ def test_jobs_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 LOCAL = ("hydra/launcher=local", "hydra.launcher.jobs=2")
 
 
-def test_a_job_that_fails_beside_others_is_named(tmp_path: Path) -> None:
+def test_a_job_that_fails_beside_others_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reopened = evorun_here("-m", *TINY, "seed=0", "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert reopened.returncode == 0
     reopen(jobs_of(tmp_path / "sweep")[0])
@@ -455,10 +455,14 @@ def test_a_job_that_fails_beside_others_is_named(tmp_path: Path) -> None:
     assert f"failed: {error.removeprefix('error: ')}" in done.stdout
     assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)][1] == "done"
     begun = BegunSweep(tmp_path / "sweep", [], {})
-    with subprocess.Popen(["sleep", "100"]) as early, mock.patch.object(invocation.current, "sweep", begun):
+    capsys.readouterr()
+    this = invocation.Invocation(sweep=begun, said={"known"})
+    with subprocess.Popen(["sleep", "100"]) as early, mock.patch.object(invocation, "current", this):
         early.terminate()  # before it has a handler
-        ended = LocalLauncher()._end(_Running(early, "seed=2", tmp_path / "sweep" / "2", io.BytesIO()))
+        said = io.BytesIO(b"warning: known\nwarning: new\n")
+        ended = LocalLauncher()._end(_Running(early, "seed=2", tmp_path / "sweep" / "2", said))
     assert (ended, begun.errors) == ("interrupted", {})
+    assert capsys.readouterr().err == "warning: seed=2: new\n"
 
 
 SLOW_ANSWERS = "engine.seconds_per_token=0.0005"

@@ -212,10 +212,11 @@ class LocalLauncher(Launcher):
         assert begun is not None  # noqa: S101 - the sweeper has begun it
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         for line in lines:
-            if not line.startswith("error: ") and not invocation.current.is_said(line):
-                warning = "warning: " if line.startswith("warning: ") else ""
-                said = f"{warning}{job.name}: {line.removeprefix(warning)}"
-                self._console.print(said, style="bold yellow" if warning else None, soft_wrap=True)
+            warning = "warning: " if line.startswith("warning: ") else ""
+            message = line.removeprefix(warning)
+            if not line.startswith("error: ") and not invocation.current.is_said(message):
+                style = "bold yellow" if warning else None
+                self._console.print(f"{warning}{job.name}: {message}", style=style, soft_wrap=True)
         if status == "completed":
             self._console.print(status_line(look_at(job.folder, job.name)), soft_wrap=True)
         if status == "failed":
