@@ -59,8 +59,7 @@ class Terminal(Console):
         with self.capture() as captured:
             for part in self.fit_table(table):
                 self.print(part, crop=False, no_wrap=True, overflow="ignore")
-        for line in captured.get().splitlines():
-            self.print(line.rstrip(), soft_wrap=True)
+        self.print("\n".join(line.rstrip() for line in captured.get().splitlines()), soft_wrap=True)
         self._after_text = False
 
     @property

@@ -6,6 +6,7 @@ problems that differ only by order (7 + 5 and 5 + 7) share a split.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -96,6 +97,12 @@ def draw(space: Space, split: str, seed: int) -> Iterator[Expression]:
             yield expression
             seen.add(expression)
             misses = 0
+
+
+@lru_cache(maxsize=8)
+def draw_first(space: Space, split: str, seed: int, size: int) -> tuple[Expression, ...]:
+    """Return the first distinct expressions of a split, fewer where the space has fewer; each job of a sweep asks."""
+    return tuple(islice(draw(space, split, seed), size))
 
 
 class Arithmetic(MathContest):
@@ -196,10 +203,10 @@ class ArithmeticConfig(TaskConfig):
 
     @property
     def _space(self) -> Space:
-        return Space(self.operations, self.largest_operand, self.terms)
+        return Space(tuple(self.operations), self.largest_operand, self.terms)
 
     def _draw(self, split: str, size: int) -> Sequence[Question]:
-        expressions = list(islice(draw(self._space, split, self.draw_seed), size))
+        expressions = draw_first(self._space, split, self.draw_seed, size)
         if len(expressions) < size:
             sizes = "task.test_problems" if split == "test" else "task.train_problems or task.validation_problems"
             raise DataError(
