@@ -75,8 +75,8 @@ def evorun(
     )
 
 
-IN_FORKS = ("PYTHONPATH", "PYTHONIOENCODING")
-"""Variables that a fork heeds as an interpreter of its own would."""
+IN_FORKS = ("PYTHONPATH", "PYTHONIOENCODING", "PYTEST_CURRENT_TEST")
+"""Variables that a fork heeds as an interpreter of its own would, or that nothing but pytest does."""
 
 
 def _is_usual(given: dict[str, str]) -> bool:

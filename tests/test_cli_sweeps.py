@@ -83,6 +83,7 @@ def test_an_interrupt_stops_the_sweep(tmp_path: Path) -> None:
     assert json.loads(manifest.read_text())["status"] == "interrupted"
 
 
+@pytest.mark.nightly  # test_sweep_jobs.py has a job that fails beside others
 def test_a_job_in_another_process_that_fails_fails_the_sweep_and_no_other_job(tmp_path: Path) -> None:
     launcher = ("hydra/launcher=submitit_local", "hydra.sweep.dir=sweep")
     done = evorun("-m", *DRY_RUN, *SMALL, "method.duels=-1,2", *launcher, cwd=tmp_path)

@@ -54,7 +54,7 @@ def test_bash_offers_them(tmp_path: Path) -> None:
     program.chmod(0o755)
     script = """\
         eval "$(evorun -sc install=bash)"
-        for COMP_LINE in "evorun tr" "evorun method=duel"; do
+        for COMP_LINE in "evorun tr"; do
             COMP_WORDS=($COMP_LINE) COMP_CWORD=1 COMP_POINT=${#COMP_LINE}
             $(complete -p evorun | sed 's/.*-F \\([^ ]*\\).*/\\1/')
             printf '%s\\n' "${COMPREPLY[@]}"
@@ -64,4 +64,4 @@ def test_bash_offers_them(tmp_path: Path) -> None:
     done = subprocess.run(
         [bash, "--norc", "-c", script], env={**environment(), "PATH": path}, capture_output=True, text=True, timeout=600
     )
-    assert done.stdout.split() == ["traces", "tracker=", "training=", "transplant", "method=duel_evolve"], done.stderr
+    assert done.stdout.split() == ["traces", "tracker=", "training=", "transplant"], done.stderr

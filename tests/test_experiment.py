@@ -113,11 +113,11 @@ def test_python_seldom_looks_for_cycles(tmp_path: Path) -> None:
 
     gc.callbacks.append(note)
     try:
-        simulated_run(tmp_path, "task.source=sample", "task.limit=6", "method.generations=8")
+        simulated_run(tmp_path, "task.source=sample", "task.limit=4", "method.generations=4")
     finally:
         gc.callbacks.remove(note)
     calls = json.loads((tmp_path / "results.json").read_text())["cost"]["total"]["calls"]
-    assert calls > 3_000
+    assert calls > 1_000
     assert len(started) < calls / 50
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -142,10 +141,11 @@ def test_calls_whose_journal_is_gone_are_made_again_only_when_asked_for(run: Pat
 
 
 def test_too_few_file_descriptors_are_no_defect(tmp_path: Path) -> None:
-    def few() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (11, 11))
-
-    done = evorun(*TINY, "hydra.run.dir=run", cwd=tmp_path, preexec_fn=few)
+    program = tmp_path / "few.py"
+    program.write_text(
+        "import resource\nfrom evorun.cli import main\nresource.setrlimit(resource.RLIMIT_NOFILE, (11, 11))\nmain()\n"
+    )
+    done = evorun(*TINY, "hydra.run.dir=run", cwd=tmp_path, program=str(program))
     assert done.returncode == 1
     *_, line = done.stderr.splitlines()
     assert "Too many open files" in line

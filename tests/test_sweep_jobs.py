@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -29,8 +28,9 @@ from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
 from evorun.runs.job_states import JobStatus, look_at
 from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, write_sweep
-from evorun_process import environment, evorun_here, records, reopen, start
+from evorun_process import evorun_here, records, reopen, start
 from journals import effects_in
+from warm_process import forked_jobs
 
 TINY = ("method=zero_shot", "task=arithmetic", "task.limit=2", "engine=simulated", "model.tool_role=native")
 """The model's file does not list its last key."""
@@ -448,7 +448,8 @@ def test_a_job_that_fails_beside_others_is_named(tmp_path: Path, capsys: pytest.
     assert reopened.returncode == 0
     reopen(jobs_of(tmp_path / "sweep")[0])
     (jobs_of(tmp_path / "sweep")[0] / "journal.sqlite").unlink()
-    done = evorun_here("-m", *TINY, "seed=0,1", *LOCAL, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    with forked_jobs():
+        done = evorun_here("-m", *TINY, "seed=0,1", *LOCAL, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert done.returncode == 1
     [error] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert error.startswith("error: seed=0: sweep/")
@@ -505,14 +506,12 @@ def test_a_launcher_that_is_killed_does_nothing_twice(kills: int, seeds: str, tm
 @pytest.mark.slow
 def test_an_interrupt_of_the_launcher_interrupts_its_jobs(tmp_path: Path) -> None:
     words = ["-m", *TINY, "seed=0,1,2", "engine.seconds_per_token=1", *LOCAL, "hydra.sweep.dir=sweep"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evorun", *words], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-    )
+    with (tmp_path / "said").open("w") as said:
+        process = start(*words, cwd=tmp_path, stdout=said)
     while process.poll() is None and len(list(tmp_path.glob("sweep/*/manifest.json"))) < 2:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=400)
-    assert process.returncode == 130, said
+    assert process.wait(timeout=400) == 130, (tmp_path / "said").read_text()
     assert [is_locked(lock) for lock in tmp_path.glob("sweep/*/.lock")] == [False, False]
     states = [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)]
-    assert states == ["interrupted", "interrupted", "waiting"], said
+    assert states == ["interrupted", "interrupted", "waiting"], (tmp_path / "said").read_text()

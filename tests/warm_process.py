@@ -45,6 +45,8 @@ ORDER = 65_536
 """Bytes of the longest order: its arguments and its environment."""
 CHILD = "evorun.api.child"
 """Module of the process of a run that Python has started."""
+JOB = "evorun.cli.local_job"
+"""Module of the process of a job under `hydra/launcher=local`."""
 LAUNCH = "accelerate.commands.launch"
 ELASTIC = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 ADDRESS = "EVORUN_TESTS_WARM"
@@ -183,6 +185,59 @@ def forked_children() -> Iterator[None]:
         yield
 
 
+class ForkedJob:
+    """A job as a fork of its launcher: as much of `subprocess.Popen` as the launcher uses."""
+
+    def __init__(self, command: Sequence[str], *, stdin: Any, stderr: Any, env: Mapping[str, str], **_: Any) -> None:
+        streams = (stdin.fileno(), os.open(os.devnull, os.O_WRONLY), stderr.fileno())
+        order = {"target": JOB, "arguments": command[3:], "environment": env, "folder": os.getcwd(), "drawn": False}
+        self.returncode: int | None = None
+        if (pid := os.fork()) == 0:
+            os.setsid()
+            for name in map(int, os.listdir("/proc/self/fd")):
+                if name > 2 and name not in streams:
+                    with contextlib.suppress(OSError):
+                        os.close(name)  # the launcher's locks, too
+            atexit._clear()  # what ends with the launcher is not a job's
+            disown_finalizers()
+            weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+            become(streams, order)
+        os.close(streams[1])
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        self._wait(os.WNOHANG)
+        return self.returncode
+
+    def wait(self) -> int | None:
+        self._wait(0)
+        return self.returncode
+
+    def _wait(self, how: int) -> None:
+        if self.returncode is None and (ended := os.waitpid(self.pid, how))[0]:
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+
+    def terminate(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def forked_jobs() -> Iterator[None]:
+    """Have jobs under `hydra/launcher=local` forked from this process, their launcher's."""
+    popen = subprocess.Popen
+
+    def fork_or_start(command: Any, **options: Any) -> Any:
+        return (ForkedJob if list(command[1:3]) == ["-m", JOB] else popen)(command, **options)
+
+    with mock.patch("evorun.cli.local_launcher.subprocess.Popen", fork_or_start):
+        yield
+
+
 @contextlib.contextmanager
 def no_figures() -> Iterator[None]:
     """Leave out the figures of a run's page, and leave the others blank: drawing takes longer than a small run."""
@@ -215,11 +270,16 @@ def prepare() -> None:
     for module in IMPORTED:
         importlib.import_module(module)
     run_once()
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False  # torch's take a fork longer than itself
+    disown_finalizers()  # torch's take a fork longer than itself
     gc.collect()
     gc.set_threshold(50_000, 10, 10)  # as in conftest.py
     gc.freeze()  # a fork that looked through it would copy it
+
+
+def disown_finalizers() -> None:
+    """Leave what is finalized at this process's end so far to the process that it was forked from."""
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
 
 
 def run_once() -> None:
@@ -325,7 +385,10 @@ def become(streams: Sequence[int], order: dict[str, Any]) -> None:
                 code = importlib.import_module(WORKER).main(*arguments)
             elif target == CHILD:
                 importlib.import_module(CHILD).carry_out(streams[3], json.loads(arguments[1]))
+            elif target == JOB:
+                importlib.import_module(JOB).main()
             elif target == "evorun":
+                stack.enter_context(forked_jobs())
                 importlib.import_module("evorun.cli").main()
             elif target == LAUNCH:
                 stack.enter_context(mock.patch(f"{ELASTIC}.SubprocessHandler._popen", fork_launched))
