@@ -8,6 +8,7 @@ from typing import NamedTuple
 from evorun.cli.options import split_runs, take_flag
 from evorun.errors import ConfigError, RunDirectoryError
 from evorun.exports.records_csv import names_of
+from evorun.runs.directory import load_manifest
 from evorun.runs.files import replace_atomically
 from evorun.runs.folders import run_folders
 from evorun.runs.formats import counted
@@ -127,6 +128,27 @@ def _latex(folders: Sequence[Path], output: Path, options: Mapping[str, str]) ->
     return r"; needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
 
 
+def _model(folders: Sequence[Path], output: Path, options: Mapping[str, str]) -> str:
+    from evorun.models.config import ModelConfig
+    from evorun.models.transformers.merging import write_merged
+    from evorun.runner.stages import ADAPTER, MODEL, STUDENT
+    from evorun.runner.typed import typed
+
+    manifest = load_manifest(folders[0])
+    # A run with a student uses the adapter that its stages have trained.
+    trained = Path(manifest.stages[STUDENT].folder) if STUDENT in manifest.stages else folders[0]
+    if (trained / MODEL).is_dir():
+        raise ConfigError(f"format=model: {display(trained / MODEL)} is a whole model already; it takes no export")
+    if not (trained / ADAPTER).is_dir():
+        raise ConfigError(f"format=model: expected a run that trained an adapter, {display(trained)} has none")
+    if any(output.iterdir()):
+        raise ConfigError(f"output: expected a new or empty folder with format=model, got {output}")
+    model = typed(ModelConfig, manifest.config["model"], "model")
+    write_merged(model, trained / ADAPTER, output)
+    embedded = " model.embedded=false" if model.embedded else ""
+    return f"; to run or train it: model={model.name} model.id={display(output)}{embedded}"
+
+
 _FORMATS = {
     "archive": _Format(_archive, ".zip", options=("paths", "sign")),
     "csv": _Format(_csv, ""),
@@ -135,4 +157,5 @@ _FORMATS = {
     ),
     "inspect": _Format(_inspect, ".eval", single=True),
     "latex": _Format(_latex, ".tex"),
+    "model": _Format(_model, "", single=True),
 }

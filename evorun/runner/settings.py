@@ -324,7 +324,7 @@ def _training(
     if model.adapter is not None or model.quantization not in (None, "mxfp4") or model.api:
         raise ConfigError(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
-            "that is quantised, under an adapter or behind an API"
+            "that is quantised, under an adapter (evorun export RUN_DIR format=model merges it) or behind an API"
         )
     if method.learns_from_rewards:
         require_fitting(method.make_objective(Path()), training)  # the objective of a fine-tuning reads data

@@ -34,6 +34,7 @@ from parity_task import (
 
 from building import make_config
 from evorun.cli import branching, invocation
+from evorun.cli.export import export_runs
 from evorun.cli.verbs import run_verb
 from evorun.errors import ConfigError
 from evorun.models import Message, Request, Sampling
@@ -155,8 +156,16 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
     assert said != greedy_texts(run, 0)
 
 
-async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path) -> None:
-    config = ModelConfig(name="tiny", id=str(model), context_length=2048, adapter=str(run / "artifacts" / "adapter"))
+@pytest.mark.parametrize("merged", [False, True], ids=["beside", "merged"])
+async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path, tmp_path: Path, *, merged: bool) -> None:
+    where = {"id": str(model), "adapter": str(run / "artifacts" / "adapter")}
+    if merged:
+        where = {"id": str(tmp_path / "merged")}
+        words = [str(run), "format=model", f"output={where['id']}"]
+        assert export_runs(words, Terminal(quiet=True)) == 0
+        with pytest.raises(ConfigError, match=r"^output: expected a new or empty folder with format=model, got "):
+            export_runs(words, Terminal(quiet=True))
+    config = ModelConfig(name="tiny", context_length=2048, **where)
     served = await make_config("engine", "transformers", device="cpu").open(config)
     try:
         for problem in ParityConfig().load().problems:
