@@ -203,7 +203,7 @@ def _fits(method: str | None = None, task: str | None = None) -> Iterator[dict[s
         for task_name, task_config in registry.task_configs().items():
             if task not in (None, task_name):
                 continue
-            fit = find_fit(usual, task_config, f"{name}_on_{task_name}")
+            fit = find_fit(usual, task_config, name, task_name)
             lacking = describe(fit.lacking) if fit.lacking else None
             yield {
                 "method": name,
@@ -255,16 +255,16 @@ class Fit(NamedTuple):
     """Why the settings do not suit the task; empty where they do."""
 
 
-def find_fit(usual: Method, task: type[TaskConfig], pair: str) -> Fit:
+def find_fit(usual: Method, task: type[TaskConfig], method_name: str, task_name: str) -> Fit:
     """Return whether a method, given with its usual settings, runs on a task.
 
-    pair: the file of `conf/method_on_task/`, if there is one, with the values that the method has on the task.
+    The names are those of the files in `conf/`; one in `conf/method_on_task/` may have values for the pair.
     """
     method = type(usual)
     lacking = missing_capabilities(method, task)
     if lacking:
         return Fit("", lacking, "")
     # Regime and obstacle may depend on values that depend on the task: lyria's oracle for puzzles.
-    values = yaml_values("method_on_task", pair)
+    values = yaml_values("method_on_task", f"{method_name}_on_{task_name}")
     configured = method(default_config("method", method.name, **values)) if values else usual
-    return Fit(configured.information_regime(task.task_class), (), find_obstacle(configured, task) or "")
+    return Fit(configured.information_regime(task.task_class), (), find_obstacle(configured, task, task_name) or "")

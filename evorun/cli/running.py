@@ -108,7 +108,7 @@ def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:
 
 
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:
-    from evorun.reports.facts import list_origins
+    from evorun.reports.facts import is_remark, list_origins
     from evorun.reports.summary import describe_complete, print_summary
 
     if transplants:
@@ -126,5 +126,5 @@ def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transpl
         return
     for line in list_origins(load_manifest(path)):
         if not invocation.current.is_said(line):
-            console.print(line, style="bold yellow")
+            console.print(line, style=None if is_remark(line) else "bold yellow")
     console.print(describe_complete(path), soft_wrap=True)

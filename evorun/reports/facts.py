@@ -146,6 +146,11 @@ def list_origins(manifest: Manifest) -> list[str]:
     return found
 
 
+def is_remark(line: str) -> bool:
+    """Tell whether one of a run's warnings names a fact that is nobody's fault: its task generates problems."""
+    return line.startswith(_GENERATED)
+
+
 def list_warnings(outcome: Outcome) -> list[str]:
     """Return the warnings: no real model, data other than the benchmark, an unfinished run, ..."""
     manifest = outcome.manifest

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evorun.errors import RunDirectoryError
 from evorun.reports import text
 from evorun.reports.drawing import Drawing
+from evorun.reports.facts import is_remark
 from evorun.reports.tables import Table
 from evorun.reports.text import file_stem
 from evorun.runs.outputs import refuse_replacing
@@ -57,6 +58,7 @@ def _environment(package: str) -> "jinja2.Environment":
         svg_link=svg_link,
         csv_link=csv_link,
     )
+    environment.tests["remark"] = is_remark
     return environment
 
 

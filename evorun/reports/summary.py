@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.facts import list_warnings
+from evorun.reports.facts import is_remark, list_warnings
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, describe_figure, make_figures_table
 from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.run_tables import (
@@ -44,7 +44,7 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
     """Print the tables of one run. Raises RunDirectoryError or DataError."""
     outcome = load_outcome(run_dir)
     for line in list_warnings(outcome):
-        console.print(line, style="bold yellow")
+        console.print(line, style=None if is_remark(line) else "bold yellow")
     console.print_table(make_primary_table(outcome).to_rich())
     console.print_table(make_scores_table(outcome).to_rich())
     console.print_table(make_cost_table(outcome).to_rich())
@@ -71,14 +71,21 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
 
 
 def describe_complete(run_dir: Path) -> str:
-    """Return a line on a complete run: its primary score with its interval. Raises RunDirectoryError or DataError."""
+    """Return a line on a complete run: its primary score with its interval, and the second one.
+
+    Raises RunDirectoryError or DataError.
+    """
     outcome = load_outcome(run_dir, shows_records=False)
     score, metric = outcome.primary, outcome.metrics.get(outcome.primary.name)
     line = f"{display(run_dir)}: complete"
     if metric is None:
         return line
     interval = f" (95 % interval {text.value_interval(score, metric.ci95)})" if metric.ci95 else ""
-    return f"{line}, {text.label(score)} {text.value(score, metric.value)}{interval}"
+    shown = f"{line}, {text.label(score)} {text.value(score, metric.value)}{interval}"
+    second = outcome.second
+    if second is None or (other := outcome.metrics.get(second.name)) is None:
+        return shown
+    return f"{shown}, {text.label(second)} {text.value(second, other.value)}"
 
 
 def _make_training_table(records: Sequence[TrainingRecord]) -> Table:

@@ -161,7 +161,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     if method.reward_source is not None:
         reward = registry.reward_config_class(method.reward_source)
         method.reward_plugin = typed(reward, settings.reward_settings, reward.section)
-    obstacle = find_obstacle(method, type(task))
+    obstacle = find_obstacle(method, type(task), task.name)
     if obstacle is not None:
         raise ConfigError(f"method={method.name}: {obstacle}")
     if any(played.model == GOLD for played in method.active_roles.values()):
@@ -392,14 +392,17 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
         )
 
 
-def find_obstacle(method: Method, task: type[TaskConfig]) -> str | None:
-    """Return why a method with its settings does not run on a task that has what it needs; None: it does."""
+def find_obstacle(method: Method, task: type[TaskConfig], name: str) -> str | None:
+    """Return why a method with its settings does not run on a task that has what it needs; None: it does.
+
+    name: the task's, which may be one of several with the same class.
+    """
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
-        return incompatibility
+        return incompatibility.replace(f"task={task.task_class.name} ", f"task={name} ")
     if task.task_class.graded_by_opinion and method.information_regime(task.task_class) in ("labels", "oracle"):
         return (
-            f"learns from grades, but grades of task={task.task_class.name} are a judge's opinions, kept for results; "
+            f"learns from grades, but grades of task={name} are a judge's opinions, kept for results; "
             "expected a reward by a rubric (method.rubric=initial, or method=mpo), a plug-in's that sees no answers "
             "(method.reward_source=NAME), or another task"
         )

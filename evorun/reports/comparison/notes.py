@@ -306,11 +306,13 @@ def pairs_notes(comparison: ComparedRuns) -> list[str]:
     sentences = []
     if not comparison.reference_given:
         sentences.append(f"The reference is {_describe_choice(comparison)}; --against=RUN names another.")
+    of_seeds = len(comparison.pairs.seed_pairs)
+    sizes = f": {len(pairs) - of_seeds} main and {of_seeds} seed by seed" if 0 < of_seeds < len(pairs) else ""
     sentences += [
-        f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}. Difference: {primary_words(comparison)} "
-        f"of the run minus that of the reference{units} (below 0, the run has the lower one), with a paired bootstrap "
-        f"interval over problems (missing if {alike}). This interval holds the seeds fixed: it is about these very "
-        "runs on other problems, not about other seeds.",
+        f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}{sizes}. Difference: "
+        f"{primary_words(comparison)} of the run minus that of the reference{units} (below 0, the run has the lower "
+        f"one), with a paired bootstrap interval over problems (missing if {alike}). This interval holds the seeds "
+        "fixed: it is about these very runs on other problems, not about other seeds.",
     ]
     pooled = [pair.compared for pair in comparison.pairs.pooled]
     if any(compared.seeds_ci95 for compared in pooled):

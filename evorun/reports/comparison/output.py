@@ -12,6 +12,7 @@ from evorun.reports.comparison.evolution import OVERHEAD_NOTE, collect_evolved_t
 from evorun.reports.comparison.figures import make_figures
 from evorun.reports.comparison.findings import describe_finding
 from evorun.reports.comparison.rows import Row
+from evorun.reports.facts import is_remark
 from evorun.reports.page import export, markup, own_file, render, write_page
 from evorun.reports.tables import Column, Table, show_words, word_columns
 from evorun.runs.directory import REPORT
@@ -32,7 +33,7 @@ _MAX_RUNS = 12
 def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") -> None:
     """Print the tables of a comparison whose page has been written."""
     for line in comparison.warnings:
-        console.print(line, style="bold yellow")
+        console.print(line, style=None if is_remark(line) else "bold yellow")
     for line in comparison.study.lines if comparison.study else ():
         console.print(line)
     _print_main_table(notes.shared_line(comparison), comparison, comparison.rows, console)
@@ -42,19 +43,17 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
         console.print(line)
     for line in notes.list_cautions(comparison):
         console.print(line, style="yellow")
-    pairs = comparison.pairs
+    pairs, explained = comparison.pairs, list[str]()
     if pairs.pairs:
         console.print_table(tables.make_pairs_table(pairs.main_pairs, notes.pairs_heading(comparison)).to_rich())
         answers = comparison.study.answers if comparison.study else ()
         for finding in map(describe_finding, pairs.main_pairs):
             if not any(answer.startswith(finding) for answer in answers):  # which stand above
                 console.print(finding)
-        for line in notes.pairs_notes(comparison):
-            console.print(f"- {line}")
+        explained = notes.pairs_notes(comparison)
         scores = tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores)
         console.print_table(scores.to_rich())
-        if scores.rows:
-            console.print(notes.SCORE_PAIRS_NOTE)
+        explained += [notes.SCORE_PAIRS_NOTE] if scores.rows else []
     for unpaired in pairs.unpaired:
         console.print(notes.unpaired_line(unpaired), style="yellow")
     for table in (
@@ -77,6 +76,10 @@ def print_comparison(comparison: ComparedRuns, page: Path, console: "Terminal") 
     if overhead.rows:
         console.print(OVERHEAD_NOTE)
     _print_single_runs(comparison, console)
+    if explained:
+        console.print(f"\nOn the differences {notes.pairs_heading(comparison).replace('Against', 'from', 1)}:")
+    for line in explained:
+        console.print(f"- {line}")
     console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)
 
 
@@ -157,7 +160,7 @@ def _make_context(comparison: ComparedRuns, links: Mapping[str, str]) -> dict[st
         "pairs": tables.make_pairs_table(pairs.main_pairs),
         "pairs_heading": notes.pairs_heading(comparison),
         "findings": [describe_finding(pair) for pair in pairs.main_pairs],
-        "pairs_note": notes.pairs_note(comparison),
+        "pairs_notes": notes.pairs_notes(comparison),
         "score_pairs": tables.make_score_pairs_table(pairs.main_pairs, comparison.omitted_scores),
         "score_pairs_note": notes.SCORE_PAIRS_NOTE,
         "unpaired": [notes.unpaired_line(unpaired) for unpaired in pairs.unpaired],
