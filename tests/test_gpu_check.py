@@ -11,13 +11,15 @@ from typing import Any
 import psutil
 import pytest
 
+from evorun_process import evorun
+
 CHECK = Path(__file__).parents[1] / "scripts" / "gpu" / "gpu_check.py"
 
 
 def check(out: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Carry out parts on the CPU; return the process and what it wrote."""
-    command = [sys.executable, str(CHECK), "--device", "cpu", "--size", "tiny", "--out", str(out), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = ("--device", "cpu", "--size", "tiny", "--out", str(out), *words)
+    done = evorun(*words, cwd=out, program=str(CHECK))
     file = out / "gpu_check.json"
     return done, json.loads(file.read_text()) if file.exists() else {}
 

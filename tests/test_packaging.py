@@ -106,18 +106,19 @@ def test_the_version_is_the_same_in_every_file() -> None:
     assert f"\ndate-released: {entry}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.nightly  # a first run from the wheel is made by day
+@pytest.mark.nightly  # what the wheel holds is compared by day
 def test_an_installed_wheel_is_used_instead_of_the_checkout(installed: Path, tmp_path: Path) -> None:
     file = run(installed / "python", "-c", "import evorun; print(evorun.__file__)", cwd=tmp_path)
     assert Path(file.strip()).is_relative_to(installed.parent)
 
 
-@pytest.mark.nightly  # a first run from the wheel is made by day
+@pytest.mark.nightly  # what the wheel holds is compared by day
 def test_an_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "evorun", "list", cwd=tmp_path)
     assert [word for word in ("duel_evolve", "mathbench", "smollm2_135m") if word not in shown] == []
 
 
+@pytest.mark.nightly  # what the wheel holds is compared by day
 def test_an_installed_wheel_carries_out_a_first_run_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     small = ("task.limit=3", "method.generations=1", "method.initial_candidates=3", "method.children=2")
     shown = run(installed / "evorun", "task.source=sample", "engine=simulated", *small, cwd=tmp_path)

@@ -1,4 +1,7 @@
-"""Sweeps on a real SLURM of one machine: whatever ends a job, its records are those of an undisturbed run."""
+"""Sweeps on a real SLURM of one machine: whatever ends a job, its records are those of an undisturbed run.
+
+By day, test_slurm_launcher.py has programs in the place of SLURM's.
+"""
 
 import contextlib
 import json
@@ -32,7 +35,7 @@ ON_SLURM = (
     *("hydra.launcher.mem_gb=null", "hydra.launcher.detach=true", "hydra.launcher.signal_delay_s=0"),
 )
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.nightly]
 
 
 def until(reached: Callable[[], Any]) -> Any:
@@ -115,10 +118,7 @@ class Disturbed(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=[
-        ("requeued", "cancelled"),
-        pytest.param(("preempted", "limited", "requeued", "cancelled"), marks=pytest.mark.nightly),
-    ],
+    params=[("requeued", "cancelled"), ("preempted", "limited", "requeued", "cancelled")],
     ids="-".join,
 )
 def disturbed(cluster: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
@@ -221,7 +221,6 @@ TRAINING = (
 
 
 @pytest.mark.embedded
-@pytest.mark.nightly
 @pytest.mark.skipif(not is_ready(), reason="no embedded model")
 def test_a_run_that_is_requeued_while_it_trains_ends_with_the_same_weights(cluster: None, tmp_path: Path) -> None:
     """SIGTERM reaches the run and its trainer alike."""
@@ -261,7 +260,6 @@ def network(process: psutil.Process) -> str:
 
 
 @pytest.mark.embedded
-@pytest.mark.nightly
 @pytest.mark.skipif(not is_ready(), reason="no embedded model")
 def test_a_job_of_two_nodes_trains_and_goes_on_after_the_loss_of_one(tmp_path: Path) -> None:
     """Its records and its weights are those of two processes on one node."""
