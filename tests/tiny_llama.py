@@ -61,7 +61,7 @@ def write_tiny_llama(folder: Path, hidden_size: int = 8, **settings: Any) -> Pat
     return folder
 
 
-def write_talking_llama(folder: Path) -> Path:
+def write_talking_llama(folder: Path, layers: int = 3) -> Path:
     """Write a model whose texts are of many lengths and clear of special tokens, and return its folder."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -73,7 +73,7 @@ def write_talking_llama(folder: Path) -> Path:
             vocab_size=len(tokenizer),
             hidden_size=64,
             intermediate_size=128,
-            num_hidden_layers=3,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=2,
             max_position_embeddings=8192,

@@ -212,7 +212,7 @@ async def test_cancelling_frees_the_row(served: ModelConfig) -> None:
     try:
         doomed = asyncio.create_task(model.complete(ENDLESS))
         waiting = asyncio.create_task(model.complete(ask("Hello.", max_tokens=2)))
-        finished, _ = await asyncio.wait({waiting}, timeout=1.0)
+        finished, _ = await asyncio.wait({waiting}, timeout=0.2)
         assert not finished  # the one row of this engine is taken, for minutes
         doomed.cancel()
         reply = await asyncio.wait_for(waiting, timeout=120)
@@ -224,7 +224,7 @@ async def test_cancelling_frees_the_row(served: ModelConfig) -> None:
 async def test_close_ends_calls_in_flight_and_the_worker(served: ModelConfig) -> None:
     model = await make_config("engine", "transformers", max_batch_size=1).open(served)
     call = asyncio.create_task(model.complete(ENDLESS))
-    await asyncio.wait({call}, timeout=0.5)
+    await asyncio.wait({call}, timeout=0.2)
     await model.close()
     with pytest.raises(EngineError, match="closed"):
         await call

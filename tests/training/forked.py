@@ -139,7 +139,7 @@ def main(folder: Path, counts: Sequence[int]) -> None:
     """Leave the results in a folder, those of a policy gradient in these numbers of processes."""
     from accelerate.state import AcceleratorState
 
-    batches = [random_rows(50, tools=True), random_rows(150, seed=1)]
+    batches = [random_rows(20, tools=True), random_rows(50, seed=1)]
     of_ppo = [random_rows(9, tools=True), random_rows(4, seed=1)]
 
     def proximal() -> Stepped:

@@ -46,8 +46,8 @@ EMBEDDED = is_ready()
 NO_TOKENIZER = "needs the embedded model's tokenizer"
 
 
-def write_model(folder: Path) -> Path:
-    """Write a random Llama of two layers with a short tokenizer; its texts vary in length."""
+def write_model(folder: Path, layers: int = 1) -> Path:
+    """Write a random Llama with a short tokenizer; its texts vary in length."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -56,7 +56,7 @@ def write_model(folder: Path) -> Path:
         vocab_size=len(tokenizer),
         hidden_size=64,
         intermediate_size=128,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=2048,
@@ -211,8 +211,11 @@ ANY_TEXT: tuple[tuple[Any, str, Any], ...] = (
 """Readers of a model's texts, and what does in their place: a random model writes nothing that can be read."""
 
 
+MAX_TOKENS = 6
+"""Tokens of a completion at most."""
+
 SMALL = (
-    *("method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
+    *("method.steps=4", "method.problems_per_step=2", "method.group=4", f"method.max_tokens={MAX_TOKENS}"),
     *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "engine=transformers", "engine.device=cpu"),
     *("training.rank=4", "training.learning_rate=0.01", "training.save_every=2", "seed=3", "evorun.progress=off"),
 )

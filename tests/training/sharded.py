@@ -39,9 +39,9 @@ policy gradients in bfloat16, with the divergence from a reference policy."""
 ASKED = tuple(
     # of different lengths, so that processes decode at paces of their own
     Request(
-        messages=(Message(role="user", content=f"Count to {n}."),), sampling=Sampling(temperature=0.0, max_tokens=3 + n)
+        messages=(Message(role="user", content=f"Count to {n}."),), sampling=Sampling(temperature=0.0, max_tokens=2 + n)
     )
-    for n in range(3)
+    for n in range(2)
 )
 
 
@@ -72,8 +72,8 @@ def carry_out(part: str, model: Path, folder: Path, kind: str | None, checkpoint
         job = make_job(model, folder, training, policy_gradient(steps=3, kl=0.1))
     elif part == "critic":
         # The reference policy scores the batch, and PopArt changes the value head between steps.
-        ppo = proximal_policy(steps=3, epochs=2, minibatches=2, critic="full", popart=0.1)
-        training = training_config(**{**EXACT, "learning_rate": 0.5, "max_grad_norm": 1.0, **shared})
+        ppo = proximal_policy(steps=3, epochs=1, minibatches=2, critic="full", popart=0.1)
+        training = training_config(**{**EXACT, "learning_rate": 2.0, "max_grad_norm": 1.0, **shared})
         job = make_job(model, folder, training, ppo)
     else:
         job = Tuned(model, folder, batch=4, weights="full", micro_batch=1, **shared).job
@@ -116,7 +116,8 @@ def main(folder: Path, chosen: Sequence[str]) -> None:
         kinds = [kind for own, _, kind in (word.partition(":") for word in chosen) if own == part]
         if not kinds:
             continue
-        model = (write_tiny_llama if part == "all" else write_talking_llama)(folder / part / "model")
+        model = folder / part / "model"
+        write_tiny_llama(model) if part == "all" else write_talking_llama(model, layers=2)
         one = forked(partial(carry_out, part, model, folder / part / "one", None))
         assert os.waitpid(one, 0)[1] == 0
         for kind in kinds:

@@ -1,8 +1,10 @@
 """The tokens of a conversation that are learned, against texts put together by hand and against TRL's masks."""
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import trl
@@ -17,6 +19,7 @@ from evorun.models.chat import adapt_roles, prompt_token_ids, require_tool_turn
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
 from evorun.training.chat_template import NOT_LEARNED, tokenize_example
+from tiny_llama import write_short_tokenizer
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 MODEL = ModelConfig(name="a", id="a")
@@ -39,6 +42,15 @@ def chat(*texts: str, system: str | None = None) -> list[Message]:
 
 
 CHAT = chat("What is 2+3?", "It is 5.\n\nYes: 5", "And 10 more?", "15!", system="Be brief.")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have a tokenizer of few tokens loaded: that of all takes ten times as long."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_short_tokenizer(folder)
+    with mock.patch(f"{__name__}.ensure", return_value=folder):
+        yield
 
 
 @cache

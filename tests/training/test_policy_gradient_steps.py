@@ -95,7 +95,7 @@ def cut(own: torch.Tensor, sampler: torch.Tensor, advantage: float) -> torch.Ten
 
 def test_the_samplers_distance_grows_with_the_lag_and_is_that_of_the_ratios(tmp_path: Path) -> None:
     """Rollouts by the weights after updates 2, 1 and 0 (lags 0, 1 and 2) are learned from in the third update."""
-    first, second, rows = (random_rows(12, seed) for seed in range(3))
+    first, second, rows = (random_rows(6, seed) for seed in range(3))
     training = {"learning_rate": 0.1}
     trained = (stepped(tmp_path, *made, training=training).adapter for made in ([first], [first, second]))
     adapters: list[dict[str, torch.Tensor]] = [{}, *trained]
@@ -139,6 +139,7 @@ def test_importance_ratios_are_those_to_the_sampler(
     assert found.figures[0]["clip_ratio"] == pytest.approx(beyond / tokens)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo", "bnpo", "cispo"])
 def test_each_loss_is_trls(kind: str, tmp_path: Path) -> None:
     """With a penalty for divergence from the reference, which the second step's weights are no longer."""

@@ -215,13 +215,13 @@ def test_the_learning_rate_changes_by_batch_where_it_is_told_to(tmp_path: Path) 
     for by in ("batch", "optimiser_step"):
         rates: list[float] = []
         training = {"schedule": "linear", "schedule_by": by, "learning_rate": 0.06}
-        batches = [random_rows(4, seed) for seed in (1, 2, 3)]
+        batches = [random_rows(4, seed) for seed in (1, 2)]
         trainer = make_trainer(tmp_path / by, batches, training=training, epochs=2, minibatches=2)
         trainer.add_callback(Watch())
         watched(trainer)
         found[by] = rates
-    assert found["batch"] == pytest.approx([0.06] * 4 + [0.04] * 4 + [0.02] * 4)
-    assert found["optimiser_step"] == pytest.approx([0.005 * left for left in range(12, 0, -1)])
+    assert found["batch"] == pytest.approx([0.06] * 4 + [0.03] * 4)
+    assert found["optimiser_step"] == pytest.approx([0.0075 * left for left in range(8, 0, -1)])
 
 
 def test_a_critic_that_is_trained_whole_has_weights_of_its_own_in_float32(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_critic_that_is_trained_whole_has_weights_of_its_own_in_float32(tmp_pa
 
 def test_popart_makes_steps_that_the_scale_of_rewards_does_not_change(tmp_path: Path) -> None:
     """But for the divergence in them, which is left out here; a checkpoint keeps the scale."""
-    batches = [random_rows(6, seed) for seed in (1, 2, 3)]
+    batches = [random_rows(6, seed) for seed in (1, 2)]
     larger = [[msgspec.structs.replace(row, reward=24 * row.reward) for row in rows] for rows in batches]
     found = {}
     for name, given, popart in (("one", batches, 0.5), ("many", larger, 0.5), ("plain", larger, None)):

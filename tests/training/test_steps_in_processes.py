@@ -31,7 +31,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("count", [3, *(pytest.param(other, marks=pytest.mark.nightly) for other in (2, 4, 8))])
 def test_several_processes_make_the_steps_of_one(count: int, folder: Path) -> None:
-    """Of 50 and of 150 rows, which some of them do not divide: rows of no weight change nothing."""
+    """Of 20 and of 50 rows, which some of them do not divide: rows of no weight change nothing."""
     one, several = (Stepped(*torch.load(folder / f"policy_gradient-{number}.pt")) for number in (1, count))
     assert len(one.figures) == 2
     test_policy_gradient_steps.assert_the_same(several, one)

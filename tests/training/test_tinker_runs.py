@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from parity_task import (
     EMBEDDED,
+    MAX_TOKENS,
     NO_TOKENIZER,
     ParityConfig,
     adapter_of,
@@ -68,8 +69,8 @@ def settings(server: Any) -> dict[str, Any]:
     training = {**composed("method=espl", "task=arithmetic", "training=tinker", "engine=tinker")["training"]}
     training |= {"rank": 4, "learning_rate": 0.01, "save_every": 2, "target_modules": ["all-linear"]}
     training |= {"base_url": server.url, "hang_timeout": 60.0}
-    espl = {"name": "espl", "prompts": 2, "group": 2, "crossover_rate": 0.5, "reflection_max_tokens": 12}
-    return {"seed": 4, "method": espl, "training": training, "engine": {"name": "tinker"}}
+    espl = {"name": "espl", "prompts": 2, "group": 2, "crossover_rate": 0.5, "reflection_max_tokens": 6}
+    return {"seed": 1, "method": espl, "training": training, "engine": {"name": "tinker"}}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_the_adapter_that_is_downloaded_says_what_the_policy_said_last(run: Path
         prompt = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        out = weights.generate(**prompt, max_new_tokens=12, do_sample=False)
+        out = weights.generate(**prompt, max_new_tokens=MAX_TOKENS, do_sample=False)
         assert tokenizer.decode(out[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True) == said[problem.id]
 
 
@@ -123,7 +124,7 @@ def assert_the_same(run: Path, reference: Path) -> None:
     assert "repeated, gives" not in (run / "evorun.log").read_text()
 
 
-# By day, test_tinker_fine_tuning.py replays without asking the server, and test_training_runs.py without torch.
+# By day, test_tinker_fine_tuning.py replays without asking the server.
 @pytest.mark.nightly
 def test_it_repeats_without_server_package_or_key(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path

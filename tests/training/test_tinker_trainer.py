@@ -33,7 +33,7 @@ EXACT: dict[str, Any] = {"rank": 4, "alpha": 32.0, "epsilon": 1.0, "learning_rat
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model") / "tiny")
+    return write_model(tmp_path_factory.mktemp("model") / "tiny", layers=2)
 
 
 @pytest.fixture

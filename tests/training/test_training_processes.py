@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -86,17 +86,17 @@ def test_all_processes_end_when_the_run_is_killed(model: Path, tmp_path: Path) -
                 process.kill()
 
 
-async def test_closing_ends_a_trainer_that_is_busy(
-    below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("launches_forked")
+async def test_closing_ends_a_trainer_that_is_busy(model: Path, tmp_path: Path) -> None:
     trainer, command = await busy_trainer(model, tmp_path)
-    started = below()
+    ranks = [psutil.Process(pid) for pid in trainer.pids()]
+    assert len(ranks) == 2
     asking = asyncio.create_task(trainer.ask(command))
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.1)
     asking.cancel()
     async with asyncio.timeout(100):
         await trainer.close()
-    _, alive = psutil.wait_procs(started, timeout=60)
+    _, alive = psutil.wait_procs(ranks, timeout=60)
     assert not alive
 
 

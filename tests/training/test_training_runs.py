@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from parity_task import (
     EMBEDDED,
+    MAX_TOKENS,
     NO_TOKENIZER,
     Parity,
     ParityConfig,
@@ -66,7 +67,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Changes of this module's runs: their gradings are counted."""
-    espl = {"name": "espl", "prompts": 2, "group": 2, "crossover_rate": 0.5, "reflection_max_tokens": 12}
+    espl = {"name": "espl", "prompts": 2, "group": 2, "crossover_rate": 0.5, "reflection_max_tokens": 6}
     count = str(tmp_path_factory.mktemp("count") / "graded")
     # With this seed each step has an update, so that numbers of updates are those of steps.
     return {"seed": 4, "method": espl, "task": {"count": count}, "training": {"max_grad_norm": 1.0}}
@@ -150,7 +151,7 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
         prompt = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        out = weights.generate(**prompt, max_new_tokens=12, do_sample=False)
+        out = weights.generate(**prompt, max_new_tokens=MAX_TOKENS, do_sample=False)
         text = tokenizer.decode(out[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
         assert text == said[problem.id]
     assert said != greedy_texts(run, 0)
@@ -170,7 +171,9 @@ async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path, tmp
     try:
         for problem in ParityConfig().load().problems:
             messages = asked_at_the_end(run, problem)
-            reply = await served.complete(Request(messages=messages, sampling=Sampling(temperature=0, max_tokens=12)))
+            reply = await served.complete(
+                Request(messages=messages, sampling=Sampling(temperature=0, max_tokens=MAX_TOKENS))
+            )
             assert reply.completions[0].text == greedy_texts(run, 4)[problem.id]
     finally:
         await served.close()
@@ -242,9 +245,14 @@ def repeat_without_torch(run: Path, model: Path, settings: dict[str, Any], folde
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_it_repeats_without_a_trainer_or_torch(
-    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_it_repeats_without_a_trainer(run: Path, model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
+    again = finished(tmp_path / "run", model, **settings, engine={"name": "replay", "run": str(run)})
+    assert records(again) == records(run)
+    assert not (again / "trainer.log").exists()
+
+
+@pytest.mark.nightly  # starts an interpreter
+def test_it_repeats_without_torch(run: Path, model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
     repeat_without_torch(run, model, settings, tmp_path / "run")
     assert records(tmp_path / "run") == records(run)
     assert not (tmp_path / "run" / "trainer.log").exists()
