@@ -114,7 +114,7 @@ def test_every_method_passes(name: str) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["duel_evolve", "few_shot", "gepa"])
+@pytest.mark.parametrize("name", ["few_shot", "duel_evolve", "gepa"])
 def test_a_method_passes_on_a_task_with_tools(name: str) -> None:
     config = make_config("method", name, **SMALL[name])
     check_method(registry.method_class(name), config, task_config("search_qa", limit=3, source="sample"))
