@@ -19,9 +19,11 @@ def write_merged(model: ModelConfig, adapter: Path, output: Path) -> None:
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
     except ImportError as error:
         raise EngineError(f"format=model: {first_line(error)}; run `pip install 'evorun[train]'`") from error
     path = resolve(model)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     dtype = "auto" if model.dtype == "auto" else getattr(torch, model.dtype)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
