@@ -39,21 +39,22 @@ policy gradients in bfloat16, with the divergence from a reference policy."""
 ASKED = tuple(
     # of different lengths, so that processes decode at paces of their own
     Request(
-        messages=(Message(role="user", content=f"Count to {n}."),), sampling=Sampling(temperature=0.0, max_tokens=2 + n)
+        messages=(Message(role="user", content=f"Count to {n}."),), sampling=Sampling(temperature=0.0, max_tokens=3 + n)
     )
-    for n in range(2)
+    for n in range(3)
 )
 
 
 def commands(part: str, folder: Path, first: int) -> list[Command]:
     """Return the commands from an update on."""
     rows = [() if part == "all" else tuple(random_rows(count, seed=count)) for count in (5, 6)]
-    ask = [Generate(requests=ASKED, version=version) for version in (0, 1, None)]
+    asked = ASKED[:2] if part == "critic" else ASKED  # by day it is the only part
+    ask = [Generate(requests=asked, version=version) for version in (0, 1, None)]
     if part == "all":
         ask.pop()  # a fine-tuning has no reference
     told: list[Command] = [Train(number=1, rows=rows[0]), *ask, Save(str(folder / "update-1"))]
     told = told if first == 1 else []
-    told += [Train(number=2, rows=rows[1]), Generate(requests=ASKED, version=2), Save(str(folder / "update-2"))]
+    told += [Train(number=2, rows=rows[1]), Generate(requests=asked, version=2), Save(str(folder / "update-2"))]
     told += [Generate(requests=ASKED, version=1), Export(str(folder / "former"), "tiny", 1)]
     told += [Evaluate()] if part == "all" else []
     return [*told, Export(str(folder / "trained"), "tiny", 2)]
@@ -117,7 +118,7 @@ def main(folder: Path, chosen: Sequence[str]) -> None:
         if not kinds:
             continue
         model = folder / part / "model"
-        write_tiny_llama(model) if part == "all" else write_talking_llama(model, layers=2)
+        write_tiny_llama(model) if part == "all" else write_talking_llama(model, layers=2 if part == "critic" else 3)
         one = forked(partial(carry_out, part, model, folder / part / "one", None))
         assert os.waitpid(one, 0)[1] == 0
         for kind in kinds:
