@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evorun.runs.journal_reader import read_journal
-from evorun_process import evorun_here, records
+from evorun_process import evorun_here, records, start
 from journals import effects_in
 
 
@@ -22,14 +23,19 @@ def check_killed_run(words: Sequence[str], folder: Path, effect: str, modules: P
     if not whole.exists():
         done = evorun_here(*words, f"hydra.run.dir={whole}", cwd=folder)
         assert done.returncode == 0, done.stderr
-    path = os.pathsep.join(filter(None, (str(modules or ""), os.environ.get("PYTHONPATH", ""))))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evorun", *words, f"hydra.run.dir={killed}"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = (*words, f"hydra.run.dir={killed}")
+    process: Any
+    if modules is None:
+        process = start(*command, cwd=folder)
+    else:
+        path = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH", ""))))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "evorun", *command],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     journal = killed / "journal.sqlite"
     try:
         while not effects_in(journal) or not any(effect in recorded.key for recorded in read_journal(journal)):
