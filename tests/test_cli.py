@@ -13,6 +13,7 @@ from evorun.cli.compose import CHOSEN_GROUPS
 from evorun.runner import registry
 from evorun_process import DRY_RUN, SMALL, environment, evorun, evorun_here
 
+OWN_CONFIG = Path(__file__).parents[1] / "examples" / "slurm_sweep" / "conf"
 PLUGIN = """
 from dataclasses import dataclass
 from evorun.tasks.base import LoadedTask, Task, TaskConfig
@@ -29,6 +30,9 @@ class RiddleConfig(TaskConfig):
     task_class = Riddle
     name: str = "riddle"
     description: str = "a task that can only be parsed"
+    lines: int = 4
+    \"\"\"Lines of a riddle.\"\"\"
+    tongue: str | None = None
 """
 
 
@@ -123,6 +127,10 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         ),
         (["hydra.run.dir="], "hydra.run.dir: expected a folder, got an empty string"),
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
+        (
+            [f"--config-dir={OWN_CONFIG}", "experiment=equal_cots"],
+            "unknown experiment; did you mean experiment=equal_cost? --config-dir has equal_cost, and evorun list",
+        ),
         (
             ["lst"],
             "lst: did you mean list? expected a verb (status, plan, resume, replay, extend, fork, ",
@@ -236,6 +244,10 @@ def test_an_impossible_pair_says_what_is_missing(tmp_path: Path, plugin: dict[st
 def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path, plugin: dict[str, str]) -> None:
     listed = evorun("list", cwd=tmp_path, env=plugin).stdout
     assert "a task that can only be parsed" in listed
+    named = evorun("list", "riddle", cwd=tmp_path, env=plugin).stdout
+    assert {"lines: int = 4 (Lines of a riddle)", "tongue: str | None = None"} <= {
+        line.removeprefix("keys").strip() for line in named.splitlines()
+    }
     assert "needs generation prompts, evolution prompts and pairwise judging" in " ".join(listed.split())
 
 

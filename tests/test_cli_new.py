@@ -11,15 +11,12 @@ from evorun_process import evorun_here
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "expected: evorun new task|method NAME [kind=duels]; got: nothing"),
-        (("task",), "expected: evorun new task|method NAME [kind=duels]; got: task"),
-        (("engine", "mine"), "expected: evorun new task|method NAME [kind=duels]; got: engine mine"),
-        (("task", "mine", "yours"), "expected: evorun new task|method NAME [kind=duels]; got: task mine yours"),
-        (
-            ("task", "mine", "kind=duels"),
-            "expected: evorun new task|method NAME [kind=duels]; got: task mine",
-        ),
-        (("method", "mine", "kind=duel"), "kind=duel: expected kind=duels, or nothing, after the name"),
+        ((), "expected: evorun new task|method NAME [kind=score|duels]; got: nothing"),
+        (("task",), "expected: evorun new task|method NAME [kind=score|duels]; got: task"),
+        (("engine", "mine"), "expected: evorun new task|method NAME [kind=score|duels]; got: engine mine"),
+        (("task", "mine", "yours"), "yours: expected kind=score, or nothing, after the name of a task"),
+        (("task", "mine", "kind=duels"), "kind=duels: expected kind=score, or nothing, after the name of a task"),
+        (("method", "mine", "kind=duel"), "kind=duel: expected kind=duels, or nothing, after the name of a method"),
         (("task", "my-task"), "my-task: expected a name in lower-case letters, digits and underscores"),
         (("method", "../mine"), "../mine: expected a name in lower-case letters, digits and underscores"),
         (("method", "Mine"), "Mine: expected a name in lower-case letters, digits and underscores"),
@@ -40,7 +37,7 @@ def test_a_bad_name_is_one_line_and_writes_nothing(tmp_path: Path, arguments: tu
 
 
 def test_the_shell_completes_its_kinds() -> None:
-    assert complete("evorun new ") == ["kind=duels", "method", "task"]
+    assert complete("evorun new ") == ["kind=duels", "kind=score", "method", "task"]
 
 
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:

@@ -46,7 +46,12 @@ ELSEWHERE = ("ray_servers", "slurm_servers")
 LONGER = ("brief_reward", "paper_table", "papers", "read_runs", "skypilot_job", "study")
 """Examples that train, sweep or start several interpreters; `.ci/run` gives their commands beside `make test`."""
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(3600)]  # four sweeps take minutes alone, far longer beside others
-WRITTEN = {"my_words": ("task",), "my_vote": ("method",), "my_duels": ("method", "kind=duels")}
+WRITTEN = {
+    "my_words": ("task",),
+    "my_letters": ("task", "kind=score"),
+    "my_vote": ("method",),
+    "my_duels": ("method", "kind=duels"),
+}
 """Packages that `evorun new` writes here, with its arguments beside the name."""
 ROLES = {
     "zero_shot": {"generate"},
@@ -436,7 +441,7 @@ def test_written_packages_pass_their_own_tests(installed: Installed) -> None:
         *arguments, program=str(Path(pytest.__file__).with_name("__main__.py")), cwd=folder, env=installed.environment
     )
     assert done.returncode == 0, done.stdout
-    assert re.search(r"^6 passed", done.stdout, re.MULTILINE)
+    assert re.search(r"^10 passed", done.stdout, re.MULTILINE)
     assert "warning" not in (done.stdout + done.stderr).lower()
 
 
@@ -453,7 +458,7 @@ def test_written_packages_run_together(installed: Installed, tmp_path: Path) -> 
 @pytest.mark.nightly  # their own tests run by day
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_experiment_of_a_written_package_runs(name: str, installed: Installed) -> None:
-    folder, size = installed.work / name, ("task.problems=2",) if name == "my_words" else ("task.limit=2",)
+    folder, size = installed.work / name, ("task.problems=2",) if "task" in WRITTEN[name] else ("task.limit=2",)
     done = evorun_here("--config-dir", "conf", f"experiment={name}", *size, "hydra.sweep.dir=sweep", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("sweep/*/results.json"))) == 15  # three methods, five seeds

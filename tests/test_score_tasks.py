@@ -140,6 +140,8 @@ def test_where_lower_is_better_the_lowest_leads(work: Path, tmp_path: Path) -> N
     here = work / "best_of_n-aim_error"
     worse = tmp_path / "worse"
     _copy(here, worse, lambda scores: {"error": scores["error"] + 2})
+    manifest = json.loads((worse / "manifest.json").read_text())
+    (worse / "manifest.json").write_text(json.dumps({**manifest, "method": "other"}))  # seeds of one method do not pair
     comparison: ComparedRuns = compare([worse, here])
     assert [run.outcome.run_dir for run in comparison.runs] == [here, worse]
     assert comparison.pairs.reference.outcome.run_dir == here

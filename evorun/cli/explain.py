@@ -23,8 +23,12 @@ def explain(error: Exception) -> str:
         group, name = missing.groups()
         if not group.startswith("hydra/"):
             group, _, name = f"{group}/{name}".partition("/")  # Hydra takes experiment=FOLDER/NAME for a nested group
-        offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
-        return str(registry.unknown(group, name, offered))
+        found = re.findall(r"^\t(\w+)$", text, re.MULTILINE)  # in --config-dir, too
+        if group.startswith("hydra/"):
+            return str(registry.unknown(group, name, found))
+        known = choices(group)
+        own = [choice for choice in found if not any(one.partition("/")[0] == choice for one in known)]
+        return str(registry.unknown(group, name, known, own))
     unlisted = re.search(r"Could not load '(\w+)/([^']*)'", text)  # one of a list of choices
     if unlisted and unlisted.group(1) in CHOSEN_GROUPS:
         group, name = unlisted.groups()

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from evorun.cli.compose import choices, config_folder, default_config, yaml_values
 from evorun.cli.output import JSON, print_json
+from evorun.cli.plugin_keys import describe_keys
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.runner import registry
@@ -120,8 +121,8 @@ def _list_names(names: Sequence[str], console: Terminal, *, as_json: bool) -> No
         for key, cell in entry.items():
             if key != "name":
                 table.add_row(key, f"{cell:,}" if isinstance(cell, int) else cell)
-        if keys := _list_keys(kind, name):
-            table.add_row("keys", ", ".join(keys))
+        for number, line in enumerate(_list_keys(kind, name)):
+            table.add_row("" if number else "keys", line)
         table.add_row("file", _find_file(kind, name))
         other = "task" if kind == "method" else "method"
         fits = _group_fits(pairs.get((section, name), ()), other, with_reasons=True)
@@ -143,10 +144,18 @@ def _find_file(kind: str, name: str) -> str:
 
 
 def _list_keys(kind: str, name: str) -> list[str]:
-    """Return the keys of a method or a task that a command line may set, as `KEY` of `method.KEY`."""
+    """Return lines on the keys of a method or a task that a command line may set, as `KEY` of `method.KEY`.
+
+    Of evorun's own it is one line: their YAML says the rest.
+    """
     owners: Mapping[str, Any] = registry.methods() if kind == "method" else {}
     settings = owners[name].Config if name in owners else registry.task_configs().get(name) if kind == "task" else None
-    return [] if settings is None else [field.name for field in fields(settings) if field.name not in _NO_KEYS]
+    if settings is None:
+        return []
+    keys = [field.name for field in fields(settings) if field.name not in _NO_KEYS]
+    if not (config_folder() / kind / f"{name}.yaml").exists():
+        return list(describe_keys(settings, keys))
+    return [", ".join(keys)] if keys else []
 
 
 def _entries(section: str) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import keyword
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -15,8 +15,11 @@ from evorun.plugins import Kind
 from evorun.runner import registry
 from evorun.runs.terminal import Terminal
 
-BY_DUELS = "kind=duels"
-"""The option for a method whose responses meet in duels."""
+OPTIONS: Mapping[str, tuple[Kind, str]] = {
+    "kind=score": ("task", "task_score"),
+    "kind=duels": ("method", "method_duels"),
+}
+"""Of each option the kind of package, and the folder of templates that replace some of that kind's."""
 
 _IN_FILE_NAMES = "NAME"
 """Stands for the package's name in the names of template files."""
@@ -30,11 +33,12 @@ _WRITTEN: tuple[Kind, ...] = ("task", "method")
 def new_package(arguments: Sequence[str], console: Terminal) -> None:
     """Write the package into the folder NAME. Raises ConfigError for a bad name or a folder that is in use."""
     kind = next((kind for kind in _WRITTEN if [kind] == list(arguments[:1])), None)
-    by_duels = kind == "method" and list(arguments[2:]) == [BY_DUELS]
-    if kind == "method" and len(arguments) == 3 and not by_duels:
-        raise ConfigError(f"{arguments[2]}: expected {BY_DUELS}, or nothing, after the name")
-    if kind is None or len(arguments) != 2 + by_duels:
+    option = arguments[2] if len(arguments) == 3 else None
+    if kind is None or len(arguments) not in (2, 3):
         raise ConfigError(f"expected: {USAGES['new'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    offered = next(option for option, (of, _) in OPTIONS.items() if of == kind)
+    if option not in (None, offered):
+        raise ConfigError(f"{option}: expected {offered}, or nothing, after the name of a {kind}")
     name = arguments[1]
     _check_name(kind, name)
     folder = Path(name)
@@ -44,7 +48,7 @@ def new_package(arguments: Sequence[str], console: Terminal) -> None:
     class_name = "".join(part.capitalize() for part in name.split("_"))
     try:
         root = resources.files("evorun.cli") / "templates"
-        templates = dict(_templates(root / kind)) | (dict(_templates(root / "method_duels")) if by_duels else {})
+        templates = dict(_templates(root / kind)) | (dict(_templates(root / OPTIONS[option][1])) if option else {})
         for path, template in {**templates, ".gitignore": _IGNORED}.items():
             file = folder / path.replace(_IN_FILE_NAMES, name)
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import importlib.util
 import itertools
 import logging
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -222,19 +222,25 @@ _MAX_NAMED = 25
 """Choices that an error names one by one (ours)."""
 
 
-def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not among the choices; of many, it names those near it."""
+def unknown(kind: str, name: str, choices: Iterable[str], own: Sequence[str] = ()) -> ConfigError:
+    """Return the error for a name that is not among the choices; of many, it names those near it.
+
+    own: further choices, of the user's own folder, which are named first.
+    """
     choices, key = sorted(choices), key_of(kind)
     many = kind in ("method", "task", "model", "experiment") and len(choices) > _MAX_NAMED
-    close = difflib.get_close_matches(name, choices, n=3, cutoff=0.85) if many else []
+    close = difflib.get_close_matches(name, own, n=1)
+    close = close or (difflib.get_close_matches(name, choices, n=3, cutoff=0.85) if many else [])
     close = close or difflib.get_close_matches(name, choices, n=1)
     if close and many:
         near = " or ".join(f"{key}={choice}" for choice in close)
-        return ConfigError(f"{key}={name}: unknown {kind}; did you mean {near}? evorun list {kind}s names all")
+        yours = f"--config-dir has {', '.join(own)}, and " if own else ""
+        return ConfigError(f"{key}={name}: unknown {kind}; did you mean {near}? {yours}evorun list {kind}s names all")
     if kind == "budget" and (number := name.removeprefix("calls_")).isdecimal():
         hint = f"did you mean budget.calls_per_problem={number}? "
     else:
         hint = f"did you mean {key}={close[0]}? " if close else ""
+    choices = [*own, *choices]
     offered = f"choose one of {', '.join(choices)}" if choices else f"no {kind} is installed (evorun.{kind}s)"
     return ConfigError(f"{key}={name}: unknown {kind}; {hint}{offered}")
 
