@@ -23,6 +23,7 @@ from evorun.runner.settings import check
 from evorun.runs.records import complete_lines
 from evorun_process import RECORDS, records
 from score_tasks import OUT_OF_SIGHT
+from warm_process import no_figures
 
 SMALL = {
     "best_of_n": ("method.samples=4", "method.rounds=2", "method.duels=2"),
@@ -71,6 +72,13 @@ class Evorun:
         printed = self._capsys.readouterr()
         assert ending.value.code == 0, printed.err
         return printed.out + printed.err
+
+
+@pytest.fixture
+def _undrawn() -> Iterator[None]:
+    """Leave figures out of pages, where a test reads none: drawing takes longest."""
+    with no_figures():
+        yield
 
 
 @pytest.fixture(name="verb")
@@ -149,6 +157,7 @@ def test_where_lower_is_better_the_lowest_leads(work: Path, tmp_path: Path) -> N
     assert (pair.compared.difference, pair.gained, pair.lost) == (pytest.approx(2), 0, 8)
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_judge_agrees_where_the_better_score_wins(work: Path) -> None:
     run = work / "best_of_n-aim_error"
     errors = {(c["problem"], c["id"]): c["scores"]["error"] for c in _lines(run / "candidates.jsonl")}
@@ -162,6 +171,7 @@ def test_the_judge_agrees_where_the_better_score_wins(work: Path) -> None:
     assert f"Won by the better one (chance: 50 %) {share}" in _visible(write_report(run))
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, verb: Evorun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     _copy(work / "duel_evolve-aim", run, lambda scores: scores, unscored=("a0", "a1", "a2"))
@@ -183,6 +193,7 @@ def test_responses_are_graded_by_their_scores(work: Path, verb: Evorun) -> None:
     assert any(row.startswith("all 4 3 6 ") and row.endswith(" 1") for row in rows)  # scored, mean, unparsable
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_a_run_that_is_resumed_leaves_the_same_records(work: Path, verb: Evorun) -> None:
     run = work / "best_of_n-aim_error"
     before = records(run)
