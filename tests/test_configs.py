@@ -91,9 +91,12 @@ def test_every_method_has_its_values_on_every_task(share: int) -> None:
     """The table was written from the values that stood in a file for each pair before tasks owned theirs.
 
     Composing takes a while: where a pair has no file, the method's composition is given the other task; of such pairs
-    one in `share` is looked at, so that each method and each task has some, and by day a seventh of those with a file.
+    one in `share` is looked at, so that each method and each task has some, and by day a seventh of those with a file,
+    of every second method.
     """
     for row, method in enumerate(registry.METHODS):
+        if share > 1 and row % 2:
+            continue
         on_arithmetic = composition(f"method={method}", "task=arithmetic").copy()
         for column, task in enumerate(registry.TASKS):
             file = config_folder() / "method_on_task" / f"{'lyria' if method == 'laft' else method}_on_{task}.yaml"
