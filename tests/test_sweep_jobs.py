@@ -22,6 +22,7 @@ from evorun.cli import invocation
 from evorun.cli import status as status_verb
 from evorun.cli.invocation import BegunSweep
 from evorun.cli.local_launcher import LocalLauncher, _Running, share_machine
+from evorun.cli.running import Foreseen
 from evorun.cli.status_table import status_table, title_of
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
@@ -91,7 +92,7 @@ def test_the_jobs_are_known_before_the_first_one_starts(tmp_path: Path) -> None:
     words = ("-m", *TINY, "seed=4,5", "hydra.sweep.dir=sweep")
     with (
         mock.patch("evorun.cli.running.carry_out", begin),
-        mock.patch("evorun.cli.running.obstacle", return_value=None),
+        mock.patch("evorun.cli.sweeper.foresee", return_value=Foreseen(None)),
     ):
         done = evorun_here(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -111,8 +111,9 @@ def _describe_task(name: str, task: type[TaskConfig]) -> tuple[str, ...]:
 def _describe_pairs(name: str, tasks: Mapping[str, type[TaskConfig]]) -> tuple[str, ...]:
     runs: dict[str, list[str]] = defaultdict(list)
     fails: dict[str, list[str]] = defaultdict(list)
+    by = "lyria" if name == "laft" else name  # whose values a student is searched with
     for task_name, task in tasks.items():
-        fit = find_fit(_usual(name), task, f"{'lyria' if name == 'laft' else name}_on_{task_name}")  # by a student
+        fit = find_fit(_usual(name), task, by, task_name)
         missing = describe(fit.lacking) if fit.lacking else fit.obstacle
         (fails[missing] if missing else runs[fit.regime]).append(code(task_name))
     by_reason = {code(regime): names for regime, names in runs.items()}, fails
