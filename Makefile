@@ -17,11 +17,11 @@ BENCH_ARGS ?=
 RACE_ARGS ?=
 # What `make gpu-check` is to do differently: make gpu-check GPU_ARGS="--parts decoding runs"
 GPU_ARGS ?=
-# Test files at once (tests/workers.py): three for two cores, since tests of processes and of limits wait, as far as
-# memory goes; each may start a process with the embedded model (4 GB).
+# Test files at once (tests/workers.py): two for each core, since tests of processes and of limits wait, as far as memory
+# goes; each may start a process with the embedded model (4 GB).
 TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; \
 	gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
-	print(max(1, min((os.cpu_count() or 1) * 3 // 2, gigabytes // 4)))')
+	print(max(1, min((os.cpu_count() or 1) * 2, gigabytes // 4)))')
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -34,7 +34,7 @@ QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test test-all test-room test-vllm test-bridges lint docs format bench gpu-check race clean
+.PHONY: help setup setup-dev run test test-nightly test-all test-room test-vllm test-bridges lint docs format bench gpu-check race clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
@@ -53,6 +53,10 @@ AT_ONCE = --workers $(TEST_WORKERS)
 test: .venv/.ready-dev  ## run the tests but those of the vLLM engine, of all pairs of a method and a task, and nightly ones
 	@echo "== test: pytest, all but the vLLM engine's, all_pairs and nightly"
 	$(PYTEST) -m "not vllm and not all_pairs and not nightly" $(AT_ONCE) $(PYTEST_ARGS)
+
+test-nightly: .venv/.ready-dev  ## run the nightly tests, which take long and which quicker ones of make test stand for
+	@echo "== test-nightly: pytest, the nightly ones, but the vLLM engine's and all_pairs"
+	$(PYTEST) -m "nightly and not vllm and not all_pairs" $(AT_ONCE) $(PYTEST_ARGS)
 
 test-all: .venv/.ready-dev  ## run all the tests but those of the vLLM engine, properties on more examples
 	@echo "== test-all: pytest, all but the vLLM engine's"
