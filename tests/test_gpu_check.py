@@ -65,17 +65,19 @@ def test_the_engine_is_as_near_to_float32_as_a_plain_pass(tmp_path: Path) -> Non
 
 
 @pytest.mark.nightly
-def test_every_way_to_train_and_each_method_is_tried(tmp_path: Path) -> None:
-    groups = ("training", "runs", "resume", "sharing", "memory", "transfer")
-    done, found = check(tmp_path, "--parts", *groups, "--minutes", "40")
+@pytest.mark.parametrize(
+    ("group", "parts"), [("training", 5), ("runs", 8), ("resume", 1), ("sharing", 3), ("memory", 1), ("transfer", 4)]
+)
+def test_every_way_to_train_and_each_method_is_tried(group: str, parts: int, tmp_path: Path) -> None:
+    done, found = check(tmp_path, "--parts", group, "--minutes", "40")
     assert done.returncode == 0, (done.stderr, found)
-    assert len(found["parts"]) == 5 + 8 + 1 + 3 + 1 + 4
+    assert len(found["parts"]) == parts
     figures = [figure for part in found["parts"].values() for figure in part["figures"]]
+    assert figures
     assert not [figure for figure in figures if str(figure["value"]).startswith("failed")]
-    equal = [figure["value"] for figure in figures if figure["what"].endswith("equal")]
-    assert equal == [True, True]  # CPUs repeat themselves exactly
-    [same] = [figure["value"] for figure in figures if figure["what"].endswith("that of one that stays")]
-    assert same is True
+    # CPUs repeat themselves exactly
+    same = [figure["value"] for figure in figures if figure["what"].endswith(("equal", "that of one that stays"))]
+    assert same == [True] * {"resume": 2, "sharing": 1}.get(group, 0)
 
 
 @pytest.mark.nightly

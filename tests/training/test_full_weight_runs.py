@@ -171,7 +171,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(model: Path, tmp_path: Pat
     assert weights[0].read_bytes() == weights[1].read_bytes()
     studies = PromptStudies(run, load_manifest(run).config, Terminal(), lambda *_: Outcome("failed"))
     [(last, left)] = studies._kept().items()
-    assert (last, studies._composition(run, left)["model"]["id"]) == (4, str(weights[0].parent))
+    assert (last, studies._composition(left)["model"]["id"]) == (4, str(weights[0].parent))
     assert all(line["figures"]["kl"] > 0 for line in lines(run / "training.jsonl")[1:] if "kl" in line["figures"])
 
 
