@@ -75,12 +75,12 @@ PARTS = "/method_parts@_here_"
 
 
 @cache
-def yaml_values(group: str, name: str) -> Mapping[str, Any]:
+def yaml_values(group: str, name: str, folder: Path | None = None) -> Mapping[str, Any]:
     """Return the values of a file of `conf/`, over those that it inherits from its group and `method_parts`.
 
-    Return {} if there is no such file.
+    folder: in place of `conf/`. Return {} if there is no such file.
     """
-    file = config_folder() / group / f"{name}.yaml"
+    file = (folder or config_folder()) / group / f"{name}.yaml"
     values: Any = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
     inherited: dict[str, Any] = {}
     for default in values.pop("defaults", ()):

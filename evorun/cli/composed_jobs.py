@@ -1,6 +1,7 @@
 """The composed configurations of the runs that a command line stands for, without running any of them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,9 +18,12 @@ from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.task_settings import read_task
 from evorun.runner.typed import typed
+from evorun.runs.paths import display
 from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
+CONFIG_DIR = "--config-dir"
+SEARCHPATH = "hydra.searchpath="
 VARIANTS = "hydra.sweeper.variants"
 
 
@@ -28,7 +32,9 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises ConfigError for arguments that compose none.
     """
-    return [_compose(job) for job in _list_jobs(arguments)]
+    arguments, folder = _split_config_dir(arguments)
+    searched = [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, folder.as_uri())}]"]
+    return [_compose([*job, *searched]) for job in _list_jobs(arguments, folder)]
 
 
 def compose_experiment(experiment: str, given: Sequence[str]) -> list[dict[str, Any]]:
@@ -53,15 +59,32 @@ def _list_jobs_of_experiment(experiment: str, given: Sequence[str]) -> list[list
     return _list_jobs([MULTIRUN[0], f"experiment={experiment}", *given])
 
 
-def _list_jobs(arguments: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each run that the arguments stand for."""
+def _split_config_dir(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
+    """Return the arguments without Hydra's option for a folder of configurations, and that folder."""
+    kept, folder = list[str](), None
+    left = iter(arguments)
+    for argument in left:
+        option, equals, value = argument.partition("=")
+        if option != CONFIG_DIR:
+            kept.append(argument)
+            continue
+        folder = Path(value if equals else next(left, "")).absolute()
+        if not folder.is_dir():
+            raise ConfigError(f"{CONFIG_DIR}: expected a folder of configurations, found none at {display(folder)}")
+    return kept, folder
+
+
+def _list_jobs(arguments: Sequence[str], folder: Path | None = None) -> list[list[str]]:
+    """Return the overrides of each run that the arguments stand for; folder: of the user's own configurations."""
     given = [word for argument in arguments if argument not in MULTIRUN for word in words(argument)]
     if options := [word for word in given if word.startswith("-")]:
         raise ConfigError(f"{options[0]}: expected KEY=VALUE, as for a run, and -m for a sweep")
     check_command_line([*given, *(word for word in arguments if word in MULTIRUN)])
     register(given)
     experiment = next((word.partition("=")[2] for word in reversed(given) if word.startswith("experiment=")), None)
-    hydra: Any = yaml_values("experiment", experiment).get("hydra", {}) if experiment else {}
+    places = [place for place in (folder, None) if experiment]
+    known = next((values for place in places if (values := yaml_values("experiment", str(experiment), place))), {})
+    hydra: Any = known.get("hydra", {})
     if not set(MULTIRUN) & set(arguments) and hydra.get("mode") != "MULTIRUN":
         return [given]
     sweeper = hydra.get("sweeper", {})
@@ -77,7 +100,12 @@ def _list_jobs(arguments: Sequence[str]) -> list[list[str]]:
 
 
 def _compose(overrides: Sequence[str]) -> dict[str, Any]:
-    kept = [word for override in overrides if not override.lstrip("+").startswith("hydra") for word in words(override)]
+    kept = [
+        word
+        for override in overrides
+        if override.startswith(SEARCHPATH) or not override.lstrip("+").startswith("hydra")
+        for word in words(override)
+    ]
     return with_absolute_paths(composed(kept))
 
 

@@ -3,6 +3,7 @@
 import difflib
 import re
 
+from hydra.core.config_store import ConfigStore
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
@@ -27,8 +28,10 @@ def explain(error: Exception) -> str:
         if group.startswith("hydra/"):
             return str(registry.unknown(group, name, found))
         known = choices(group)
-        own = [choice for choice in found if not any(one.partition("/")[0] == choice for one in known)]
-        return str(registry.unknown(group, name, known, own))
+        taken = {one.partition("/")[0] for one in known} | _list_stored(group)
+        own = [choice for choice in found if choice not in taken]
+        hint = "; one of your own needs --config-dir FOLDER" if group == "experiment" and not own else ""
+        return f"{registry.unknown(group, name, known, own)}{hint}"
     unlisted = re.search(r"Could not load '(\w+)/([^']*)'", text)  # one of a list of choices
     if unlisted and unlisted.group(1) in CHOSEN_GROUPS:
         group, name = unlisted.groups()
@@ -87,6 +90,14 @@ def explain(error: Exception) -> str:
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first
+
+
+def _list_stored(group: str) -> set[str]:
+    """Return the choices that are registered with Hydra rather than found in files: judges, plug-ins."""
+    try:
+        return {name.removesuffix(".yaml") for name in ConfigStore.instance().list(group)}
+    except OSError:  # none
+        return set()
 
 
 def _stray(key: str, rest: str) -> str:
