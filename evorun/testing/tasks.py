@@ -600,7 +600,8 @@ def _warn_of_low_grades(grades: Mapping[str, Grade], score: Score) -> None:
     if low:
         warnings.warn(
             f"{score.name} of right answers: {', '.join(low)}, where `scores` has {best:g} as the best value; correct "
-            "the answers, leave them out where none is known, or give `scores` the range that answers can have",
+            "the answers, leave them out where none is known, give `scores` the range that answers can have, or, where "
+            "the best differs between problems, score the share of each problem's best",
             stacklevel=2,
         )
 
