@@ -126,7 +126,8 @@ def table_by(key: str, arms: Mapping[str, Mapping[int, Run]], against: str) -> s
         if other in arms and other != arm:
             difference = paired_difference(scores, {seed: run.score for seed, run in arms[other].items()}, digits)
             cell = f"{cell.split()[0]} ({difference})"
-        rows[" ".join(word for word in words if word != value and word not in common)][value] = cell
+        name = " ".join(word for word in words if word != value and word not in common) or "nothing changed"
+        rows[name][value] = cell
     columns = sorted({value for cells in rows.values() for value in cells}, key=lambda value: (len(value), value))
     return markdown(columns, {row: [cells.get(value, "-") for value in columns] for row, cells in rows.items()})
 
