@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,11 @@ def evorun(
             taken.seek(0)
             streams = (taken.fileno(), options.get("stdout", out.fileno()), options.get("stderr", err.fileno()))
             process = _forked(program, words, cwd, streams, env=given, drawn=drawn)
-            code = process.wait(LIMIT_S)
+            try:
+                code = process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # a fork has a session of its own
+                raise
             said = []
             for file in (out, err):
                 file.seek(0)
