@@ -436,13 +436,17 @@ def test_later_steps_are_taken_to_be_like_the_last_ones_of_a_trial() -> None:
 
 
 def test_an_experiment_of_ones_own_is_planned(tmp_path: Path) -> None:
-    own = tmp_path / "conf" / "experiment" / "mine.yaml"
+    own = tmp_path / "my conf" / "experiment" / "mine.yaml"
     own.parent.mkdir(parents=True)
     swept = "hydra: {mode: MULTIRUN, sweeper: {params: {method: 'zero_shot,best_of_n'}}}"
     own.write_text(f"# @package _global_\ndefaults:\n  - override /task: arithmetic\n{swept}\ntask: {{limit: 3}}\n")
     jobs = compose_jobs(["--config-dir", str(own.parents[1]), "experiment=mine", "engine=simulated"])
     found = [(job["method"]["name"], job["task"]["name"], job["task"]["limit"]) for job in jobs]
     assert found == [("zero_shot", "arithmetic", 3), ("best_of_n", "arithmetic", 3)]
+    named = own.parent / "duel_evolve" / "figure2.yaml"  # Hydra takes evorun's own of this name
+    named.parent.mkdir()
+    named.write_text("# @package _global_\nhydra: {mode: RUN}\n")
+    assert len(compose_jobs(["--config-dir", str(own.parents[1]), "experiment=duel_evolve/figure2"])) > 1
     with pytest.raises(ConfigError, match="--config-dir: expected a folder of configurations, found none at"):
         compose_jobs([f"--config-dir={tmp_path / 'none'}", "experiment=mine"])
     with pytest.raises(ConfigError, match=r"unknown experiment; .* one of your own needs --config-dir FOLDER"):

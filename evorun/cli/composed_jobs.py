@@ -10,6 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli.compose import register, yaml_values
 from evorun.cli.explain import explain
+from evorun.cli.job_command import CONFIG_DIR, SEARCHPATH
 from evorun.cli.overrides import check_command_line, words
 from evorun.cli.plain import composed, with_absolute_paths
 from evorun.cli.quoting import write_value
@@ -22,8 +23,6 @@ from evorun.runs.paths import display
 from evorun.runs.stated_studies import StatedStudy
 
 MULTIRUN = ("-m", "--multirun")
-CONFIG_DIR = "--config-dir"
-SEARCHPATH = "hydra.searchpath="
 VARIANTS = "hydra.sweeper.variants"
 
 
@@ -33,7 +32,7 @@ def compose_jobs(arguments: Sequence[str]) -> list[dict[str, Any]]:
     Raises ConfigError for arguments that compose none.
     """
     arguments, folder = _split_config_dir(arguments)
-    searched = [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, folder.as_uri())}]"]
+    searched = [] if folder is None else [f"{SEARCHPATH}[{write_value(SEARCHPATH, f'file://{folder}')}]"]
     return [_compose([*job, *searched]) for job in _list_jobs(arguments, folder)]
 
 
@@ -82,9 +81,10 @@ def _list_jobs(arguments: Sequence[str], folder: Path | None = None) -> list[lis
     check_command_line([*given, *(word for word in arguments if word in MULTIRUN)])
     register(given)
     experiment = next((word.partition("=")[2] for word in reversed(given) if word.startswith("experiment=")), None)
-    places = [place for place in (folder, None) if experiment]
-    known = next((values for place in places if (values := yaml_values("experiment", str(experiment), place))), {})
-    hydra: Any = known.get("hydra", {})
+    hydra: Any = {}
+    if experiment:  # Hydra takes a file of evorun's own before one of the same name in the folder
+        values = yaml_values("experiment", experiment) or yaml_values("experiment", experiment, folder)
+        hydra = values.get("hydra", {})
     if not set(MULTIRUN) & set(arguments) and hydra.get("mode") != "MULTIRUN":
         return [given]
     sweeper = hydra.get("sweeper", {})

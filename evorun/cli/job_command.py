@@ -14,6 +14,10 @@ from evorun.cli.secrets import refuse_secrets
 
 CONFIG = "config"
 """Name of the configuration that is composed unless `--config-name` gives another."""
+CONFIG_DIR = "--config-dir"
+"""Hydra's option for a folder of the user's own configurations."""
+SEARCHPATH = "hydra.searchpath="
+"""Beginning of the override that does the same."""
 
 
 def command_of_job(job: HydraConf) -> list[str]:
@@ -22,8 +26,8 @@ def command_of_job(job: HydraConf) -> list[str]:
     They come from the job's own configuration, which a launcher's process has, too: it has no command line.
     """
     folders = [source.path for source in job.runtime.config_sources if source.provider == "command-line"]
-    searched = [word for word in job.overrides.hydra if word.lstrip("+").startswith("hydra.searchpath=")]
-    options = [word for folder in folders for word in ("--config-dir", folder)]
+    searched = [word for word in job.overrides.hydra if word.lstrip("+").startswith(SEARCHPATH)]
+    options = [word for folder in folders for word in (CONFIG_DIR, folder)]
     name = job.job.config_name
     if name is not None and name != CONFIG:
         options += ["--config-name", name]
