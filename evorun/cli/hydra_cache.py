@@ -47,7 +47,7 @@ def compose_faster() -> None:
 
 
 class _Recalled:
-    """What was made of a path, as long as no file and no stored choice changes that it may stand for."""
+    """Results for a path, kept as long as no file and no stored choice changes that it may stand for."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[list[Any], Any]] = {}

@@ -26,7 +26,7 @@ class BegunSweep:
 
     @property
     def job_name(self) -> str | None:
-        """What tells the job that this process carries out from the others; None between jobs."""
+        """The name, within the sweep, of the job that this process carries out; None between jobs."""
         return None if self.job is None else self.names.get(self.job)
 
     def note_failure(self, job: str, error: str) -> None:

@@ -79,9 +79,9 @@ class Foreseen(NamedTuple):
     """A run, judged by its settings, this machine and its data."""
 
     obstacle: str | None
-    """Why it cannot begin; None if it can."""
+    """The reason for which it cannot begin; None if it can."""
     warning: str | None = None
-    """What its budget will not reach, if anything."""
+    """A line on evolution that its budget does not reach; None without any."""
 
 
 def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:

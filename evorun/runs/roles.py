@@ -3,4 +3,4 @@
 GENERATE = "generate"
 """The call role of a response."""
 GENERATORS = f"{GENERATE}."
-"""How the call roles of several generators begin: their numbers follow, in the user's order."""
+"""The beginning of the call roles of several generators: their numbers follow, in the user's order."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Handle(NamedTuple):
-    """What identifies a buffer of bytes; the last fields count who uses it, and order reads behind writes."""
+    """The identity of a buffer of bytes; the last fields count who uses it, and order reads behind writes."""
 
     device: int
     memory: bytes

@@ -120,6 +120,7 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
     """
     records = []
     heading = _head_interval(rows, [score for row in rows for score in row.scores[1:]])
+    of_model = _head_reported(rows)
     for row in rows:
         for score in row.scores[1:]:
             if score.name in left_out and row.get_reported(score.name) is None:
@@ -132,7 +133,7 @@ def make_scores_table(rows: Sequence[Row], left_out: Collection[str] = ()) -> Ta
                     "mean": text.value(score, metric.value),
                     heading: text.value_interval(score, row.get_interval(score.name)),
                     "n": row.trials.get(score.name),
-                    **_beside_reported(row, score, metric.value, row.get_reported(score.name), _head_reported(rows)),
+                    **_beside_reported(row, score, metric.value, row.get_reported(score.name), of_model),
                 }
             )
     return make_table(records, words=("run", "score"), title="scores", grouped=1)
@@ -185,12 +186,13 @@ def make_strata_table(comparison: ComparedRuns, rows: Sequence[Row], *, with_int
 
 def make_reported_strata_table(comparison: ComparedRuns) -> Table:
     """Return measured beside reported figures, for the strata that a paper reports."""
+    heading = _head_reported(comparison.rows)
     records: list[dict[str, Cell]] = [
         {
             "run": row.name,
             "stratum": stratum,
             primary_words(comparison): text.value(row.primary, metric.value),
-            **_beside_reported(row, row.primary, metric.value, reported, _head_reported(comparison.rows)),
+            **_beside_reported(row, row.primary, metric.value, reported, heading),
         }
         for row in comparison.rows
         for stratum, metric in row.by_stratum.items()
