@@ -3,7 +3,6 @@
 import io
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +21,7 @@ from evorun.runner.experiment import run_experiment
 from evorun.runner.gold import MethodTools
 from evorun.runner.registry import method_class
 from evorun.runner.settings import RunConfig, check
-from evorun.runner.training_runs import grades_own_reward, never_refines
+from evorun.runner.training_runs import grades_own_reward
 from evorun.runner.work import Outcome
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
@@ -222,24 +221,6 @@ def test_a_run_says_where_its_grade_is_its_reward() -> None:
     config.method.config.rubric = "initial"
     assert grades_own_reward(config) == []
     assert grades_own_reward(check(composed("method=zero_shot", *ESSAY))) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "warned"),
-    [
-        (("method=mpo", "method.steps=10"), True),
-        (("method=mpo", "method.steps=11"), False),
-        (("method=mpo", "method.steps=11", "training.max_lag=1"), True),
-        (("method=mpo", "method.steps=10", "method.refine_every=9"), False),
-        (("method=mpo", "method.steps=10", "method.refine_schedule=before"), False),
-        (("method=ppo", "method.rubric=initial", "method.steps=10"), False),
-        (("method=zero_shot",), False),
-    ],
-)
-def test_a_run_says_where_it_ends_before_a_rubric_is_refined(words: Sequence[str], warned: bool) -> None:
-    lines = never_refines(check(composed(*ESSAY, *words)))
-    assert len(lines) == warned
-    assert all("the first refinement follows step 10" in line for line in lines)
 
 
 def test_learning_by_a_rubric_resumes_beside_it_and_replays(tmp_path: Path) -> None:

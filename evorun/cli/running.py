@@ -89,8 +89,8 @@ def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:
 
     loaded: problems by task, whose data has been read and is not read again; the run's own is added.
     """
-    from evorun.reports.facts import predict_unevolved
     from evorun.runner.estimates import limit_calls
+    from evorun.runner.foreseen import predict_unevolved
     from evorun.runner.registry import blaming_plugins
     from evorun.runner.requirements import require_parts
     from evorun.runner.settings import check
@@ -104,7 +104,7 @@ def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:
                 loaded[task] = len(checked.task.load().problems)
     except EvorunError as error:
         return Foreseen(str(error))
-    return Foreseen(None, predict_unevolved(checked.raw["method"], limit_calls(checked.budget, loaded[task])))
+    return Foreseen(None, predict_unevolved(checked.method, limit_calls(checked.budget, loaded[task])))
 
 
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool, of_sweep: bool) -> None:

@@ -76,20 +76,6 @@ def describe_unevolved(outcome: Outcome) -> str | None:
     )
 
 
-def predict_unevolved(settings: Mapping[str, Any], calls: int | None) -> str | None:
-    """Say that a budget ends before the first step of evolution; None where it does not, or nobody knows.
-
-    settings: the method's. calls: the budget's per problem; None without a limit.
-    """
-    needed = count_first_generation(settings)
-    if needed is None or calls is None or calls > needed or settings.get("generations", 0) == 0:
-        return None
-    return (
-        f"method={settings['name']} may never leave generation 0, which takes up to {text.count(needed)} calls per "
-        f"problem: the budget has {text.count(calls)}."
-    )
-
-
 def describe_cut_texts(outcome: Outcome) -> str | None:
     """Say how many of the texts that were read had run into max_tokens; None if few had."""
     texts, cut = (outcome.counts.get(name, 0) for name in ("texts", "truncated_texts"))

@@ -65,6 +65,11 @@ class RubricSettings(Checked):
             raise ConfigError("method.plan_reference: has no effect, nobody plans; set method.scoring=plan")
 
     @property
+    def first_refinement(self) -> int | None:
+        """Number of the step after which the rubric is first refined; None where training steps refine none."""
+        return None
+
+    @property
     def points_sampling(self) -> Sampling:
         """The sampling parameters of points in digits."""
         return replace(self.reward_sampling, max_tokens=DIGIT_TOKENS)

@@ -15,9 +15,9 @@ from evorun.models.base import LanguageModel, Trained
 from evorun.models.busy import BusyTime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
-from evorun.reports.facts import predict_unevolved
 from evorun.rollouts.episodes import max_turns_on
 from evorun.runner.driver import Driver
+from evorun.runner.foreseen import list_unreached
 from evorun.runner.gold import GraderTools
 from evorun.runner.gpu_plans import GpuTimes, place_run, show_gpus
 from evorun.runner.pricing import find_gpu_price, find_rates, name_answering_models, require_prices
@@ -34,10 +34,8 @@ from evorun.runner.served import (
 )
 from evorun.runner.settings import RunConfig, require_useful_lag
 from evorun.runner.stages import with_student
-from evorun.runner.task_settings import describe_short_task
 from evorun.runner.training_runs import (
     grades_own_reward,
-    never_refines,
     open_policy,
     samples_from_other_weights,
     serving,
@@ -189,13 +187,11 @@ def _warnings(config: RunConfig, loaded: LoadedTask, manifest: Manifest, limit: 
 
     limit: the budget's calls per problem; None without one.
     """
-    short = describe_short_task(config.raw.get("task", {}), len(loaded.problems))
-    unevolved = predict_unevolved(config.raw.get("method", {}), limit)
-    lines = [line for line in (unevolved, short) if line is not None]
+    lines = list_unreached(config, len(loaded.problems), limit)
     lines += role_warnings(config.others, config.method, config.task)
     lines += crowded_gpus(ServedModel(config.model, config.engine), config.others)
     lines += [*shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)]
-    lines += [*never_refines(config), *samples_from_other_weights(config)]
+    lines += samples_from_other_weights(config)
     if (lack := find_lack_of_skill(config.engine, config.model, loaded)) is not None:
         lines.append(lack)
     if manifest.sandbox is not None and not manifest.sandbox.full:
@@ -364,18 +360,19 @@ def _(
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], path: Path) -> Manifest:
     served = {"policy": ServedModel(config.model, config.engine), **config.others}
+    task: Any = config.task
     return new_manifest(
         command=list(command),
         seed=config.seed,
         method=config.method.name,
-        task=config.task.name,
+        task=task.name,
         plugins=describe_plugins(
             method=config.method.name,
-            task=config.task.name,
+            task=task.name,
             engine=config.engine.name,
             **({"judge": judge.engine.name} if (judge := config.others.get("judge")) else {}),
             reward=config.method.reward_source or "",
-            **({"grader": config.raw["task"]["grader"]} if config.task.name == "rows" else {}),
+            **({"grader": task.grader} if task.name == "rows" else {}),
         ),
         models={role: in_manifest(model) for role, model in served.items()},
         regime=config.regime,

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.models.devices import Gpu
-from evorun.reports.facts import predict_unevolved
 from evorun.runner.estimates import (
     ESTIMATED,
     Part,
@@ -25,6 +24,7 @@ from evorun.runner.estimates import (
     limit_calls,
     measure_conversations,
 )
+from evorun.runner.foreseen import list_unreached, predict_unevolved
 from evorun.runner.gpu_plans import list_notes, plan_stages
 from evorun.runner.memory import estimate_memory
 from evorun.runner.plan_records import (
@@ -52,8 +52,6 @@ from evorun.runner.planned_stages import PlannedStudent, describe_tuning, list_s
 from evorun.runner.pricing import find_rates
 from evorun.runner.recorded import Recorded, read_recorded
 from evorun.runner.settings import RunConfig, check
-from evorun.runner.task_settings import describe_short_task
-from evorun.runner.training_runs import never_refines
 from evorun.runner.trials import Trial, try_out
 from evorun.runs.directory import identity, iterate_differences
 from evorun.runs.prices import find_rate, oldest_date
@@ -180,11 +178,8 @@ class _Planner:
             data = f"Fine-tuning: on {len(measure_conversations(method)):,} conversations of {method['data']}"
             self.notes[describe_tuning(config, data, tokens)] = None
         arm = self._make_arm(config, len(members), problems, calls, trial, last_step=step, tuned_tokens=tokens)
-        short = describe_short_task(members[0]["task"], problems)
-        unevolved = predict_unevolved(config.raw["method"], limit_calls(config.budget, problems))
-        for note in (unevolved, short, *never_refines(config)):
-            if note is not None:
-                self.notes[note] = None
+        unreached = list_unreached(config, problems, limit_calls(config.budget, problems))
+        self.notes |= dict.fromkeys(unreached)
         difference = plan_difference(config, problems, len(members), self._recorded, methods)
         own_limit = find_limit(config.budget, "price", problems)
         return replace(
@@ -357,7 +352,7 @@ def list_shortfalls(
         config = check(members[0])
         problems, _ = _count_problems(config)
         difference = plan_difference(config, problems, seeds, recorded, methods).size
-        if (never := predict_unevolved(config.raw["method"], limit_calls(config.budget, problems))) is not None:
+        if (never := predict_unevolved(config.method, limit_calls(config.budget, problems))) is not None:
             lines[never] = None
         if difference is not None and difference > smallest_effect:
             rate = config.task.task_class.scores[0].rate

@@ -17,11 +17,3 @@ def read_task(config: Mapping[str, Any]) -> TaskConfig:
 def read_sandbox(config: Mapping[str, Any], task: TaskConfig) -> SandboxConfig:
     """Return the sandbox's settings, with what the task adds for its grader. Raises ConfigError."""
     return task.add_to_sandbox(typed(SandboxConfig, config.get("sandbox", {}), "sandbox"))
-
-
-def describe_short_task(task: Mapping[str, Any], problems: int) -> str | None:
-    """Say that a task has fewer problems than its limit; None where it has not. task: composed settings."""
-    limit = task.get("limit")
-    if not isinstance(limit, int) or problems >= limit:
-        return None
-    return f"task.limit={limit}: task={task['name']} has {problems:,} problems with these settings, and all are used"

@@ -176,24 +176,6 @@ def trains_too_little(config: RunConfig) -> list[str]:
     return [] if line is None else [line]
 
 
-def never_refines(config: RunConfig) -> list[str]:
-    """Return a warning if the training ends before any batch would be scored by a refined rubric."""
-    last = config.method.last_step
-    if config.training is None or last is None:
-        return []
-    settings = config.raw["method"]
-    if settings.get("rubric") is None or settings.get("refine_schedule") not in ("fixed", "adaptive"):
-        return []
-    first = settings["refine_every"]
-    needed = first + 1 + config.training.max_lag
-    if last >= needed:
-        return []
-    return [
-        f"method.steps={last}: no rubric is refined, since the first refinement follows step {first} "
-        f"and rewards from step {needed} on; set method.steps={needed} or more, or a smaller method.refine_every"
-    ]
-
-
 def samples_from_other_weights(config: RunConfig) -> list[str]:
     """Return a note if completions come from the base weights that the trainer has quantised."""
     elsewhere = config.engine.simulated or config.engine.replays or config.engine.is_trainer

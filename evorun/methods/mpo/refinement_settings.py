@@ -145,9 +145,13 @@ class RefinedLearningSettings(LearningSettings, RefinementSettings):
     """Hyperparameters of the loop with refinement of rubrics."""
 
     @property
-    def first_change(self) -> int:
+    def first_refinement(self) -> int | None:
         refined = self.rubric is not None and self.refine_schedule in ("fixed", "adaptive")
-        return self.refine_every if refined else super().first_change
+        return self.refine_every if refined else None
+
+    @property
+    def first_change(self) -> int:
+        return self.first_refinement or super().first_change
 
     @property
     def sees_answers(self) -> bool:
