@@ -5,6 +5,7 @@ Each error is one line that says what was expected, what was given, and what to 
 
 import errno
 import re
+import sys
 
 
 def first_line(error: BaseException) -> str:
@@ -86,6 +87,20 @@ def as_machine_error(error: Exception) -> EvorunError | None:
     if isinstance(error, OSError) and error.errno in _MACHINE:
         return EvorunError(f"{error.strerror}: {_MACHINE[error.errno]}")
     return None
+
+
+def as_installation_error(error: BaseException) -> EvorunError | None:
+    """Return what a package that is missing or broken is to the user; None for another error, or a module of evorun."""
+    # Some packages explain at length why their own import fails; the cause names the module.
+    while isinstance(error.__cause__, ImportError):
+        error = error.__cause__
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if package in ("", "evorun"):
+        return None
+    advice = "install evorun again, with its packages (README, Install)"
+    if package in sys.stdlib_module_names:
+        advice = "it belongs to Python, so use a Python that is complete"
+    return EvorunError(f"cannot import {package}: {first_line(error)}; {advice}")
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?) *([smh]?)", re.ASCII)

@@ -382,6 +382,36 @@ def test_what_is_shown_or_refused_imports_nothing_heavy(tmp_path: Path) -> None:
     assert "error: method.generations: expected int, got 'x'" in done.stderr
 
 
+BLOCKING = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        package = name.partition(".")[0]
+        if package in ("rich", "omegaconf") and sys.argv[1] == "missing":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if package == "numpy" and sys.argv[1] == "broken":
+            cause = ImportError("libblas.so: cannot open shared object file", name="numpy._core._multiarray_umath")
+            raise ImportError("\\nIMPORTANT: PLEASE READ THIS\\n") from cause  # as the real one does
+sys.meta_path.insert(0, Blocker())
+from evorun.cli import main
+main(["list"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("missing", "cannot import rich: ModuleNotFoundError: No module named 'rich'"),
+        ("broken", "cannot import numpy: ImportError: libblas.so: cannot open shared object file"),
+    ],
+)
+def test_a_broken_installation_is_a_line_on_the_first_lost_package(tmp_path: Path, state: str, expected: str) -> None:
+    program = [sys.executable, "-c", BLOCKING, state]
+    done = subprocess.run(program, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stderr == f"error: {expected}; install evorun again, with its packages (README, Install)\n"
+    assert done.returncode == 1
+
+
 def test_a_sweep_gives_each_job_a_stable_folder(tmp_path: Path) -> None:
     sweep = ("-m", *DRY_RUN, "task.limit=1", "seed=0,1", "budget.calls_per_problem=8,20", "hydra.sweep.dir=sweep")
     done = evorun_here(*sweep, cwd=tmp_path)

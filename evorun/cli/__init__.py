@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
+from evorun.errors import EvorunError, as_installation_error
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -44,7 +45,6 @@ def exit_after(action: Callable[[], int], *, debug: bool) -> NoReturn:
 
 def _guarded(action: Callable[[], int], *, debug: bool) -> int:
     from evorun.cli.output import print_error
-    from evorun.errors import EvorunError
     from evorun.runs.signals import as_interrupt
 
     try:
@@ -52,15 +52,22 @@ def _guarded(action: Callable[[], int], *, debug: bool) -> int:
     except Exception as error:
         if (stop := as_interrupt(error)) is not None:
             raise stop from error
-        known: Exception | None = error
-        if not isinstance(error, EvorunError):
-            from evorun.runner.registry import fault_of_plugin
-
-            known = fault_of_plugin(error)
+        known = error if isinstance(error, EvorunError) else _as_foreign_fault(error)
         if known is None or debug:
             raise
         print_error(str(known), known)
         return EXIT_FAILED
+
+
+def _as_foreign_fault(error: Exception) -> EvorunError | None:
+    """Return the error for an exception of a plug-in or of a broken installation; None for any other."""
+    broken = as_installation_error(error)
+    try:
+        from evorun.runner.registry import fault_of_plugin
+
+        return fault_of_plugin(error) or broken
+    except ImportError:  # a broken installation fails here as well
+        return broken
 
 
 def _dispatch(arguments: list[str]) -> int:

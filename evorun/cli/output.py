@@ -73,11 +73,16 @@ def print_json(document: Any) -> None:
 
 def say(kind: str, message: str, style: str) -> None:
     """Print one line on standard error, `KIND: MESSAGE`."""
-    from rich.text import Text
+    message = " ".join(message.split())
+    try:
+        from rich.text import Text
 
-    from evorun.runs.terminal import Terminal
+        from evorun.runs.terminal import Terminal
+    except ImportError:  # the line may be on just that
+        print(f"{kind}: {message}", file=sys.stderr)
+        return
 
-    line = Text.assemble((f"{kind}:", style), " ", " ".join(message.split()))
+    line = Text.assemble((f"{kind}:", style), " ", message)
     console = Terminal(stderr=True)
     # an error often has a command or a path to copy, and in a file each message is one line
     console.print(line, soft_wrap=kind != "warning" or not console.is_terminal)

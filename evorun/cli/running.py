@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from evorun.cli import invocation
 from evorun.cli.output import print_error
 from evorun.cli.usage import Interrupted
-from evorun.errors import ConfigError, DataError, EvorunError, HistoryError, JournalError
+from evorun.errors import ConfigError, DataError, EvorunError, HistoryError, JournalError, as_installation_error
 from evorun.runs.directory import LOCK, MANIFEST, load_manifest
 from evorun.runs.files import showing_work
 from evorun.runs.manifest import Origin
@@ -67,7 +67,8 @@ def carry_out(
         raise error
     message = str(error)
     if error is not None and not isinstance(error, EvorunError):
-        defect = fault_of_plugin(error) or f"evorun failed: {type(error).__name__}: {error}; this is a bug"
+        foreign = fault_of_plugin(error) or as_installation_error(error)
+        defect = foreign or f"evorun failed: {type(error).__name__}: {error}; this is a bug"
         message = f"{defect}: {display(path)}/evorun.log has the traceback (or add evorun.debug=true)"
     if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only repeat these
         message += f"; the records so far are kept, {advice}"
