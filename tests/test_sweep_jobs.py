@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -27,7 +28,9 @@ from evorun.cli.status_table import status_table, title_of
 from evorun.cli.sweep_end import describe_end
 from evorun.errors import RunDirectoryError
 from evorun.runs.files import is_locked, take_lock
+from evorun.runs.job_search import find_jobs
 from evorun.runs.job_states import JobStatus, look_at
+from evorun.runs.live import ProgressRecord, write_progress
 from evorun.runs.sweeps import JobInSweep, is_own_sweep, new_sweep, read_sweep, write_sweep
 from evorun_process import evorun_here, records, reopen, start
 from journals import effects_in
@@ -225,6 +228,14 @@ def test_a_job_that_cannot_be_seen_from_here_is_not_called_lost(sweep: Path) -> 
         "running",
         "started on another, where alone it can be seen whether it still runs",
     )
+    (run := sweep.parent / "alone").mkdir()
+    shutil.copy(jobs_of(sweep)[0] / "manifest.json", run)
+    for host, state in ((None, "lost"), (platform.node(), "lost"), ("another", "running")):
+        live = ProgressRecord(share=0.1, ended=0, problems=2, seconds=3.0, left_seconds=None, host=host)
+        write_progress(run / ".progress.json", live)
+        [seen] = find_jobs([run]).runs
+        told = "its process is gone, as when killed or out of memory" if state == "lost" else first["note"]
+        assert (seen.state, seen.note) == (state, told)
 
 
 def test_what_a_stopped_job_has_cost_and_how_it_goes_on(sweep: Path) -> None:
@@ -250,7 +261,8 @@ def test_what_a_stopped_job_has_cost_and_how_it_goes_on(sweep: Path) -> None:
     (stopped / "manifest.json").write_text(json.dumps(manifest))
     shown = evorun_here("status", sweep, cwd=sweep.parent).stdout
     assert shown.splitlines()[-1] == "continue with: evorun resume sweep"
-    assert "lost: seed=1: calls and tokens as they were up to 2 seconds before its end; none is lost" in shown
+    gone = "its process is gone, as when killed or out of memory"
+    assert f"lost: seed=1: {gone}; calls and tokens are of up to 2 s before its end, and its journal has all" in shown
     assert re.search(r"seed=2 \(replay\) +interrupted", shown)
     alone = evorun_here("status", lost, stopped, cwd=sweep.parent).stdout
     assert alone.splitlines()[-2:] == [
@@ -266,6 +278,7 @@ def test_a_run_tells_its_progress_while_it_goes_on(tmp_path: Path) -> None:
 
     def look(file: Path, record: Any) -> None:
         written(file, record)
+        assert record.host == platform.node()
         found.append(look_at(tmp_path / "run", "run"))
 
     with mock.patch.object(progress, "WRITE_INTERVAL_S", 0.01), mock.patch.object(progress, "write_progress", look):

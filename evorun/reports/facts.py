@@ -14,6 +14,7 @@ from evorun.runs.aggregates import Aggregates
 from evorun.runs.budget import LIMITS
 from evorun.runs.configs import iterate_leaves
 from evorun.runs.directory import identity
+from evorun.runs.job_states import look_at_run
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.stated_studies import find_study
 
@@ -26,10 +27,14 @@ SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing ab
 _EQUAL_CALLS = "Equal calls are not equal generations"
 
 _STATUSES = {
-    "running": "Unfinished: the run is still going (or was killed); figures cover its records so far.",
+    "running": "Unfinished: the run is still going; figures cover its records so far.",
     "interrupted": "Unfinished: the run was interrupted; figures cover its records until then.",
     "failed": "Failed: the run stopped on an error; figures cover its records until then.",
 }
+_LOST = (
+    "Unfinished: no process works on the run any more, as after a kill or a lack of memory; figures cover its records "
+    "until then."
+)
 
 
 def note_equal_calls(outcome: Outcome) -> str:
@@ -159,7 +164,9 @@ def list_warnings(outcome: Outcome) -> list[str]:
     found += outcome.hacking.lines if outcome.hacking is not None else []
     if (cut := describe_early_ends(outcome)) is not None:
         found.append(cut)
-    if manifest.status != "completed":
+    if manifest.status == "running" and look_at_run(outcome.run_dir, "").state == "lost":
+        found.append(_LOST)
+    elif manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
     found += [f"Missing: {line}." for line in outcome.missing]
     found += [f"Changed: {line}." for line in outcome.changed]

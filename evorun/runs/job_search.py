@@ -9,7 +9,7 @@ import msgspec
 
 from evorun.errors import RunDirectoryError
 from evorun.runs.directory import MANIFEST, TOURNAMENT
-from evorun.runs.job_states import JobStatus, look_at
+from evorun.runs.job_states import JobStatus, look_at_run
 from evorun.runs.paths import display
 from evorun.runs.sweeps import SweepManifest, is_sweep, job_statuses, read_sweep
 
@@ -51,7 +51,7 @@ def find_jobs(folders: Sequence[Path]) -> Overview:
     for folder, sweep in (found for given in folders for found in find_folders(given)):
         shown = display_as_text(folder)
         if sweep is None:
-            runs.setdefault(shown, look_at(folder, shown))
+            runs.setdefault(shown, look_at_run(folder, shown))
         else:
             sweeps.setdefault(shown, SweepStatus(shown, sweep.launcher, job_statuses(folder, sweep)))
     return Overview(list(sweeps.values()), list(runs.values()))

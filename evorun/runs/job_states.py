@@ -5,6 +5,7 @@ A folder may come from somebody else, or be written at this moment. What cannot 
 
 import contextlib
 import os
+import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -139,6 +140,11 @@ class _TournamentResults(msgspec.Struct):
     cost: Spent | None = None
 
 
+def describe_unseen(host: str) -> str:
+    """Return the note on a job that may go on where its lock cannot be seen from here."""
+    return f"started on {host}, where alone it can be seen whether it still runs"
+
+
 def count_states(jobs: Iterable[JobStatus]) -> str:
     """Return how many jobs are in which state: `9 done, 3 running`."""
     counts = Counter(job.state for job in jobs)
@@ -179,8 +185,10 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
         ended = complete or (live is not None and 0 < live.problems <= live.ended)
         state = "reporting" if ended else "running" if has_progress else "starting"
     note = "no report yet" if state == "done" and not (run / REPORT).exists() else None
-    if state == "lost" and live is not None and live.cost:
-        note = f"calls and tokens as they were up to {WRITE_INTERVAL_S:.0f} seconds before its end; none is lost"
+    if state == "lost":
+        note = "its process is gone, as when killed or out of memory"
+        if live is not None and live.cost:
+            note += f"; calls and tokens are of up to {WRITE_INTERVAL_S:.0f} s before its end, and its journal has all"
     recording = find_recording(manifest.config)
     primary = manifest.scores[0] if manifest.scores else ACCURACY
     metric = Metric(None, None, 0) if results is None else results.metrics.get(primary.name, Metric(None, None, 0))
@@ -210,6 +218,15 @@ def look_at(run: Path, name: str, *, begun: bool = False) -> JobStatus:
         error=next(iter((manifest.error or "").splitlines()), None) if state == "failed" else None,
         note=note,
     )
+
+
+def look_at_run(run: Path, name: str) -> JobStatus:
+    """Return the status of a run or tournament by itself, whose process may work on another machine."""
+    status = look_at(run, name)
+    live = read_progress(run) if status.state == "lost" else None
+    if live is None or live.host is None or live.host == platform.node():
+        return status
+    return msgspec.structs.replace(status, state="running", note=describe_unseen(live.host))
 
 
 def _describe_tournament(run: Path, status: JobStatus, tournament: _Tournament, locked: bool) -> JobStatus:

@@ -29,6 +29,8 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since this process began the run."""
     left_seconds: float | None
     """Estimated seconds until the end; null where there is no estimate yet, or only evaluations or results are left."""
+    host: str | None = None
+    """Name of the machine of this process."""
 
 
 def write_progress(file: Path, progress: ProgressRecord) -> None:

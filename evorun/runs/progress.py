@@ -1,6 +1,7 @@
 """Live progress of a run: a display on a terminal, plain lines elsewhere."""
 
 import contextlib
+import platform
 import threading
 import time
 from collections import Counter, deque
@@ -184,6 +185,7 @@ class Progress:
             cost={role: Spent(**usage.counts()) for role, usage in sorted(dict(self.traffic.cost).items())},
             seconds=round(self.seconds, 1),
             left_seconds=self._time_left.estimate(self.seconds) if share < 1 else None,
+            host=platform.node(),
         )
 
     def _count(self, problem: str) -> None:

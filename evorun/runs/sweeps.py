@@ -13,7 +13,7 @@ from evorun.errors import RunDirectoryError
 from evorun.runs import slurm
 from evorun.runs.directory import LOCK, MANIFEST, current_time
 from evorun.runs.files import is_locked, read_json
-from evorun.runs.job_states import JobStatus, State, count_states, last_line, look_at
+from evorun.runs.job_states import JobStatus, State, count_states, describe_unseen, last_line, look_at
 from evorun.runs.ownership import is_signature, sign
 from evorun.runs.paths import display
 from evorun.runs.records import write_json
@@ -166,8 +166,7 @@ def job_statuses(
         seen.append(msgspec.structs.replace(status, scheduler_id=job.scheduler_id))
     if sweep.launcher != "slurm":
         if sweep.host != platform.node():
-            unseen = f"started on {sweep.host}, where alone it can be seen whether it still runs"
-            seen = [_unless_lost(status, unseen) for status in seen]
+            seen = [_unless_lost(status, describe_unseen(sweep.host)) for status in seen]
         return seen
     left = [job for job, status in zip(sweep.jobs, seen, strict=True) if job.scheduler_id and not status.is_done]
     here = slurm.find_cluster() if any(job.cluster for job in left) else None
