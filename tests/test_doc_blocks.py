@@ -1,7 +1,7 @@
-"""Every Python block of the README and of docs/ runs: a page's blocks in order, in one namespace.
+"""Every Python block of the README, of docs/ and of the examples' READMEs runs: a page's in order, in one namespace.
 
-The folder has a finished run in `RUN_DIR`. A block whose first line says what it needs is compiled only:
-`# needs a GPU`, `# needs a key`, `# needs a data set`.
+The folder has a finished run in `RUN_DIR`, and the examples can be imported. A block whose first line says what it
+needs is compiled only: `# needs a GPU`, `# needs a key`, `# needs a data set`.
 """
 
 import re
@@ -17,7 +17,11 @@ from prepared_runs import prepare
 pytestmark = pytest.mark.usefixtures("_forked_children")
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts)]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
+    *sorted(ROOT.glob("examples/*/README.md")),
+]
 NEEDS = re.compile(r"\s*# needs (?:a GPU|a key|a data set)")
 SYBIL = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"])
 
@@ -47,7 +51,16 @@ PAGES_WITH_BLOCKS = [page for page in PAGES if "```python\n" in page.read_text()
 @pytest.mark.parametrize("page", PAGES_WITH_BLOCKS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_python_blocks_of_a_page_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    for example in ROOT.glob("examples/*/pyproject.toml"):
+        monkeypatch.syspath_prepend(example.parent)
     assert run_blocks(page) == page.read_text().count("```python\n")
+
+
+def test_python_is_fenced() -> None:
+    """Blocks by indentation are commands: they are coloured as such, and no test runs them as Python."""
+    text = re.compile(r"^(?:    .*\n)*?    (?:async def|class|def|from \w\S* import|import) .*$", re.MULTILINE)
+    fenced = re.compile(r"```.*?```", re.DOTALL)
+    assert [(page.name, found) for page in PAGES for found in text.findall(fenced.sub("", page.read_text()))] == []
 
 
 def test_blocks_share_a_namespace_and_those_that_need_something_are_compiled(tmp_path: Path) -> None:
