@@ -1,4 +1,4 @@
-"""Check the style of README and docs/: proselint's checks of words, and the list of evorun's own in docs/words.json.
+"""Check the style of README, docs/ and examples/ by proselint's checks of words, and evorun's own in docs/words.json.
 
     python scripts/check_style.py [FILE...]
 
@@ -53,9 +53,10 @@ def register() -> None:
 
 
 def pages() -> list[Path]:
-    """Return the Markdown files of the root and of docs/, without what the site's build generates."""
+    """Return the Markdown files of the root and of docs/, without generated ones, and the READMEs of examples/."""
     return [
         *ROOT.glob("*.md"),
+        *ROOT.glob("examples/**/README.md"),
         *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in page.parts),
     ]
 

@@ -14,9 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-TOP_LEVEL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+TOP_LEVEL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "SKILL.md")]
 PAPERS = sorted((DOCS / "papers").glob("*.md"))
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "generated")
+EXAMPLES = [ROOT / "examples" / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
+TEXTS = [*TOP_LEVEL, *PAGES, *EXAMPLES]
 LONGEST, MEDIAN, USUAL = 35, 18, 25
 """Words of a sentence: at most, in the median of a page, and of all but a tenth."""
 
@@ -33,7 +35,7 @@ def sentences(text: str) -> Iterator[str]:
     text = re.sub(r"^(    |#|\s*\|).*$", "", text, flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
         words = re.sub(r"`[^`]*`|\]\([^)]*\)", "x", " ".join(block.split()))
-        yield from re.split(r"(?<=[.!?:;])\s+(?=[A-Z\[*x0-9])", words)
+        yield from re.split(r"(?<=[.!?])\s+(?=[A-Z\[*x0-9]|evorun|vLLM)", words)
 
 
 def is_defined(module: str, name: str) -> bool:
@@ -60,7 +62,7 @@ def test_the_readme_is_one_page() -> None:
     assert len(text.split()) <= 1200
 
 
-@pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_sentence_is_longer_than_35_words(page: Path) -> None:
     assert [one for one in sentences(page.read_text()) if len(one.split()) > LONGEST] == []
 
@@ -72,7 +74,7 @@ def test_a_page_begins_with_a_sentence(page: Path) -> None:
     assert re.match(r"[A-Z\[*`e]", first)  # no block of code, table or picture
 
 
-@pytest.mark.parametrize("page", [*TOP_LEVEL, *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_most_sentences_are_short(page: Path) -> None:
     lengths = [len(one.split()) for one in sentences(page.read_text()) if one.strip()]
     assert median(lengths) <= MEDIAN
