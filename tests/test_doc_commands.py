@@ -34,6 +34,12 @@ NEEDS_A_KEY = "judge_engine=openai"
 ELSEWHERE = ("--help", "list", "doctor", "calibrate", "study", "view", "plan", "--config-dir")
 """Verbs that tests of their own run: test_listing.py, test_doctor.py, test_calibrate.py, test_stated_study.py, those of
 viewer/, test_plan.py."""
+NEEDS = {
+    "GPU": re.compile(r"engine=vllm|^(?!.*\bengine=).*\bmodel=(?:gemma|gpt_oss|llama|mistral|qwen)"),
+    "key": re.compile(r"engine=openai|=tinker\b|api_key_env="),
+    "data set": re.compile(r"task\.data=FOLDER|task\.source=hub"),
+}
+"""What a command of a page's own blocks may need beside a clone, and how it shows. A plan needs nothing."""
 OF_SWEEPS = "SWEEP_DIR"
 """Commands on a sweep that has been started; test_sweep_jobs.py and test_branching.py have them."""
 OF_VERBS = [
@@ -101,6 +107,19 @@ def test_a_printed_run_on_a_simulated_model_runs(command: str, tmp_path: Path) -
         pytest.importorskip("reasoning_gym.factory")
     done = evorun_here(*shlex.split(command), *SMALLER, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_blocks_say_what_their_commands_need() -> None:
+    """In the block's first line, or behind the command."""
+    for page in PAGES:
+        text = re.sub(r"\\\n\s+", " ", page.read_text())
+        for block in re.findall(r"^    \S.*\n(?:^    .*\n)*", text, re.MULTILINE):
+            first, *_ = block.splitlines()
+            for line in re.findall(r"^    evorun (?!plan )(.*)$", block, re.MULTILINE):
+                command, _, comment = line.partition(" #")
+                said = comment + first * first.startswith("    # ")
+                for need, shown in NEEDS.items():
+                    assert need in said or not shown.search(command), (page.name, need, command)
 
 
 def inline_and_indented(pattern: str) -> set[str]:
