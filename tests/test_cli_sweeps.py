@@ -154,11 +154,13 @@ def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: P
     assert said[0].startswith("error: a job of this sweep cannot run (method=grpo; method=rloo): ")
     assert "its chat template takes no messages of the role tool" in said[0]
     assert again.stderr.splitlines() == ["begun"] * 6  # what has begun needs no more than its journal
-    small = ("method=duel_evolve", "task=arithmetic", "engine=simulated", "budget=calls_50", "hydra.sweep.dir=small")
+    small = ("method=duel_evolve", "task=arithmetic", "engine=simulated", "budget.calls_per_problem=50")
+    line = "method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: the budget has 50."
     with mock.patch("evorun.cli.running.carry_out", begin):
-        warned = evorun_here("-m", *small, "seed=0,1", cwd=tmp_path)
-    line = "warning: method=duel_evolve may never leave generation 0, which takes up to 60 calls per problem: "
-    assert warned.stderr.splitlines() == [f"{line}the budget has 50.", "begun", "begun"]
+        warned = evorun_here("-m", *small, "seed=0,1", "hydra.sweep.dir=small", cwd=tmp_path)
+        in_part = evorun_here("-m", *small[:3], f"{small[3]},70", "seed=0,1", "hydra.sweep.dir=part", cwd=tmp_path)
+    assert warned.stderr.splitlines() == [f"warning: {line}", *["begun"] * 2]
+    assert in_part.stderr.splitlines() == [f"warning: {small[3]}: {line}", *["begun"] * 4]
 
 
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:
@@ -256,6 +258,8 @@ def test_a_job_that_cannot_begin_has_failed_until_a_resume_begins_it(tmp_path: P
         done = evorun_here(*words, cwd=tmp_path)
     said = ["warning: method=best_of_n seed=0: of each job", "error: method.samples: expected a number"]
     assert done.stderr.splitlines() == said
+    jobs = "; ".join(f"method={method} seed={seed}" for method in ("best_of_n", "zero_shot") for seed in (0, 1))
+    assert f"warned alike: {jobs}: of each job" in done.stdout.splitlines()
     looked = evorun_here("status", "sweep", cwd=tmp_path)
     failed = "failed: method=best_of_n seed=0; method=best_of_n seed=1: method.samples: expected a number"
     for shown in (done.stdout, looked.stdout):

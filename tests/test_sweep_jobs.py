@@ -471,12 +471,13 @@ def test_a_job_that_fails_beside_others_is_named(tmp_path: Path, capsys: pytest.
     assert [job["state"] for job in statuses(tmp_path / "sweep", tmp_path)][1] == "done"
     begun = BegunSweep(tmp_path / "sweep", [], {})
     capsys.readouterr()
-    this = invocation.Invocation(sweep=begun, said={"known"})
+    this = invocation.Invocation(sweep=begun, said={"known": ["seed=0"]})
     with subprocess.Popen(["sleep", "100"]) as early, mock.patch.object(invocation, "current", this):
         early.terminate()  # before it has a handler
         said = io.BytesIO(b"warning: known\nwarning: new\n")
         ended = LocalLauncher()._end(_Running(early, "seed=2", tmp_path / "sweep" / "2", said))
     assert (ended, begun.errors) == ("interrupted", {})
+    assert this.said == {"known": ["seed=0", "seed=2"], "new": ["seed=2"]}
     assert capsys.readouterr().err == "warning: seed=2: new\n"
 
 

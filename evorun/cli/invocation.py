@@ -49,15 +49,20 @@ class Invocation:
     """Of the runs of this process, in order."""
     folders: list[Path] = field(default_factory=list)
     """Of the runs that began in this process, in order."""
-    said: set[str] = field(default_factory=set)
-    """Warnings and errors that a sweep has printed, once for all its jobs."""
+    said: dict[str, list[str]] = field(default_factory=dict)
+    """Warnings and errors that a sweep has printed, once for all its jobs: those that gave it, where one was named."""
 
-    def is_said(self, message: str) -> bool:
-        """Return whether this command line has printed a message, which counts as printed from now on."""
-        if message in self.said:
-            return True
-        self.said.add(message)
-        return False
+    def is_said(self, message: str, job: str | None = None) -> bool:
+        """Return whether this command line has printed a message, which counts as printed from now on.
+
+        job: the name of the job that gives it, which is printed with it.
+        """
+        if message not in self.said:
+            self.said[message] = [] if job is None else [job]
+            return False
+        if (jobs := self.said[message]) and job is not None and job not in jobs:
+            jobs.append(job)
+        return True
 
 
 current = Invocation()

@@ -59,8 +59,7 @@ def run_hydra(arguments: Sequence[str], resumed: Mapping[str, Sequence[str]] | N
     except SystemExit as stop:  # Hydra's own --cfg, --info, ...
         return int(stop.code or 0)
     finally:
-        if this.sweep is not None:
-            print_end(this.sweep, Terminal())
+        print_end(this, Terminal())
     return EXIT_FAILED if "failed" in this.statuses else 0
 
 

@@ -214,7 +214,8 @@ class LocalLauncher(Launcher):
         for line in lines:
             warning = "warning: " if line.startswith("warning: ") else ""
             message = line.removeprefix(warning)
-            if not line.startswith("error: ") and not invocation.current.is_said(message):
+            name = job.name if warning else None
+            if not line.startswith("error: ") and not invocation.current.is_said(message, name):
                 style = "bold yellow" if warning else None
                 self._console.print(f"{warning}{job.name}: {message}", style=style, soft_wrap=True)
         if status == "completed":

@@ -138,9 +138,9 @@ class _Warnings(logging.Handler):
         if record.levelno != logging.WARNING:
             return
         message, sweep = record.getMessage(), invocation.current.sweep
-        if sweep is not None and invocation.current.is_said(message):  # jobs often warn alike
-            return
         name = None if sweep is None else sweep.job_name
+        if sweep is not None and invocation.current.is_said(message, name):  # jobs often warn alike
+            return
         say("warning", message if name is None else f"{name}: {message}", "bold yellow")
 
 

@@ -77,18 +77,19 @@ def carry_out(
 
 
 class Foreseen(NamedTuple):
-    """A run, judged by its settings, this machine and its data."""
+    """A run, judged by its settings, and by the machine that carries it out and its data where these are here."""
 
     obstacle: str | None
-    """The reason for which it cannot begin; None if it can."""
+    """The reason for which it cannot begin; None if none is known."""
     warning: str | None = None
     """A line on evolution that its budget does not reach; None without any."""
 
 
-def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:
+def foresee(config: Mapping[str, Any], loaded: dict[str, int] | None) -> Foreseen:
     """Return what is foreseen of a run.
 
-    loaded: problems by task, whose data has been read and is not read again; the run's own is added.
+    loaded: problems by task, whose data has been read and is not read again; the run's own is added. None: another
+    machine carries the run out, so that its settings alone are judged.
     """
     from evorun.runner.estimates import limit_calls
     from evorun.runner.foreseen import predict_unevolved
@@ -99,6 +100,8 @@ def foresee(config: Mapping[str, Any], loaded: dict[str, int]) -> Foreseen:
     try:
         with blaming_plugins():
             checked = check(config)
+            if loaded is None:
+                return Foreseen(None, predict_unevolved(checked.method, checked.budget.calls_per_problem))
             require_parts(checked)
             task = repr(config["task"])
             if task not in loaded:

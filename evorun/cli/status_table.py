@@ -61,10 +61,11 @@ def list_notes(jobs: Sequence[JobStatus]) -> list[str]:
     for job in jobs:
         if said := job.error or job.note:
             names.setdefault((job.state, " ".join(said.split())), []).append(job.name)
-    return [f"{state}: {_join(jobs_of_it)}: {said}" for (state, said), jobs_of_it in names.items()]
+    return [f"{state}: {join_names(jobs_of_it)}: {said}" for (state, said), jobs_of_it in names.items()]
 
 
-def _join(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return the names of jobs in one text, which leaves some out where they are many."""
     more = len(names) - _NAMED
     return "; ".join([*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])])
 

@@ -1,21 +1,26 @@
 """The end of a sweep: a table of its jobs, its failures, and the commands that continue and compare it."""
 
 import shlex
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from evorun.cli.invocation import BegunSweep
-from evorun.cli.status_table import describe_resume, list_notes, status_table, title_of
+from evorun.cli.invocation import BegunSweep, Invocation
+from evorun.cli.status_table import describe_resume, join_names, list_notes, status_table, title_of
 from evorun.runs.job_states import JobStatus
 from evorun.runs.paths import display
 from evorun.runs.sweeps import job_statuses, read_sweep
 from evorun.runs.terminal import Terminal
 
+_SHOWN = 80
+"""Characters of a warning that a line at the end shows at most (ours): all of it stands above."""
 
-def print_end(begun: BegunSweep, console: Terminal) -> None:
+
+def print_end(invocation: Invocation, console: Terminal) -> None:
     """Print how a sweep ended or was interrupted; nothing of one in which no job has begun."""
-    if not begun.folder.exists():
+    begun = invocation.sweep
+    if begun is None or not begun.folder.exists():
         return
     if begun.submitted:
         for line in describe_submitted(begun):
@@ -28,8 +33,20 @@ def print_end(begun: BegunSweep, console: Terminal) -> None:
     ]
     console.print_table(status_table(jobs, title_of(display(begun.folder), jobs)))
     console.print()
-    for line in describe_end(begun, jobs):
+    for line in (*describe_repeated(invocation.said), *describe_end(begun, jobs)):
         console.print(line, soft_wrap=True)
+
+
+def describe_repeated(said: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each warning that other jobs gave, too, than the one that was printed with it.
+
+    said: the jobs that gave a warning, in order.
+    """
+    return [
+        f"warned alike: {join_names(jobs)}: {textwrap.shorten(message, _SHOWN, placeholder=' ...')}"
+        for message, jobs in said.items()
+        if len(jobs) > 1
+    ]
 
 
 def describe_submitted(begun: BegunSweep) -> list[str]:

@@ -121,9 +121,10 @@ class VariantSweeper(BasicSweeper):
         with showing_progress() as progress:
             numbered = enumerate(progress.track(jobs, description="composing the jobs"))
             composed = [self._compose(job, number) for number, job in numbered]
-            # What has begun may need only its journal; a machine that only submits jobs need not be able to run them.
-            if not (self._folder / SWEEP).exists() and runs_here(self.config):
-                refuse_obstacles(jobs, progress.track(composed, description="checking the jobs and their data"))
+            if not (self._folder / SWEEP).exists():  # what has begun may need only its journal
+                here = runs_here(self.config)
+                described = f"checking the jobs{' and their data' if here else ''}"
+                find_obstacles(jobs, progress.track(composed, description=described), here=here)
         earlier = read_sweep(self._folder) if is_sweep(self._folder) else None
         if resumed is None:
             jobs = name_folders(jobs, composed, earlier.jobs if earlier is not None and is_own_sweep(earlier) else ())
@@ -202,32 +203,42 @@ def runs_here(config: DictConfig) -> bool:
     return config.hydra.launcher.get("_target_") in (IN_THIS_PROCESS, local_launcher.TARGET)
 
 
-def refuse_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig]) -> None:
-    """Print why jobs cannot run, or will not evolve, a line for each reason. Raises ConfigError where none can run."""
+def find_obstacles(jobs: Sequence[Sequence[str]], composed: Iterable[DictConfig], *, here: bool) -> None:
+    """Print why jobs cannot run, or will not evolve, a line for each reason. Raises ConfigError where none can run.
+
+    here: on this machine. A machine that only submits jobs need not be able to run them, and obstacles are warnings.
+    """
     common = set.intersection(*map(set, jobs))
     found: dict[str, Foreseen] = {}
-    loaded: dict[str, int] = {}
+    loaded: dict[str, int] | None = {} if here else None
     for job, config in zip(jobs, composed, strict=True):
         arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
         if arm not in found:
             found[arm] = _foresee(config, loaded)
     arms: dict[str | None, list[str]] = {}
+    warned: dict[str | None, list[str]] = {}
     for arm, foreseen in found.items():
         arms.setdefault(foreseen.obstacle, []).append(arm)
-    if len(arms) == 1 and None not in arms:
-        raise ConfigError(str(next(iter(arms))))
+        warned.setdefault(foreseen.warning, []).append(arm)
+    able = arms.pop(None, None)
+    if here and len(arms) == 1 and able is None:
+        raise ConfigError(next(filter(None, arms)))
     for reason, unable in arms.items():
-        if reason is not None:
-            invocation.current.is_said(reason)
-            print_error(f"a job of this sweep cannot run ({'; '.join(unable)}): {reason}")
-    if None not in arms:
+        line = f"a job of this sweep {'cannot' if here else 'may not'} run ({'; '.join(unable)}): {reason}"
+        if here:
+            invocation.current.is_said(str(reason))
+            print_error(line)
+        else:
+            say("warning", line, "bold yellow")
+    if here and able is None:
         raise ConfigError(f"none of the {len(jobs)} jobs of this sweep can run")
-    for foreseen in found.values():
-        if foreseen.warning is not None and not invocation.current.is_said(foreseen.warning):
-            say("warning", foreseen.warning, "bold yellow")
+    for warning, given_by in warned.items():
+        if warning is not None and not invocation.current.is_said(warning):
+            names = "" if len(given_by) == len(found) else f"{'; '.join(given_by)}: "
+            say("warning", f"{names}{warning}", "bold yellow")
 
 
-def _foresee(composed: DictConfig, loaded: dict[str, int]) -> Foreseen:
+def _foresee(composed: DictConfig, loaded: dict[str, int] | None) -> Foreseen:
     HydraConfig.instance().set_config(composed)  # the names of arms read it
     try:
         values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
