@@ -37,7 +37,8 @@ def test_each_arm_has_random_numbers_of_its_own_whatever_the_seed(study: str, mo
         return stream
 
     first, *_, last = read_arms(study)
-    streams = [find_stream(*arm, f"seed={seed}") for arm in (first, last) for seed in (0, 7)]
+    given = "++engine.stream=${arm:}"  # as on a command line
+    streams = [find_stream(*arm, *words) for arm in (first, last) for words in (["++seed=0"], ["++seed=7", given])]
     assert streams[0] == streams[1] != streams[2] == streams[3]
     assert all(streams)
 

@@ -192,10 +192,15 @@ def _of_trainer(key: str, default: Any, *, _parent_: DictConfig) -> Any:
 
 
 def _arm() -> str:
-    """Return a job's overrides, less `override_dirname.exclude_keys`; empty when Hydra composes no job."""
+    """Return a job's overrides but those that tell draws of one arm apart; empty when Hydra composes no job."""
     from hydra.core.hydra_config import HydraConfig
 
-    return str(HydraConfig.get().job.override_dirname) if HydraConfig.initialized() else ""
+    if not HydraConfig.initialized():
+        return ""
+    not_the_arms = ("seed=", "engine.stream=", "evorun.")
+    # unresolved: one of them may ask for the arm
+    overrides: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return ",".join(sorted(word for word in overrides if not word.lstrip("+").startswith(not_the_arms)))
 
 
 # At import: a SLURM job resolves its configuration in a process that composes nothing itself.
