@@ -354,23 +354,24 @@ def _check_reported(reported: object) -> None:
     if reported is None:
         return
     try:
-        rows = msgspec.convert(reported, Reported).rows
+        entries = msgspec.convert(reported, Reported)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            "reported: expected source, note, rows and means, each row with method and, where they are known, task, "
-            "model, overrides, accuracy (a fraction), metrics, sd, by_stratum (accuracies), steps and among: "
+            "reported: expected source, note, rows, means and names, each row with method and, where they are known, "
+            "task, model, overrides, accuracy (a fraction), metrics, sd, by_stratum (accuracies), steps and among, "
+            "each name with name (at most 40 characters), method and, where it needs them, task, model and overrides: "
             f"{error}"
         ) from error
-    first_rows: dict[Any, int] = {}
-    for index, row in enumerate(rows):
-        settings = frozenset(row.overrides.items()), frozenset(row.among.items())
-        earlier = first_rows.setdefault((row.method, row.task, row.model, settings), index)
-        if earlier != index:
-            raise ConfigError(
-                "reported.rows: expected one row per method, task, model and overrides, got rows "
-                f"{earlier} and {index} for method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; "
-                "join them"
-            )
+    for key, remedy in (("rows", "join them"), ("names", "keep one")):
+        first: dict[Any, int] = {}
+        for index, entry in enumerate(getattr(entries, key)):
+            earlier = first.setdefault(entry.runs, index)
+            if earlier != index:
+                raise ConfigError(
+                    f"reported.{key}: expected one entry per method, task, model and overrides, got {key} {earlier} "
+                    f"and {index} for method {entry.method}, task {entry.task or 'any'}, model {entry.model or 'any'}; "
+                    f"{remedy}"
+                )
 
 
 def _check_study(study: object) -> None:

@@ -15,8 +15,12 @@ Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info
 Setting = str | bool | int | Finite | None
 
 
-class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A row of a paper's table."""
+PaperName = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^\S(.*\S)?\Z")]
+"""A line of text that neither begins nor ends with a blank."""
+
+
+class ReportedArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The runs that an entry is about."""
 
     method: str
     task: str | None = None
@@ -25,6 +29,21 @@ class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     overrides: dict[str, Setting] = {}
     """Values that a run's configuration must have, by key (`method.max_errors: 3`; for a group its choice, `judge:
     gpt_4o_mini`), so that a sweep's jobs can share one list of rows."""
+
+    @property
+    def runs(self) -> tuple[object, ...]:
+        """All that decides which runs the entry is about."""
+        return self.method, self.task, self.model, frozenset(self.overrides.items())
+
+    @property
+    def specificity(self) -> int:
+        """The number of conditions on task, model and settings."""
+        return (self.task is not None) + (self.model is not None) + len(self.overrides)
+
+
+class ReportedRow(ReportedArm, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A row of a paper's table."""
+
     accuracy: Fraction | None = None
     metrics: dict[str, Finite] = {}
     """Means of scores by name, on the scale of `Grade.scores`; also `elo` and `relative_run_time`."""
@@ -36,6 +55,17 @@ class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Training figures by name, as (step, value) pairs."""
     among: dict[str, Setting] = {}
     """For an Elo rating of a run in several tournaments: settings of the other methods' runs in this tournament."""
+
+    @property
+    def runs(self) -> tuple[object, ...]:
+        """All that decides which runs the row is about."""
+        return *super().runs, frozenset(self.among.items())
+
+
+class NamedArm(ReportedArm, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A paper's name of an arm."""
+
+    name: PaperName
 
 
 class ReportedMean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,3 +88,5 @@ class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rows: tuple[ReportedRow, ...] = ()
     """Empty where the paper gives its outcome only in words, quoted in `note`."""
     means: tuple[ReportedMean, ...] = ()
+    names: tuple[NamedArm, ...] = ()
+    """Of the arms whose name in the paper is not evorun's."""

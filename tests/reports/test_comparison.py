@@ -269,6 +269,35 @@ def test_names_tell_runs_apart_by_what_differs(tmp_path: Path) -> None:
     assert [name.rpartition("/")[2] for name in _names(compare(again))] == ["e", "a"]
 
 
+def test_a_papers_name_stands_before_what_ran(tmp_path: Path) -> None:
+    names = [
+        {"name": "Evolution + RL", "method": "espl"},
+        {"name": "Mutation + RL", "method": "espl", "overrides": {"method.crossover_rate": 0}},
+    ]
+
+    def run(name: str, method: str = "espl", **given: Any) -> Path:
+        config = {"method": {"name": method, "crossover_rate": given.pop("rate", 1)}, "seed": given.get("seed", 0)}
+        config["reported"] = {"source": "A paper", "names": names}
+        return write_method(tmp_path / name, GOOD, method=method, config=config, **given)
+
+    random = {"policy": {"name": "random", "id": "random", "engine": "simulated"}}
+    runs = [run("a"), run("b", seed=1), run("c", rate=0), run("d", "grpo"), run("e", models=random, simulated=True)]
+    comparison = compare(runs, against="Mutation + RL")
+    whole, mutation = (
+        f"{name} (espl, method.crossover_rate={rate})" for name, rate in (("Evolution + RL", 1), ("Mutation + RL", 0))
+    )
+    assert {arm.name for arm in comparison.arms} == {whole, mutation, "grpo", "espl, random baseline"}
+    assert comparison.pairs.reference.name == mutation
+    for name in (mutation, "espl, method.crossover_rate=0"):
+        assert compare(runs, against=name).pairs.reference.name == mutation
+    assert f"{whole[:-1]}, seed 1)" in _names(comparison)
+    arms = make_data_tables(comparison)[0]
+    column = arms.headings.index("name_in_paper")
+    assert {row[0]: row[column] for row in arms.rows} == {
+        whole: "Evolution + RL", mutation: "Mutation + RL", "grpo": None, "espl, random baseline": None
+    }  # fmt: skip
+
+
 def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path) -> None:
     outcomes = [
         [True, True, False, False, True, False],

@@ -45,9 +45,14 @@ class Arm:
         return join_parts(self.parts)
 
     @property
+    def method_parts(self) -> Mapping[str, str]:
+        """The parts of the name without task, seed and baseline."""
+        return drop_parts(self.parts, TASK, BASELINE, SEED)
+
+    @property
     def method(self) -> str:
-        """The name without task, seed and baseline: what has one colour in all figures."""
-        return join_parts(drop_parts(self.parts, TASK, BASELINE, SEED))
+        """The name of these parts: what has one colour in all figures."""
+        return join_parts(self.method_parts)
 
     @property
     def label(self) -> str:

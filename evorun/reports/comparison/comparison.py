@@ -11,6 +11,7 @@ from evorun.reports.axes import XAxes, choose_axes
 from evorun.reports.comparison.arms import Arm, group_into_arms
 from evorun.reports.comparison.groups import make_groups
 from evorun.reports.comparison.judging import describe_judge_sampling
+from evorun.reports.comparison.names import PAPER, spell_name
 from evorun.reports.comparison.pairs import Pairs, pair_all
 from evorun.reports.comparison.reported import (
     ELO_LINE,
@@ -225,9 +226,9 @@ def find_shared_facts(rows: Sequence[Row]) -> dict[str, str]:
 def compare(run_dirs: Iterable[Path], against: Path | str | None = None) -> ComparedRuns:
     """Compare two runs or more, each with the reference of its group.
 
-    The reference is the run `against` (its folder, or the name of a row or of a method with one row per task), in other
-    groups the same method with the same settings; by default the control of the study that the runs record, or else it
-    is chosen (see `make_groups`).
+    The reference is the run `against` (its folder, the name of a row, or that of a method or a paper's arm with one row
+    per task), in other groups the same method with the same settings; by default the control of the study that the runs
+    record, or else it is chosen (see `make_groups`).
 
     Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
     """
@@ -272,9 +273,11 @@ def _find_reference(arms: Sequence[Arm], against: Path | str) -> Run:
     folder, name = Path(against).resolve(), str(against)
     candidates = [
         [run for arm in arms for run in arm.runs if run.outcome.run_dir.resolve() == folder],
-        [arm.runs[0] for arm in arms if name == arm.name],  # before a method's, which its random baseline has, too
-        [arm.runs[0] for arm in arms if name == arm.method and not arm.is_baseline],
-        [run for arm in arms for run in arm.runs if run.name == name],
+        # before a method's, which its random baseline has, too
+        [arm.runs[0] for arm in arms if name in spell_name(arm.parts)],
+        [arm.runs[0] for arm in arms if name in spell_name(arm.method_parts) and not arm.is_baseline],
+        [arm.runs[0] for arm in arms if name == arm.parts.get(PAPER)],
+        [run for arm in arms for run in arm.runs if name in spell_name(run.parts)],
         [arm.runs[0] for arm in arms if arm.runs[0].manifest.method == name and not arm.is_baseline],
     ]
     found = next(filter(None, candidates), [])

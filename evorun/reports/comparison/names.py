@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evorun.models.config import OTHER_ROLES
+from evorun.reports.comparison.reported import find_paper_name
 from evorun.reports.overview import Outcome
 from evorun.runs.directory import ENGINES, SIMULATED, identity
 from evorun.runs.manifest import Manifest, ModelInRun
 from evorun.runs.paths import display
 from evorun.simulation.engine import SPEED
 
+PAPER = "paper"
 SEED = "seed"
 TASK = "task"
 BASELINE = "baseline"
@@ -38,7 +40,7 @@ _MAX_VALUE_LENGTH = 24
 def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     """Return each run's name in parts, by aspect: the method, and as many others as tell it from all other runs.
 
-    Random baselines always carry their label.
+    Random baselines always carry their label. An experiment's name of an arm is a further part, and comes first.
     """
     parts = [
         {
@@ -66,12 +68,27 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
             if len(set(words)) > 1:
                 for index, word in zip(members, words, strict=True):
                     parts[index].update({aspect: word} if word else {})
-    return parts
+    papers = [_find_paper_name(outcome.manifest) for outcome in outcomes]
+    return [name if paper is None else {PAPER: paper, **name} for paper, name in zip(papers, parts, strict=True)]
+
+
+def _find_paper_name(manifest: Manifest) -> str | None:
+    if is_random_baseline(manifest):  # which no paper has
+        return None
+    return find_paper_name(manifest.config, manifest.method, manifest.task, get_policy(manifest).name)
 
 
 def join_parts(parts: Mapping[str, str]) -> str:
-    """Return the name that consists of the parts."""
-    return ", ".join(parts.values())
+    """Return the name that consists of the parts, a paper's name with the others in parentheses behind it."""
+    others = ", ".join(drop_parts(parts, PAPER).values())
+    if PAPER not in parts:
+        return others
+    return f"{parts[PAPER]} ({others})" if others else parts[PAPER]
+
+
+def spell_name(parts: Mapping[str, str]) -> set[str]:
+    """Return the name that consists of the parts, with and without a paper's name."""
+    return {join_parts(parts), join_parts(drop_parts(parts, PAPER))}
 
 
 def find_shared_parts(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:

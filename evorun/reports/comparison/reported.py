@@ -8,7 +8,7 @@ import msgspec
 
 from evorun.reports import text
 from evorun.runs.manifest import Manifest
-from evorun.runs.reported import Reported, ReportedMean, Setting
+from evorun.runs.reported import Reported, ReportedArm, ReportedMean, Setting
 from evorun.runs.schema import Metric
 from evorun.runs.scores import ACCURACY
 
@@ -58,18 +58,34 @@ def find_reported(
     reported = _read_reported(config)
     if not isinstance(reported, Reported):
         return None
-    # model names, not ids: papers do not say which files they loaded
-    fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
-    fitting = [row for row in fitting if row.model in (None, model) and has_values(config, row.overrides)]
+    fitting = [row for row in reported.rows if _fits(row, config, method, task, model)]
     rivals = [other.config for other in others if other.method != method]
     fitting = [
         row for row in fitting if not row.among or (rivals and all(has_values(rival, row.among) for rival in rivals))
     ]
     if not fitting:
         return None
-    row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None) + len(row.overrides))
+    row = max(fitting, key=lambda row: row.specificity)
     accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
     return ReportedFigures({**accuracy, **row.metrics}, row.sd, row.by_stratum, row.steps, row.model)
+
+
+def find_paper_name(config: Mapping[str, Any], method: str, task: str, model: str) -> str | None:
+    """Return a paper's name of the arm with this method, task, model and settings, the most specific one.
+
+    None where the paper names it as evorun does, or the configuration's figures are malformed.
+    """
+    reported = _read_reported(config)
+    names = reported.names if isinstance(reported, Reported) else ()
+    fitting = [arm for arm in names if _fits(arm, config, method, task, model)]
+    return max(fitting, key=lambda arm: arm.specificity).name if fitting else None
+
+
+def _fits(arm: ReportedArm, config: Mapping[str, Any], method: str, task: str, model: str) -> bool:
+    """Tell whether an entry is about the runs with this configuration."""
+    # model names, not ids: papers do not say which files they loaded
+    same = arm.method == method and arm.task in (None, task) and arm.model in (None, model)
+    return same and has_values(config, arm.overrides)
 
 
 def find_reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float | None, float | None]:

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import ComparedRuns, find_shared_facts
+from evorun.reports.comparison.names import PAPER
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.comparison.paired import Interval, PairedScores
 from evorun.reports.comparison.pairs import Pair
@@ -370,7 +371,16 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     reported = [figure for figure in figures if any(row.get_reported(figure) is not None for row in rows)]
     # the plain name is the printed interval's, which of several seeds is over both
     over_seeds = [figure for figure in figures if any(row.seeds > 1 and figure in row.two_way_scores for row in rows)]
-    columns = ["run", *rows[0].facts, "random_baseline", "information", "n", "generation"]
+    named = any(PAPER in row.parts for row in rows)
+    columns = [
+        "run",
+        *(["name_in_paper"] if named else []),
+        *rows[0].facts,
+        "random_baseline",
+        "information",
+        "n",
+        "generation",
+    ]
     columns += [
         "calls_per_problem",
         "tokens_per_problem",
@@ -384,7 +394,8 @@ def _make_figures_table(name: str, rows: Sequence[Row]) -> Table:
     table = make_data_table(name, columns, [])
     for row in rows:
         total = row.cost.get(_TOTAL)
-        cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.is_baseline else "no", row.information_regime]
+        cells: list[Cell] = [row.name, *([row.parts.get(PAPER)] if named else []), *row.facts.values()]
+        cells += ["yes" if row.is_baseline else "no", row.information_regime]
         cells += [row.n, row.generation or None, total.calls if total else None, total.tokens if total else None]
         cells += [total.price if total else None] if priced else []
         for figure in figures:
